@@ -1,0 +1,47 @@
+"""Resolvent: federated optimization as exact compositions of a few mathematical parts, on JAX."""
+
+from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
+from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.presets import (
+    coordinate_median,
+    fedavg,
+    fedavg_plus,
+    fedcomed_plus,
+    fedgeomed_plus,
+    fedplus,
+    fedplus_pull,
+    fedprox,
+    local,
+    rfa,
+)
+from resolvent.algorithms.remembered import Remembered
+from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
+from resolvent.problem import datasets, models
+from resolvent.problem.data import FederatedData
+from resolvent.problem.errors import InputError
+from resolvent.problem.models import Model
+from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem
+from resolvent.problem.solvers import GD, SGD, ClosedForm, LocalSolver
+from resolvent.problem.subproblem import Subproblem
+from resolvent.simulate.participation import (
+    Bernoulli,
+    BySize,
+    FixedEffort,
+    Full,
+    Participation,
+    Stragglers,
+    Uniform,
+)
+from resolvent.simulate.result import Result
+from resolvent.simulate.run import simulate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GD", "L1", "SGD", "Aggregator", "Algorithm", "Bernoulli", "BySize", "ClosedForm", "CoordinateMedian",
+    "FederatedData", "FixedEffort", "Full", "GeometricMedian", "Indicator0", "InputError", "L2Norm",
+    "LearningProblem", "LocalSolver", "Mean", "Model", "MoreauCentre", "Participation", "Penalty", "PerLayer",
+    "Phase", "Problem", "Quadratic", "QuadraticProblem", "Remembered", "Replies", "Result", "Scaled", "SquaredL2",
+    "Stragglers", "Subproblem", "Uniform", "Zero", "coordinate_median", "datasets", "fedavg", "fedavg_plus",
+    "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull", "fedprox", "local", "models", "rfa", "simulate",
+]

@@ -1,0 +1,1 @@
+"""What a federation does: algorithms as pure functions of message, party and server, and their presets."""

@@ -1,0 +1,96 @@
+"""Aggregators: from the replies to one vector."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import ArrayLike
+
+from resolvent.algorithms.algorithm import Info, Replies
+from resolvent.math import centres
+from resolvent.math.prox import Penalty
+from resolvent.math.tree import Vector
+
+__all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre"]
+
+
+class Aggregator(eqx.Module):
+    """A map from replies to a vector and how it was found.
+
+    Attributes:
+        linear: whether the result is linear in the payload; memories that live on the server need that.
+    """
+
+    linear: eqx.AbstractClassVar[bool]
+
+    @abstractmethod
+    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+        """The aggregate and, where it is iterative, ``iterations`` and ``residual``."""
+
+
+class Mean(Aggregator):
+    """The weighted mean."""
+
+    linear: ClassVar[bool] = True
+
+    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+        """sum weight_k x_k / sum weight_k."""
+        return replies.mean(), {}
+
+
+class MoreauCentre(Aggregator):
+    """The aggregate that belongs to a penalty: argmin of the weighted sum of its Moreau envelopes.
+
+    Source: Fed+ (7), (25).
+
+    Attributes:
+        penalty: phi of Psi = sigma*delta*phi.
+        delta: the smoothing.
+        tolerance: of the residual, see ``resolvent.math.centres.CentreInfo``.
+        max_iterations: the cap; ``centre_residual`` in the metrics says whether it was reached.
+    """
+
+    penalty: Penalty
+    delta: ArrayLike
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    max_iterations: int = eqx.field(static=True, default=1000)
+    linear: ClassVar[bool] = False
+
+    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+        """The Moreau centre of the replies."""
+        centre, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
+                                             tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return centre, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+
+
+class GeometricMedian(Aggregator):
+    """The geometric median by smoothed Weiszfeld steps. Source: RFA (Pillutla et al.).
+
+    Attributes:
+        smoothing: distances below it count as it.
+        tolerance: of the residual.
+        max_iterations: the cap.
+    """
+
+    smoothing: ArrayLike = 1e-6
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    max_iterations: int = eqx.field(static=True, default=1000)
+    linear: ClassVar[bool] = False
+
+    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+        """The weighted geometric median."""
+        centre, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
+                                                tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return centre, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+
+
+class CoordinateMedian(Aggregator):
+    """The weighted median of each coordinate. Source: Yin et al."""
+
+    linear: ClassVar[bool] = False
+
+    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+        """The coordinate-wise median."""
+        return centres.coordinate_median(replies.payload, replies.weight), {
+            "centre_iterations": jnp.array(0), "centre_residual": jnp.zeros(())}

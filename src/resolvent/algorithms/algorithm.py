@@ -1,0 +1,113 @@
+"""The types that every federated algorithm is made of.
+
+A round is one or more phases, and a phase is three pure functions: what the server sends to party k, what the
+party computes and keeps, what the server does with the replies. An algorithm never changes: state goes in and
+comes out. Nothing here knows about simulation or networks.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from resolvent.math import centres
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["Algorithm", "Info", "Message", "PartyState", "Phase", "Replies", "ServerState", "Stragglers", "local_work"]
+
+ServerState = PyTree[Any]
+PartyState = PyTree[Any]
+Message = PyTree[Any]
+Reply = PyTree[Any]
+Info = dict[str, Any]
+Stragglers = Literal["drop", "keep"]
+
+
+class Replies(eqx.Module):
+    """What the server holds at the end of a phase.
+
+    Attributes:
+        payload: leaves [C, ...]: the replies of the cohort; rows that did not arrive are zero.
+        weight: [C] aggregation weights; zero for rows that did not arrive. They need not sum to one.
+        index: [C] the parties' numbers.
+        alive: [C] whether the reply arrived in time.
+        share: sum of lambda_k over the parties whose reply arrived, with lambda summing to one over all N:
+            what keeps server memories such as Scaffold's c = sum_k lambda_k c_k exact under any sampling.
+    """
+
+    payload: Reply
+    weight: Float[Array, " C"]
+    index: Int[Array, " C"]
+    alive: Bool[Array, " C"]
+    share: Float[Array, ""]
+
+    def mean(self, x: PyTree[Any] | None = None) -> PyTree[Any]:
+        """Weighted mean of ``x`` (leaves [C, ...]; default: the payload) over the replies that arrived."""
+        return centres.mean(self.payload if x is None else x, self.weight)
+
+
+class Phase(NamedTuple):
+    """One exchange: message -> party -> server.
+
+    Attributes:
+        message: (server state, k) -> what party k is sent.
+        party: (party state, message, oracle, key, effort) -> (party state, reply, info). Under info,
+            ``model`` is the party's model at the end of its local work; scalars can be recorded per party
+            and round. What nobody records is never computed: the compiler removes it.
+        server: (server state, replies, key) -> (server state, info).
+    """
+
+    message: Callable[[ServerState, Int[Array, ""]], Message]
+    party: Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
+    server: Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
+
+
+class Algorithm(eqx.Module):
+    """A federated algorithm.
+
+    Attributes:
+        stragglers: ``keep`` the partial work of parties that cannot do all of it in time, or ``drop`` it.
+        replies_models: whether each reply is the party's model (what ``Remembered`` and attacks need to know).
+    """
+
+    stragglers: eqx.AbstractVar[Stragglers]
+    replies_models: eqx.AbstractClassVar[bool]
+
+    @abstractmethod
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> ServerState:
+        """The server's first state; ``weights`` are the lambda_k of all N parties, summing to one."""
+
+    @abstractmethod
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+        """A party's first state."""
+
+    @property
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of a round, in order."""
+
+    @abstractmethod
+    def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
+        """The model that a party uses, from its state and the first phase's message."""
+
+    @abstractmethod
+    def server_model(self, state: ServerState) -> Vector | None:
+        """The shared model, or None where there is none."""
+
+
+def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array,
+               effort: Float[Array, ""]) -> tuple[Vector, Info]:
+    """Solve a subproblem and say how it went: ``model``, ``steps``, and FedProx's ``inexactness``.
+
+    Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2.
+    """
+    w, steps = solver(subproblem, start, key, effort)
+    scalar = jnp.result_type(*jax.tree.leaves(w))
+    return w, {"model": w, "steps": steps.astype(scalar), "inexactness": subproblem.inexactness(w, start)}

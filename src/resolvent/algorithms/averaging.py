@@ -1,0 +1,110 @@
+r"""One shared model: FedAvg, FedProx, RFA and the coordinate median; and none at all: local training.
+
+.. math:: w_k \approx \arg\min f_k(w) + \tfrac\mu2\|w-\tilde w\|^2 \text{ from } \tilde w, \qquad
+          \tilde w \leftarrow \mathcal A(w_1, \dots, w_N)
+
+mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 FedProx (Li et al., Algorithm 2); the geometric median is RFA
+(Pillutla et al.), the coordinate median Yin et al.'s. A party keeps nothing.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from resolvent.algorithms.aggregators import Aggregator, Mean
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Stragglers, local_work
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["Averaging", "LocalOnly"]
+
+
+class Averaging(Algorithm):
+    """Solve from the shared model, then aggregate the models.
+
+    Attributes:
+        solver: the local solver.
+        aggregator: A.
+        mu: the proximal weight.
+        stragglers: ``drop`` (FedAvg) or ``keep`` (FedProx) partial work.
+    """
+
+    solver: LocalSolver
+    aggregator: Aggregator = Mean()
+    mu: ArrayLike = 0.0
+    stragglers: Stragglers = eqx.field(static=True, default="keep")
+    replies_models: ClassVar[bool] = True
+
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
+        """The server holds the shared model."""
+        return w0
+
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+        """A party keeps nothing."""
+        return ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase."""
+        return (Phase(self._message, self._party, self._server),)
+
+    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
+        return shared
+
+    def _party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
+               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
+        w, info = local_work(self.solver, Subproblem(oracle, shared, self.mu), shared, key, effort)
+        return state, w, info
+
+    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return self.aggregator(replies)
+
+    def deploy(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
+        """The shared model."""
+        return message
+
+    def server_model(self, state: Vector) -> Vector:
+        """The shared model."""
+        return state
+
+
+class LocalOnly(Algorithm):
+    """Every party alone: it goes on from its own model, sends nothing and hears nothing.
+
+    Attributes:
+        solver: the local solver.
+        stragglers: partial work is kept, unless told otherwise.
+    """
+
+    solver: LocalSolver
+    stragglers: Stragglers = eqx.field(static=True, default="keep")
+    replies_models: ClassVar[bool] = False
+
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[()]:
+        """No server."""
+        return ()
+
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        """The first model."""
+        return w0
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase, in which nothing travels."""
+        return (Phase(lambda state, k: (), self._party, lambda state, replies, key: (state, {})),)
+
+    def _party(self, own: Vector, message: tuple[()], oracle: Oracle, key: Array,
+               effort: Float[Array, ""]) -> tuple[Vector, tuple[()], Info]:
+        w, info = local_work(self.solver, Subproblem(oracle, own), own, key, effort)
+        return w, (), info
+
+    def deploy(self, state: Vector, message: tuple[()], oracle: Oracle) -> Vector:
+        """The party's own model."""
+        return state
+
+    def server_model(self, state: tuple[()]) -> None:
+        """There is none."""
+        return

@@ -1,0 +1,136 @@
+r"""Fed+: every party keeps its own model, pulled to a robust centre.
+
+.. math::
+
+    z_k = R(\tilde w, w_k), \qquad
+    w_k \approx \arg\min f_k(w) + \tfrac\sigma2\|w-z_k\|^2 \text{ from } (1-\lambda)w_k+\lambda\tilde w, \qquad
+    \tilde w \leftarrow \mathcal A(w_1,\dots,w_N)
+
+with :math:`R(\tilde w, w_k) = \tilde w + \mathrm{prox}_{\delta\varphi}(w_k - \tilde w)` for a penalty
+:math:`\Psi = \sigma\delta\varphi`, and A the Moreau centre of the same penalty; or, Proposition 3 of the first paper,
+any aggregator with the pull :math:`R = (1-\gamma_k)w_k + \gamma_k\tilde w`.
+
+Source: Kundu, Yu, Wynter, Lim, *Robustness and Personalization in Federated Learning: A Unified Approach via
+Regularization*, Algorithm 1; Yu, Kundu, Wynter, Lim, *Fed+: A Unified Approach to Robust Personalized Federated
+Learning*, Proposition 3.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.algorithm import Algorithm, Info, Phase, Replies, Stragglers, local_work
+from resolvent.math import tree
+from resolvent.math.prox import Penalty
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["Anchor", "FedPlus", "ProxAnchor", "PullAnchor"]
+
+
+class Anchor(eqx.Module):
+    """R: where a party's model is pulled to, from the centre and its own model."""
+
+    def sent(self, k: Int[Array, ""]) -> PyTree[Any]:
+        """What party k must be told beside the centre; nothing by default."""
+        return ()
+
+    @abstractmethod
+    def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
+        """z_k = R(centre, own)."""
+
+
+class ProxAnchor(Anchor):
+    """z_k = w~ + theta_k, theta_k = prox_{delta*phi}(w_k - w~). Source: Fed+ (11).
+
+    Attributes:
+        penalty: phi of Psi = sigma*delta*phi.
+        delta: the smoothing.
+    """
+
+    penalty: Penalty
+    delta: ArrayLike
+
+    def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
+        """The centre plus the personal component."""
+        return tree.axpy(1, self.penalty.prox(tree.sub(own, centre), self.delta), centre)
+
+
+class PullAnchor(Anchor):
+    """z_k = (1 - gamma_k) w_k + gamma_k w~. Source: Fed+ (first paper), Proposition 3.
+
+    Attributes:
+        gamma: in (0, 1], one for all or [N], one per party.
+    """
+
+    gamma: ArrayLike
+
+    def sent(self, k: Int[Array, ""]) -> Float[Array, ""]:
+        """gamma_k."""
+        gamma = jnp.asarray(self.gamma, dtype=None if hasattr(self.gamma, "dtype") else jnp.zeros(()).dtype)
+        return gamma[k] if gamma.ndim else gamma
+
+    def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
+        """A step of gamma_k from the own model to the centre."""
+        return tree.lerp(own, centre, sent)
+
+
+class FedPlus(Algorithm):
+    """Fed+, Algorithm 1.
+
+    Attributes:
+        solver: the local solver; E_k is its budget times the party's effort.
+        anchor: R.
+        aggregator: A; for the theory, the ``MoreauCentre`` of the anchor's penalty and delta.
+        sigma: the penalty on |w_k - z_k|^2 / 2.
+        lam: lambda, how far the local work starts from the own model towards the centre, in [0, 1].
+        stragglers: what happens to partial work; Fed+ keeps it.
+    """
+
+    solver: LocalSolver
+    anchor: Anchor
+    aggregator: Aggregator
+    sigma: ArrayLike
+    lam: ArrayLike = 0.0
+    stragglers: Stragglers = eqx.field(static=True, default="keep")
+    replies_models: ClassVar[bool] = True
+
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
+        """The server holds the centre."""
+        return w0
+
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        """A party keeps its own model."""
+        return w0
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase."""
+        return (Phase(self._message, self._party, self._server),)
+
+    def _message(self, centre: Vector, k: Int[Array, ""]) -> tuple[Vector, PyTree[Any]]:
+        return centre, self.anchor.sent(k)
+
+    def _party(self, own: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle, key: Array,
+               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        centre, sent = message
+        subproblem = Subproblem(oracle, self.anchor(centre, own, sent), self.sigma)
+        w, info = local_work(self.solver, subproblem, tree.lerp(own, centre, self.lam), key, effort)
+        return w, w, info
+
+    def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return self.aggregator(replies)
+
+    def deploy(self, state: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle) -> Vector:
+        """The party's own model."""
+        return state
+
+    def server_model(self, state: Vector) -> Vector:
+        """The robust centre."""
+        return state

@@ -1,0 +1,179 @@
+"""The papers' algorithms under the papers' names: each a plain function that returns a composition."""
+
+from typing import Literal
+
+from jaxtyping import Array, ArrayLike, Float
+
+from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
+from resolvent.algorithms.algorithm import Algorithm, Stragglers
+from resolvent.algorithms.averaging import Averaging, LocalOnly
+from resolvent.algorithms.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.algorithms.remembered import Remembered
+from resolvent.math.prox import L1, L2Norm, Penalty, SquaredL2
+from resolvent.problem.solvers import LocalSolver
+
+__all__ = ["coordinate_median", "fedavg", "fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus",
+           "fedplus_pull", "fedprox", "local", "rfa"]
+
+Over = Literal["active", "all"]
+
+
+def local(solver: LocalSolver) -> Algorithm:
+    """Every party trains alone: the yardstick of "better off than alone".
+
+    min over w_k of f_k(w_k), each on its own; nothing travels. Fed+ with lam = 0 and sigma = 0.
+
+    Args:
+        solver: the local solver.
+    """
+    return LocalOnly(solver)
+
+
+def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
+    """FedAvg: train from the shared model, average the results.
+
+    Up and down: one model. Fixed points are not those of the average loss once parties differ and take more
+    than one step. Source: McMahan et al.; stragglers are dropped as in the FedProx paper's comparison.
+
+    Args:
+        solver: the local solver.
+        stragglers: drop or keep the work of parties that could not finish.
+    """
+    return Averaging(solver, Mean(), 0.0, stragglers)
+
+
+def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
+    """FedProx: FedAvg with a proximal term mu/2 |w - w~|^2 and partial work kept.
+
+    Up and down: one model. With mu = 0 and all work done it is FedAvg. Source: Li et al., Algorithm 2.
+
+    Args:
+        solver: the local solver.
+        mu: the weight of the proximal term; the authors try 0.001 to 1.
+        stragglers: drop or keep partial work.
+    """
+    return Averaging(solver, Mean(), mu, stragglers)
+
+
+def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers = "drop") -> Algorithm:
+    """RFA: FedAvg with the geometric median in place of the mean.
+
+    One shared model that up to half the weight cannot carry away; parties whose data differ are outvoted.
+    Source: Pillutla, Kakade, Harchaoui.
+
+    Args:
+        solver: the local solver.
+        smoothing: distances below it count as it in Weiszfeld's weights.
+        stragglers: drop or keep partial work.
+    """
+    return Averaging(solver, GeometricMedian(smoothing), 0.0, stragglers)
+
+
+def coordinate_median(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
+    """FedAvg with the median of each coordinate in place of the mean.
+
+    Source: Yin, Chen, Ramchandran, Bartlett.
+
+    Args:
+        solver: the local solver.
+        stragglers: drop or keep partial work.
+    """
+    return Averaging(solver, CoordinateMedian(), 0.0, stragglers)
+
+
+def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+            aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+    """Fed+ with any penalty: personal models around a centre that belongs to the same penalty.
+
+    min over W, Theta, w~ of mean_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2], Psi = sigma*delta*phi.
+    Up and down: one model; a party keeps its own. Source: Fed+, Algorithm 1 and (3).
+
+    Args:
+        solver: the local solver.
+        penalty: phi.
+        sigma: how strongly a party's model is held to its anchor.
+        delta: the smoothing: differences that phi's prox with this step removes are pulled to the centre whole.
+        lam: where local work starts, 0 at the own model, 1 at the centre.
+        aggregate: over the active parties, or over all N with absent ones' last models.
+        stragglers: drop or keep partial work.
+    """
+    return _over(aggregate, FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, lam,
+                                    stragglers))
+
+
+def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+                aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+    """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
+
+    theta_k = (w_k - w~)/(1 + delta). The papers use delta 0.001 (newest) and rho = 1000 (first): nearly local
+    training and nearly FedProx. Source: Fed+, section 4.4.1; errata 4.
+
+    Args:
+        solver: the local solver.
+        sigma: how strongly a party's model is held to its anchor.
+        delta: how strongly the anchor is drawn from the own model to the mean.
+        lam: where local work starts, 0 at the own model, 1 at the centre.
+        aggregate: over the active parties, or over all N with absent ones' last models.
+        stragglers: drop or keep partial work.
+    """
+    # The Moreau centre of a squared norm is the mean: no iteration is needed.
+    return _over(aggregate, FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), sigma, lam, stragglers))
+
+
+def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+                   aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+    """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
+
+    A party closer than delta to the centre is pulled all the way; one further away, outliers above all, by delta.
+    Source: Fed+, section 4.4.1 and (16).
+
+    Args:
+        solver: the local solver.
+        sigma: how strongly a party's model is held to its anchor.
+        delta: the radius within which parties agree.
+        lam: where local work starts, 0 at the own model, 1 at the centre.
+        aggregate: over the active parties, or over all N with absent ones' last models.
+        stragglers: drop or keep partial work.
+    """
+    return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
+
+
+def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+                  aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+    """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
+
+    Coordinates that differ by less than delta agree; the others keep a personal part. Source: Fed+, section 4.4.1,
+    (19) and (22) with the soft threshold in its odd form (errata 1).
+
+    Args:
+        solver: the local solver.
+        sigma: how strongly a party's model is held to its anchor.
+        delta: the threshold per coordinate.
+        lam: where local work starts, 0 at the own model, 1 at the centre.
+        aggregate: over the active parties, or over all N with absent ones' last models.
+        stragglers: drop or keep partial work.
+    """
+    return fedplus(solver, L1(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
+
+
+def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
+                 sigma: float = 0.1, lam: float = 0.0, aggregate: Over = "active",
+                 stragglers: Stragglers = "keep") -> Algorithm:
+    """Fed+ with any aggregator and any pull per party: z_k = (1 - gamma_k) w_k + gamma_k w~.
+
+    Source: Fed+ (first paper), Proposition 3. With the mean and gamma = delta/(1 + delta) it is FedAvg+.
+
+    Args:
+        solver: the local solver.
+        aggregator: A.
+        gamma: in (0, 1], one number or one per party.
+        sigma: how strongly a party's model is held to its anchor.
+        lam: where local work starts, 0 at the own model, 1 at the centre.
+        aggregate: over the active parties, or over all N with absent ones' last models.
+        stragglers: drop or keep partial work.
+    """
+    return _over(aggregate, FedPlus(solver, PullAnchor(gamma), aggregator, sigma, lam, stragglers))
+
+
+def _over(aggregate: Over, algorithm: Algorithm) -> Algorithm:
+    return Remembered(algorithm) if aggregate == "all" else algorithm

@@ -1,0 +1,1 @@
+"""Mathematics with no federated word in it: trees as vectors, proximal operators, robust centres."""

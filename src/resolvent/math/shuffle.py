@@ -1,0 +1,55 @@
+"""Random permutations evaluated point by point, of a length that is known only at run time.
+
+Minibatches without replacement need a permutation of each party's n_k samples. Inside a compiled loop n_k is
+a traced number, so an array of n_k entries cannot exist, and sorting random keys padded to the largest party
+would cost more than the training. The swap-or-not network (Hoang, Morris, Rogaway, CRYPTO 2012) is a
+permutation of {0, ..., n-1} for every n, computed per index in a fixed number of integer operations.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, UInt32
+
+__all__ = ["Shuffle"]
+
+_ROUNDS = 24  # each round moves half of the indices; after 24 no bias is left that a test of size 1e5 can see
+
+
+class Shuffle(eqx.Module):
+    """A random permutation of {0, ..., n-1}: ``Shuffle.draw(key, n)(i)`` is the i-th entry.
+
+    Attributes:
+        n: the length, at least 1; may be traced.
+        pivots: the reflection x -> pivot - x (mod n) of each round.
+        salts: the seed of each round's coin flips.
+    """
+
+    n: Int[Array, ""]
+    pivots: Int[Array, " rounds"]
+    salts: UInt32[Array, " rounds"]
+
+    @classmethod
+    def draw(cls, key: Array, n: Int[Array, ""]) -> "Shuffle":
+        """Draw a permutation of length ``n``."""
+        bits = jax.random.bits(key, (2, _ROUNDS), jnp.uint32)
+        length = jnp.asarray(n, jnp.int32)
+        return cls(length, (bits[0] % length.astype(jnp.uint32)).astype(jnp.int32), bits[1])
+
+    def __call__(self, i: Int[Array, " B"]) -> Int[Array, " B"]:
+        """Entries ``i`` of the permutation; each ``i`` in [0, n)."""
+        x = jnp.asarray(i, jnp.int32)
+        for r in range(_ROUNDS):
+            partner = self.pivots[r] - x
+            partner = jnp.where(partner < 0, partner + self.n, partner)
+            # Both partners see the same coin, so that they swap or stay together: a permutation.
+            swap = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ self.salts[r]) & 1
+            x = jnp.where(swap == 1, partner, x)
+        return x
+
+
+def _mix(h: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
+    """The finaliser of MurmurHash3: every input bit reaches every output bit."""
+    h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
+    h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
+    return h ^ (h >> 16)

@@ -1,0 +1,89 @@
+"""Pytrees of arrays as vectors of one space.
+
+What optax's ``tree`` module has is used from there; here stands what it lacks: operations that keep the
+dtype of the vector (a float64 scalar never widens a float32 model) and norms that neither overflow nor
+lose their gradient at zero.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+Vector: TypeAlias = PyTree[Array]
+
+__all__ = [
+    "Vector", "axpy", "digest_leaves", "dtype", "finite", "full_dot", "lerp", "map2", "norm", "rows", "stack",
+    "sub",
+]
+
+
+def dtype(x: Vector) -> Any:
+    """The dtype that holds every leaf: that of a scalar made from the vector."""
+    leaves = jax.tree.leaves(x)
+    return jnp.result_type(*leaves) if leaves else jnp.result_type(float)
+
+
+def map2(f: Callable[[Array, Array], Array], x: Vector, y: Vector) -> Vector:
+    """Apply ``f`` leaf by leaf; the result has the dtypes of ``x``."""
+    return jax.tree.map(lambda a, b: f(a, b).astype(a.dtype), x, y)
+
+
+def axpy(a: ArrayLike, x: Vector, y: Vector) -> Vector:
+    """``y + a*x``, in the dtypes of ``y``."""
+    return map2(lambda v, u: jnp.add(v, jnp.multiply(a, u)), y, x)
+
+
+def sub(x: Vector, y: Vector) -> Vector:
+    """``x - y``, in the dtypes of ``x``."""
+    return map2(lambda a, b: a - b, x, y)
+
+
+def lerp(x: Vector, y: Vector, t: ArrayLike) -> Vector:
+    """``(1 - t)*x + t*y``; exact at t = 0 and, where 1 - t is exact, at t = 1."""
+    return map2(lambda a, b: jnp.add((1 - t) * a, t * b), x, y)
+
+
+def full_dot(x: Vector, y: Vector) -> Float[Array, ""]:
+    """Inner product over all leaves."""
+    parts = [jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)]
+    return jnp.sum(jnp.stack(parts)) if parts else jnp.zeros((), dtype(x))
+
+
+def norm(x: Vector) -> Float[Array, ""]:
+    """Euclidean norm over all leaves; its gradient is x/|x|, and 0 (a subgradient) at 0.
+
+    Scaled by the largest entry, so that squares neither overflow nor vanish.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(x) if leaf.size]
+    if not leaves:
+        return jnp.zeros((), dtype(x))
+    largest = jax.lax.stop_gradient(jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves])))
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    total = jnp.sum(jnp.stack([jnp.sum(jnp.square(leaf / scale)) for leaf in leaves]))
+    zero = total == 0
+    return jnp.where(zero, 0, scale * jnp.sqrt(jnp.where(zero, 1, total)))
+
+
+def finite(x: Vector) -> Array:
+    """True where every entry of every leaf is finite."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x)]
+    return jnp.all(jnp.array(leaves, bool))
+
+
+def rows(x: Vector, index: ArrayLike) -> Vector:
+    """Row(s) ``index`` of every leaf of a stacked tree (leaves [N, ...])."""
+    return jax.tree.map(lambda leaf: leaf[index], x)
+
+
+def stack(x: Vector, n: int) -> Vector:
+    """``n`` copies of a tree, stacked: leaves [n, ...]."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), x)
+
+
+def digest_leaves(x: PyTree[Array]) -> list[tuple[str, Array]]:
+    """The leaves with their paths as text, in the tree's own order: names for files and digests."""
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(x)]

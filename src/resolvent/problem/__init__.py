@@ -1,0 +1,1 @@
+"""What one party has: its data, its model and loss, its oracle, its subproblem and the solver that answers it."""

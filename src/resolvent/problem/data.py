@@ -1,0 +1,226 @@
+"""Federated data: every party's samples packed one after the other, never padded.
+
+Party sizes follow a power law, so one array with an offset and a length per party is the only layout whose
+memory is that of the samples. Within a party the samples of each split lie side by side.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from resolvent.problem.errors import InputError, nearest
+
+__all__ = ["SPLITS", "FederatedData", "Split", "Task", "split_sizes"]
+
+Task = Literal["classification", "regression"]
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where each party's samples of one split lie in the packed arrays: rows offset[k] to offset[k]+length[k]."""
+
+    offset: NDArray[np.int32]
+    length: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """The samples of all parties, packed.
+
+    Attributes:
+        x: [total, ...] inputs, party by party.
+        y: [total] labels: class numbers 0..classes-1, or real targets.
+        splits: ``train``, ``validation`` and ``test``: offset and length per party.
+        parties: the parties' names, in order.
+        task: ``classification`` or ``regression``.
+        classes: the classes' names, in the order of their numbers; empty for regression.
+        features: the names of the inputs' columns where they have names.
+        name: what the data is, for reports.
+        notes: facts that a reader of a report should know (which party is an outlier, what was imputed).
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    splits: Mapping[str, Split]
+    parties: tuple[str, ...]
+    task: Task
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    name: str = "data"
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        """How many parties there are."""
+        return len(self.parties)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.x.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many classes there are; 1 for regression."""
+        return len(self.classes) if self.task == "classification" else 1
+
+    def sizes(self, split: str = "train") -> NDArray[np.int32]:
+        """How many samples each party has in ``split``: [N]."""
+        return self.splits[split].length
+
+    def party(self, party: int | str, split: str = "train") -> tuple[NDArray[Any], NDArray[Any]]:
+        """One party's inputs and labels, by number or name."""
+        k = self.index(party)
+        s = self.splits[split]
+        rows = slice(int(s.offset[k]), int(s.offset[k] + s.length[k]))
+        return self.x[rows], self.y[rows]
+
+    def index(self, party: int | str) -> int:
+        """The number of a party, from its name or its number."""
+        if isinstance(party, str):
+            if party not in self.parties:
+                raise InputError(f"there is no party {party!r}{nearest(party, self.parties)}")
+            return self.parties.index(party)
+        if not 0 <= party < len(self):
+            raise InputError(f"there is no party {party}: they are numbered 0 to {len(self) - 1}")
+        return int(party)
+
+    def summary(self) -> pd.DataFrame:
+        """A row per party: its samples in each split and, for classification, how many of each class."""
+        rows = []
+        for k, name in enumerate(self.parties):
+            row: dict[str, Any] = {"party": name, **{s: int(self.splits[s].length[k]) for s in self.splits}}
+            if self.task == "classification":
+                labels = np.concatenate([self.party(k, s)[1] for s in self.splits])
+                counts = np.bincount(labels.astype(int), minlength=len(self.classes))
+                row |= {f"class {c}": int(n) for c, n in zip(self.classes, counts, strict=True)}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def noting(self, *notes: str) -> "FederatedData":
+        """The same data with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Sequence[ArrayLike],
+        y: Sequence[ArrayLike],
+        *,
+        parties: Sequence[str] | None = None,
+        task: Task | Literal["auto"] = "auto",
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+        name: str = "data",
+        features: Sequence[str] = (),
+        classes: Sequence[str] | None = None,
+    ) -> "FederatedData":
+        """Data from one array of inputs and one of labels per party, split at random within each party.
+
+        Args:
+            x: per party, inputs [n_k, ...] of one common shape.
+            y: per party, labels [n_k].
+            parties: names; default ``party 0``, ``party 1``, ...
+            task: ``classification``, ``regression``, or ``auto``: classification where labels are integers,
+                booleans or text.
+            validation: share of each party's samples kept for validation.
+            test: share of each party's samples kept for testing.
+            seed: of the split.
+            name: what the data is, for reports.
+            features: names of the inputs' columns.
+            classes: the labels in the order of their class numbers; default: those that occur, sorted.
+
+        Raises:
+            InputError: shapes that differ, a party without samples, values that are not finite; the message
+                names the party and the row.
+        """
+        names = tuple(parties) if parties is not None else tuple(f"party {k}" for k in range(len(x)))
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise InputError(f"two parties are named {twice!r}: give each party a name of its own")
+        if not len(x) == len(y) == len(names) or not x:
+            raise InputError(f"there are inputs for {len(x)} parties, labels for {len(y)} and {len(names)} names; "
+                             "give one of each per party, and at least one party")
+        xs, ys = [np.asarray(a) for a in x], [np.asarray(a) for a in y]
+        for party, a, b in zip(names, xs, ys, strict=True):
+            _check_party(party, a, b, xs[0].shape[1:])
+        labels, task, class_names = _labels(ys, task, classes, names)
+        rng = np.random.default_rng(seed)
+        parts: list[NDArray[np.intp]] = []
+        lengths = np.zeros((len(SPLITS), len(names)), np.int32)
+        start = 0
+        for k, a in enumerate(xs):
+            order = start + rng.permutation(len(a))
+            lengths[:, k] = split_sizes(len(a), validation, test)
+            parts.append(order)
+            start += len(a)
+        order = np.concatenate(parts)
+        begin = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))[:-1]])
+        offsets = begin + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
+        splits = {s: Split(offsets[i].astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}
+        return cls(np.concatenate(xs)[order], labels[order], splits, names, task, class_names,
+                   tuple(features), name)
+
+
+def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int, int]:
+    """How many of a party's samples go to training, validation and test.
+
+    Rounded to the nearest; training gets what is left and is never empty.
+    """
+    if validation < 0 or test < 0 or validation + test >= 1:
+        raise InputError(f"validation={validation} and test={test} must not be negative and must sum to less than 1")
+    of_validation, of_test = round(samples * validation), round(samples * test)
+    while of_validation + of_test >= samples:
+        if of_validation >= of_test:
+            of_validation -= 1
+        else:
+            of_test -= 1
+    return samples - of_validation - of_test, of_validation, of_test
+
+
+def _check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
+    if len(x) == 0:
+        raise InputError(f"party {party!r} has no samples: leave it out, or merge it with another")
+    if y.shape != (len(x),):
+        raise InputError(f"party {party!r} has {len(x)} inputs but labels of shape {y.shape}: one label per input")
+    if x.shape[1:] != shape:
+        raise InputError(f"party {party!r} has inputs of shape {x.shape[1:]}, the first party's are {shape}")
+    if not np.issubdtype(x.dtype, np.number) and x.dtype != np.bool_:
+        raise InputError(f"party {party!r} has inputs of type {x.dtype}: inputs must be numbers")
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0, 0])
+        raise InputError(f"party {party!r}, row {row}: the input has a value that is not finite")
+
+
+def _labels(
+    ys: list[NDArray[Any]], task: str, classes: Sequence[str] | None, names: tuple[str, ...]
+) -> tuple[NDArray[Any], Task, tuple[str, ...]]:
+    """All labels in one array, as class numbers or as reals, with the task and the classes' names."""
+    y = np.concatenate(ys)
+    if task == "auto":
+        task = "regression" if np.issubdtype(y.dtype, np.floating) else "classification"
+    if task == "regression":
+        if not np.issubdtype(y.dtype, np.number):
+            raise InputError(f"regression needs labels that are numbers, got type {y.dtype}")
+        for party, part in zip(names, ys, strict=True):
+            if not np.isfinite(part.astype(float)).all():
+                row = int(np.flatnonzero(~np.isfinite(part.astype(float)))[0])
+                raise InputError(f"party {party!r}, row {row}: the label is not finite")
+        return y.astype(np.result_type(y.dtype, np.float32)), "regression", ()
+    if task != "classification":
+        raise InputError(f"task={task!r} is not known: use 'classification', 'regression' or 'auto'")
+    if classes is None:
+        found, numbers = np.unique(y, return_inverse=True)
+        return numbers.astype(np.int32), "classification", tuple(str(c) for c in found)
+    number = {str(c): i for i, c in enumerate(classes)}
+    for party, part in zip(names, ys, strict=True):
+        unknown = [str(v) for v in part if str(v) not in number]
+        if unknown:
+            raise InputError(f"party {party!r} has label {unknown[0]!r}, which is not among the classes "
+                             f"{list(number)}{nearest(unknown[0], list(number))}")
+    return np.array([number[str(v)] for v in y], np.int32), "classification", tuple(number)

@@ -1,0 +1,126 @@
+"""Oracles: what can be asked of one party's objective f_k.
+
+A local solver sees an oracle and nothing else, so the same solver serves samples, quadratics and whatever a
+user brings.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.models import Model
+
+__all__ = ["Oracle", "QuadraticOracle", "SampleOracle"]
+
+
+class Oracle(eqx.Module):
+    """One party's objective f_k.
+
+    Attributes:
+        samples: n_k, the number of samples that minibatches are drawn from; at least 1.
+    """
+
+    samples: eqx.AbstractVar[Int[Array, ""]]
+
+    @abstractmethod
+    def value(self, w: Vector) -> Float[Array, ""]:
+        """f_k(w)."""
+
+    @abstractmethod
+    def grad(self, w: Vector) -> Vector:
+        """The gradient of f_k at w, over all of the party's samples."""
+
+    @abstractmethod
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """The mean gradient over the samples at ``positions`` (in [0, samples)) where ``mask`` holds."""
+
+
+class SampleOracle(Oracle):
+    """f_k(w) = mean over the party's samples of loss(apply(w, x), y) + l2/2 |w|^2, over packed arrays.
+
+    Attributes:
+        model: the predictor and its loss.
+        x: [total, ...] everybody's inputs, packed; only rows offset to offset+samples are this party's.
+        y: [total] labels.
+        offset: the party's first row.
+        samples: the party's number of rows.
+        block: rows per step of a pass over all samples.
+    """
+
+    model: Model
+    x: Float[Array, "total ..."]
+    y: Array
+    offset: Int[Array, ""]
+    samples: Int[Array, ""]
+    block: int = eqx.field(static=True)
+
+    def _sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
+        """Sums of loss and score over the masked samples."""
+        at = self.offset + jnp.where(mask, positions, 0)
+        outputs = self.model.apply(w, self.x[at])
+        loss = jnp.where(mask, self.model.loss.loss(outputs, self.y[at]), 0)
+        score = jnp.where(mask, self.model.loss.score(outputs, self.y[at]), 0)
+        return jnp.sum(loss), jnp.sum(score)
+
+    def _pass(self, part: Any, zero: PyTree[Any]) -> PyTree[Any]:
+        """Add ``part(positions, mask)`` up over all of the party's samples, block by block."""
+        def add(i: Array, total: PyTree[Any]) -> PyTree[Any]:
+            positions = i * self.block + jnp.arange(self.block)
+            return jax.tree.map(jnp.add, total, part(positions, positions < self.samples))
+        return jax.lax.fori_loop(0, (self.samples + self.block - 1) // self.block, add, zero)
+
+    def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Sum of the losses (without l2) and sum of the scores over all samples."""
+        dtype = jax.tree.leaves(w)[0].dtype
+        zero = jnp.zeros((), dtype)
+        total: tuple[Array, Array] = self._pass(
+            lambda p, m: jax.tree.map(lambda s: s.astype(dtype), self._sums(w, p, m)), (zero, zero))
+        return total
+
+    def value(self, w: Vector) -> Float[Array, ""]:
+        """Mean loss + l2/2 |w|^2."""
+        return self.sums(w)[0] / self.samples + self.model.l2 / 2 * tree.full_dot(w, w)
+
+    def grad(self, w: Vector) -> Vector:
+        """Gradient of ``value``."""
+        loss_grad = jax.grad(lambda v, p, m: self._sums(v, p, m)[0])
+        total = self._pass(lambda p, m: loss_grad(w, p, m), jax.tree.map(jnp.zeros_like, w))
+        return tree.axpy(self.model.l2, w, jax.tree.map(lambda g: g / self.samples, total))
+
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """Mean gradient over the masked positions, with l2."""
+        g = jax.grad(lambda v: self._sums(v, positions, mask)[0] / jnp.maximum(jnp.sum(mask), 1))(w)
+        return tree.axpy(self.model.l2, w, g)
+
+
+class QuadraticOracle(Oracle):
+    """f_k(w) = w'Hw/2 - g'w + c for a vector w: the textbook problem, with everything in closed form.
+
+    Attributes:
+        hessian: H, [d, d], symmetric positive semidefinite.
+        linear: g, [d].
+        constant: c.
+    """
+
+    hessian: Float[Array, "d d"]
+    linear: Float[Array, " d"]
+    constant: Float[Array, ""]
+    samples: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.array(1))
+
+    def value(self, w: Vector) -> Float[Array, ""]:
+        """w'Hw/2 - g'w + c."""
+        return w @ (self.hessian @ w) / 2 - self.linear @ w + self.constant
+
+    def grad(self, w: Vector) -> Vector:
+        """Hw - g."""
+        return self.hessian @ w - self.linear
+
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """The full gradient: a quadratic has no samples to draw from."""
+        return self.grad(w)

@@ -1,0 +1,183 @@
+"""Problems: the parties' objectives f_1, ..., f_N as one pytree, from which any party's oracle can be cut."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from resolvent.math.tree import Vector
+from resolvent.problem.data import SPLITS, FederatedData
+from resolvent.problem.errors import InputError
+from resolvent.problem.models import Model
+from resolvent.problem.oracle import Oracle, QuadraticOracle, SampleOracle
+
+__all__ = ["LearningProblem", "Problem", "QuadraticProblem"]
+
+
+class Problem(eqx.Module):
+    """The parties' objectives.
+
+    Attributes:
+        sizes: [N] the number of training samples of each party: what weights by size are made of.
+        splits: the names of the sample sets on which models can be evaluated.
+        score_name: what ``evaluate`` reports beside the loss.
+        higher_is_better: whether a larger score is better.
+    """
+
+    sizes: eqx.AbstractVar[Int[Array, " N"]]
+    splits: eqx.AbstractVar[tuple[str, ...]]
+    score_name: eqx.AbstractVar[str]
+    higher_is_better: eqx.AbstractVar[bool]
+
+    @property
+    def parties(self) -> int:
+        """N."""
+        return int(self.sizes.shape[0])
+
+    @abstractmethod
+    def init(self, key: Array) -> Vector:
+        """The first model."""
+
+    @abstractmethod
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        """f_k; ``k`` may be traced."""
+
+    @abstractmethod
+    def split_sizes(self, split: int) -> Int[Array, " N"]:
+        """How many samples each party has in the split with that number."""
+
+    @abstractmethod
+    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """Mean loss and mean score of ``w`` on party k's samples of the split with that number; nan without any."""
+
+
+class LearningProblem(Problem):
+    """A model on federated data: f_k is the mean loss over party k's training samples.
+
+    Args:
+        model: the predictor and its loss.
+        data: the samples.
+        block: rows per step of a pass over all samples; default: fits the median party.
+    """
+
+    model: Model
+    x: Float[Array, "total ..."]
+    y: Array
+    offset: Int[Array, "splits N"]
+    length: Int[Array, "splits N"]
+    block: int = eqx.field(static=True)
+    splits: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
+        self.model = model
+        dtype = jnp.zeros(()).dtype
+        self.x = jnp.asarray(data.x.astype(dtype) if np.issubdtype(data.x.dtype, np.floating) else data.x)
+        if not jnp.issubdtype(self.x.dtype, jnp.floating):
+            self.x = self.x.astype(dtype)
+        self.y = jnp.asarray(data.y if data.task == "classification" else data.y.astype(dtype))
+        self.splits = SPLITS
+        self.offset = jnp.asarray(np.stack([data.splits[s].offset for s in SPLITS]))
+        self.length = jnp.asarray(np.stack([data.splits[s].length for s in SPLITS]))
+        self.block = block or int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, 256))
+        self._check_shapes(data)
+
+    def _check_shapes(self, data: FederatedData) -> None:
+        """Refuse a model that does not fit the data before any work starts."""
+        try:
+            params = jax.eval_shape(self.model.init, jax.random.key(0))
+            out: Any = jax.eval_shape(lambda p, x, y: self.model.loss.loss(self.model.apply(p, x), y),
+                                      params, self.x[:2], self.y[:2])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the model does not fit the data (inputs {data.input_shape}, {data.outputs} "
+                             f"output(s), {data.task}): {error}") from error
+        if out.shape != (2,):
+            raise InputError(f"the model's loss must give one number per sample, got shape {out.shape} for 2 samples")
+        logits: Any = jax.eval_shape(self.model.apply, params, self.x[:2])
+        if data.task == "classification" and logits.ndim == 2 and 1 < logits.shape[1] < data.outputs:
+            raise InputError(f"the model has {logits.shape[1]} outputs, but the data has {data.outputs} classes")
+        wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
+        if wrong:
+            raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")
+
+    @property
+    def sizes(self) -> Int[Array, " N"]:  # type: ignore[override]
+        """Training samples per party."""
+        return self.length[0]
+
+    @property
+    def score_name(self) -> str:  # type: ignore[override]
+        """The loss's score."""
+        return self.model.loss.score_name
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """Whether a larger score is better."""
+        return self.model.loss.higher_is_better
+
+    def init(self, key: Array) -> Vector:
+        """The model's fresh parameters."""
+        return self.model.init(key)
+
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        """Party k's training samples."""
+        return self._samples(k, jnp.array(0))
+
+    def split_sizes(self, split: int) -> Int[Array, " N"]:
+        """Samples per party."""
+        return self.length[split]
+
+    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """Mean loss (without l2) and mean score on the split."""
+        oracle = self._samples(k, split)
+        sums: PyTree[Any] = oracle.sums(w)
+        empty = oracle.samples == 0
+        return jax.tree.map(lambda s: jnp.where(empty, jnp.nan, s / jnp.maximum(oracle.samples, 1)), sums)  # type: ignore[no-any-return]
+
+    def _samples(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
+        return SampleOracle(self.model, self.x, self.y, self.offset[split, k], self.length[split, k], self.block)
+
+
+class QuadraticProblem(Problem):
+    """Quadratic objectives w'H_k w/2 - g_k'w + c_k.
+
+    Attributes:
+        hessians: [N, d, d].
+        linears: [N, d].
+        constants: [N].
+        sizes: [N] the parties' sizes, for weights; default 1 each.
+    """
+
+    hessians: Float[Array, "N d d"]
+    linears: Float[Array, "N d"]
+    constants: Float[Array, " N"]
+    sizes: Int[Array, " N"]
+    splits: tuple[str, ...] = eqx.field(static=True, default=("train",))
+    score_name: str = eqx.field(static=True, default="objective")
+    higher_is_better: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def least_squares(cls, a: Float[Array, "N n d"], b: Float[Array, "N n"]) -> "QuadraticProblem":
+        """f_k(w) = |A_k w - b_k|^2 / 2. Source: operator-splitting paper, A.1."""
+        return cls(jnp.einsum("kni,knj->kij", a, a), jnp.einsum("kni,kn->ki", a, b),
+                   jnp.sum(b * b, axis=1) / 2, jnp.full(a.shape[0], a.shape[1]))
+
+    def init(self, key: Array) -> Vector:
+        """The zero vector."""
+        return jnp.zeros_like(self.linears[0])
+
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        """Party k's quadratic."""
+        return QuadraticOracle(self.hessians[k], self.linears[k], self.constants[k])
+
+    def split_sizes(self, split: int) -> Int[Array, " N"]:
+        """The parties' sizes."""
+        return self.sizes
+
+    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """The objective, twice."""
+        value = self.oracle(k).value(w)
+        return value, value

@@ -1,0 +1,1 @@
+"""The engine: cohorts, rounds fused in one compiled call, evaluation, checkpoints."""

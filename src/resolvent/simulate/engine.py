@@ -1,0 +1,205 @@
+"""Rounds of any algorithm on any problem, fused into one compiled call.
+
+The engine gathers the cohort's rows of the party states, runs the algorithm's party function over them, scatters the
+rows back and hands the replies to the server. It knows nothing of any algorithm. Every key is folded from (seed, round,
+phase, party), so neither the schedule nor the cohort's order changes what a party computes.
+"""
+
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies, ServerState
+from resolvent.math import tree
+from resolvent.problem.problem import Problem
+from resolvent.simulate.participation import Cohort, Participation
+
+__all__ = ["Chunk", "Federation", "RoundRecord", "Schedule", "Snapshot", "initial", "party_weights", "run_chunk"]
+
+Schedule = Literal["sequential", "lanes"]
+_COHORT, _INIT, _SERVER = 2**31 - 1, 2**31 - 2, 2**31 - 3  # folded in where a phase or party number stands elsewhere
+
+
+class Federation(eqx.Module):
+    """All that a next round needs: the server's state and every party's (leaves [N, ...])."""
+
+    server: ServerState
+    parties: PartyState
+
+
+class RoundRecord(NamedTuple):
+    """What one round leaves for the reader.
+
+    Attributes:
+        index: [C] the cohort.
+        alive: [C] whose reply counted.
+        invited: [C] who was sent a message.
+        party: name -> [C] per party.
+        server: name -> scalar.
+    """
+
+    index: Int[Array, " C"]
+    alive: Array
+    invited: Array
+    party: dict[str, Array]
+    server: dict[str, Array]
+
+
+class Snapshot(NamedTuple):
+    """The last aggregation of a chunk: the cohort, its models before it, and the server's state before it."""
+
+    record: RoundRecord
+    local: PyTree[Any]
+    server_before: ServerState
+
+
+class Chunk(NamedTuple):
+    """What a chunk of rounds returns; record leaves are [capacity, ...], rows beyond the count are zero."""
+
+    state: Federation
+    record: RoundRecord
+    snapshot: Snapshot
+
+
+def party_weights(problem: Problem) -> Float[Array, " N"]:
+    """lambda_k = n_k / n."""
+    sizes = problem.sizes.astype(jnp.zeros(()).dtype)
+    return sizes / jnp.sum(sizes)
+
+
+@jax.jit
+def initial(algorithm: Algorithm, problem: Problem, seed: Int[Array, ""]) -> Federation:
+    """The state before the first round; the first model depends on the seed alone."""
+    key = jax.random.fold_in(jax.random.key(seed), _INIT)
+    w0 = problem.init(key)
+    server = algorithm.init(w0, party_weights(problem))
+
+    def of_party(k: Array) -> PartyState:
+        return algorithm.init_party(w0, problem.oracle(k), jax.random.fold_in(key, k))
+
+    return Federation(server, jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=256))
+
+
+@partial(jax.jit, static_argnames=("capacity", "record", "schedule"), donate_argnames=("state",))
+def run_chunk(
+    algorithm: Algorithm,
+    problem: Problem,
+    participation: Participation,
+    state: Federation,
+    seed: Int[Array, ""],
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+    *,
+    capacity: int,
+    record: tuple[str, ...],
+    schedule: Schedule,
+) -> Chunk:
+    """Run rounds start, ..., start+count-1.
+
+    The number of rounds is traced, so that one compiled function serves every chunk up to ``capacity`` rounds.
+
+    Args:
+        algorithm: what a round does.
+        problem: the parties' objectives.
+        participation: who takes part.
+        state: the state before the rounds; its buffers are given away.
+        seed: of everything random.
+        start: number of the first round.
+        count: how many rounds, 1 to ``capacity``.
+        capacity: rows of the record.
+        record: names of the parties' scalars to keep (``steps``, ``inexactness``, ``model_change``).
+        schedule: parties one after the other, or all at once in lanes.
+    """
+    run_round = partial(_round, algorithm, problem, participation, jax.random.key(seed), record=record,
+                        schedule=schedule)
+    shapes = jax.eval_shape(run_round, state, start)[1]
+    rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
+    last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    def body(i: Array, carry: tuple[Federation, RoundRecord, Snapshot]) -> tuple[Federation, RoundRecord, Snapshot]:
+        state, rows, _ = carry
+        state, snapshot = run_round(state, start + i)
+        return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), rows, snapshot.record), snapshot
+
+    return Chunk(*jax.lax.fori_loop(0, count, body, (state, rows, last)))
+
+
+def _round(
+    algorithm: Algorithm,
+    problem: Problem,
+    participation: Participation,
+    key: Array,
+    state: Federation,
+    t: Int[Array, ""],
+    *,
+    record: tuple[str, ...],
+    schedule: Schedule,
+) -> tuple[Federation, Snapshot]:
+    """One round: every phase over one cohort."""
+    round_key = jax.random.fold_in(key, t)
+    cohort = participation(jax.random.fold_in(round_key, _COHORT), problem.sizes)
+    alive = cohort.alive if algorithm.stragglers == "keep" else cohort.alive & ~cohort.late
+    before = state.server
+    party_info: dict[str, Any] = {}
+    server_info: dict[str, Any] = {}
+    for number, phase in enumerate(algorithm.phases):
+        phase_key = jax.random.fold_in(round_key, number)
+        state, seen, found = _phase(phase, problem, cohort, alive, phase_key, state, schedule)
+        party_info |= seen
+        server_info |= found
+    local = party_info.pop("model")
+    if "model_change" in record:
+        party_info["model_change"] = _model_change(algorithm, problem, cohort, state, local)
+    kept = RoundRecord(cohort.index, alive, cohort.alive, {name: party_info[name] for name in record}, server_info)
+    return state, Snapshot(kept, local, before)
+
+
+def _phase(
+    phase: Phase, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation, schedule: Schedule,
+) -> tuple[Federation, dict[str, Any], dict[str, Any]]:
+    """Message, party and server of one phase; absent parties keep their state, and without replies so does the server."""
+    effort = jnp.where(alive, cohort.effort, 0)
+    rows = tree.rows(state.parties, cohort.index)
+
+    def work(args: tuple[Array, PartyState, Array]) -> tuple[PartyState, Any, dict[str, Any]]:
+        k, row, budget = args
+        return phase.party(row, phase.message(state.server, k), problem.oracle(k), jax.random.fold_in(key, k), budget)
+
+    apply = jax.vmap(work) if schedule == "lanes" else partial(jax.lax.map, work)
+    new_rows, payload, info = apply((cohort.index, rows, effort))
+    kept = _where(alive, new_rows, rows)
+    parties = jax.tree.map(lambda all_, row: all_.at[cohort.index].set(row, unique_indices=True), state.parties, kept)
+    replies = Replies(
+        payload=_where(alive, payload, jax.tree.map(jnp.zeros_like, payload)),
+        weight=jnp.where(alive, cohort.weight, 0),
+        index=cohort.index,
+        alive=alive,
+        share=jnp.sum(jnp.where(alive, party_weights(problem)[cohort.index], 0)),
+    )
+    server, server_info = phase.server(state.server, replies, jax.random.fold_in(key, _SERVER))
+    anybody = jnp.any(alive)
+    server = jax.tree.map(lambda new, old: jnp.where(anybody, new, old).astype(old.dtype), server, state.server)
+    return Federation(server, parties), info, server_info
+
+
+def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state: Federation,
+                  local: PyTree[Any]) -> Float[Array, " C"]:
+    """|deployed after the aggregation - the party's model just before it|. Source: Fed+, Figure 1."""
+    message = algorithm.phases[0].message
+
+    def of_party(k: Array, row: PartyState, model: PyTree[Any]) -> Array:
+        after = algorithm.deploy(row, message(state.server, k), problem.oracle(k))
+        return tree.norm(tree.sub(after, model))
+
+    return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, cohort.index), local)
+
+
+def _where(mask: Array, new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:
+    """Rows of ``new`` where the mask holds, of ``old`` elsewhere, in the dtypes of ``old``."""
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(mask.reshape((-1,) + (1,) * (b.ndim - 1)), a, b).astype(b.dtype)
+    return jax.tree.map(pick, new, old)

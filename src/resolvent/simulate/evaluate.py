@@ -1,0 +1,131 @@
+"""Evaluation of models on every party's samples, and the measures of how much parties differ.
+
+None of this depends on the algorithm, so each function is compiled once for all methods of a comparison.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.math import centres, tree
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+from resolvent.simulate.engine import Federation, party_weights
+
+__all__ = ["Dissimilarity", "deployed", "dissimilarity", "evaluate", "line", "pooled_optimum"]
+
+
+@jax.jit
+def deployed(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:
+    """The models that parties ``index`` would use now: leaves [M, ...]."""
+    message = algorithm.phases[0].message
+
+    def of_party(k: Array) -> Vector:
+        row: PartyState = tree.rows(state.parties, k)
+        return algorithm.deploy(row, message(state.server, k), problem.oracle(k))
+
+    return jax.vmap(of_party)(index)
+
+
+@jax.jit
+def evaluate(problem: Problem, models: Vector, which: Int[Array, " M"], index: Int[Array, " M"],
+             split: Int[Array, ""]) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
+    """Mean loss and mean score of model which[i] on party index[i]'s samples of a split; nan where there are none."""
+    def of_party(args: tuple[Array, Array]) -> tuple[Array, Array]:
+        i, k = args
+        return problem.evaluate(tree.rows(models, i), k, split)
+
+    result: tuple[Array, Array] = jax.lax.map(of_party, (which, index))
+    return result
+
+
+@partial(jax.jit, static_argnames=("points",))
+def line(problem: Problem, local: Vector, shared: Vector, index: Int[Array, " C"], split: Int[Array, ""],
+         *, points: int = 11) -> Float[Array, "C points"]:
+    """Each party's loss along the line (1 - s) local + s shared, s from 0 to 1. Source: Fed+, Figure 3."""
+    steps = jnp.linspace(0, 1, points)
+
+    def of_party(args: tuple[Vector, Array]) -> Array:
+        own, k = args
+        losses: Array = jax.lax.map(lambda s: problem.evaluate(tree.lerp(own, shared, s), k, split)[0], steps)
+        return losses
+
+    result: Array = jax.lax.map(of_party, (local, index))
+    return result
+
+
+class Dissimilarity(NamedTuple):
+    """How much the parties' gradients differ at one point.
+
+    Attributes:
+        b: B(w) = sqrt(E |grad F_k|^2 / |grad f|^2), 1 where all agree. Source: FedProx, Definition 3.
+        gradient_variance: E |grad F_k - grad f|^2. Source: FedProx, Figure 2 and Corollary 10.
+        heterogeneity: mean of |grad f_k|^2 with equal weights; at a minimiser of the average loss it is H of the
+            operator-splitting paper (A.1).
+    """
+
+    b: Float[Array, ""]
+    gradient_variance: Float[Array, ""]
+    heterogeneity: Float[Array, ""]
+
+
+@jax.jit
+def dissimilarity(problem: Problem, w: Vector) -> Dissimilarity:
+    """Measure the parties' dissimilarity at ``w``; expectations are with masses n_k/n."""
+    weights = party_weights(problem)
+    grads = jax.lax.map(lambda k: problem.oracle(k).grad(w), jnp.arange(problem.parties))
+    mean = centres.mean(grads, weights)
+    squares = jax.vmap(lambda g: tree.norm(g) ** 2)(grads)
+    spread = weights @ jax.vmap(lambda g: tree.norm(tree.sub(g, mean)) ** 2)(grads)
+    second, of_mean = weights @ squares, tree.norm(mean) ** 2
+    # Where every gradient vanishes all parties agree, and B is 1 by definition (FedProx, footnote 2).
+    b = jnp.where(second > 0, jnp.sqrt(second / of_mean), 1)
+    return Dissimilarity(b, spread, jnp.mean(squares))
+
+
+@partial(jax.jit, static_argnames=("max_iterations",))
+def pooled_optimum(problem: Problem, w: Vector, *, tolerance: float = 1e-6,
+                   max_iterations: int = 500) -> tuple[Vector, Float[Array, ""], Int[Array, ""]]:
+    """A minimiser of the average loss sum_k lambda_k f_k, by L-BFGS from ``w``.
+
+    Returns:
+        The point, the norm of the gradient there and the number of iterations: the caller judges whether it converged.
+    """
+    weights = party_weights(problem)
+    everyone = jnp.arange(problem.parties)
+
+    def value(v: Vector) -> Array:
+        losses: Array = jax.lax.map(lambda k: problem.oracle(k).value(v), everyone)
+        return weights @ losses
+
+    def grad(v: Vector) -> Vector:
+        return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(v), everyone), weights)
+
+    solver = optax.lbfgs()
+
+    def go_on(carry: tuple[Vector, Any, Array, Array]) -> Bool[Array, ""]:
+        _, _, size, iterations = carry
+        return (size > tolerance) & (iterations < max_iterations)
+
+    def iterate(carry: tuple[Vector, Any, Array, Array]) -> tuple[Vector, Any, Array, Array]:
+        v, memory, _, iterations = carry
+        g: PyTree[Any] = grad(v)
+        update, memory = solver.update(g, memory, v, value=value(v), grad=g, value_fn=_with_gradient(value, grad))
+        v = optax.apply_updates(v, update)
+        return v, memory, tree.norm(grad(v)), iterations + 1
+
+    v, _, size, iterations = jax.lax.while_loop(
+        go_on, iterate, (w, solver.init(w), tree.norm(grad(w)), jnp.array(0)))
+    return v, size, iterations
+
+
+def _with_gradient(value: Any, grad: Any) -> Any:
+    """A function with a gradient of its own: dynamic loops have no automatic reverse mode."""
+    function = jax.custom_vjp(value)
+    function.defvjp(lambda v: (value(v), v), lambda v, ct: (jax.tree.map(lambda g: ct * g, grad(v)),))
+    return function

@@ -1,0 +1,243 @@
+"""Who takes part in a round, with what weight, and how much work they can do.
+
+A cohort depends on the seed and the round only, never on the algorithm: methods that are compared meet the same
+cohorts and the same stragglers (errata 8 and 16).
+"""
+
+from abc import abstractmethod
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from resolvent.math.shuffle import Shuffle
+
+__all__ = ["Bernoulli", "BySize", "Cohort", "FixedEffort", "Full", "Participation", "Stragglers", "Uniform"]
+
+Weighting = Literal["size", "uniform"]
+
+
+class Cohort(NamedTuple):
+    """The parties of one round.
+
+    Attributes:
+        index: [C] their numbers, all different.
+        weight: [C] their aggregation weights.
+        alive: [C] whether they take part at all.
+        effort: [C] the share of the solver's budget that each does, in (0, 1].
+        late: [C] whether that is less than the party planned: its work is partial, and may be dropped.
+    """
+
+    index: Int[Array, " C"]
+    weight: Float[Array, " C"]
+    alive: Bool[Array, " C"]
+    effort: Float[Array, " C"]
+    late: Bool[Array, " C"]
+
+
+class Participation(eqx.Module):
+    """Draws the cohort of a round."""
+
+    @abstractmethod
+    def capacity(self, parties: int) -> int:
+        """C, how many rows a cohort has."""
+
+    @abstractmethod
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """The cohort; ``key`` belongs to the seed and the round, ``sizes`` are the parties' sample counts."""
+
+    def check(self, parties: int) -> None:
+        """Refuse a setting that does not fit the number of parties."""
+        if self.capacity(parties) > parties:
+            raise ValueError(f"a cohort of {self.capacity(parties)} cannot be drawn from {parties} parties: "
+                             f"give cohort={parties} or less")
+
+
+class Full(Participation):
+    """Everybody, every round.
+
+    Attributes:
+        weighting: aggregate by the number of samples, or every party alike (Fed+'s objective).
+    """
+
+    weighting: Weighting = eqx.field(static=True, default="size")
+
+    def capacity(self, parties: int) -> int:
+        """N."""
+        return parties
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """All N."""
+        return _cohort(jnp.arange(len(sizes)), sizes, self.weighting)
+
+
+class Uniform(Participation):
+    """A cohort drawn uniformly without replacement: FedProx's scheme B when weighted by size.
+
+    Its cost does not depend on N. Source: FedProx, section 5.1 and Figure 12; errata 9.
+
+    Attributes:
+        cohort: how many parties.
+        weighting: aggregate by the number of samples, or every party alike.
+    """
+
+    cohort: int = eqx.field(static=True)
+    weighting: Weighting = eqx.field(static=True, default="size")
+
+    def __check_init__(self) -> None:
+        _at_least_one(self)
+
+    def capacity(self, parties: int) -> int:
+        """The cohort's size."""
+        return self.cohort
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """The first entries of a random permutation of the parties."""
+        order = Shuffle.draw(key, jnp.array(len(sizes)))
+        return _cohort(order(jnp.arange(self.cohort)), sizes, self.weighting)
+
+
+class BySize(Participation):
+    """A cohort drawn without replacement with probability proportional to size, then averaged plainly.
+
+    FedProx's scheme A. One number per party is drawn each round (the Gumbel trick), so its cost has a small part that
+    grows with N. Source: FedProx, Algorithm 2; errata 9.
+
+    Attributes:
+        cohort: how many parties.
+    """
+
+    cohort: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        _at_least_one(self)
+
+    def capacity(self, parties: int) -> int:
+        """The cohort's size."""
+        return self.cohort
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """The largest of log(size) plus Gumbel noise."""
+        noise = jax.random.gumbel(key, (len(sizes),))
+        index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
+        return _cohort(index, sizes, "uniform")
+
+
+class Bernoulli(Participation):
+    """Each party takes part with the same probability, independently of the others.
+
+    Attributes:
+        probability: in (0, 1].
+        weighting: aggregate by the number of samples, or every party alike.
+    """
+
+    probability: ArrayLike
+    weighting: Weighting = eqx.field(static=True, default="size")
+
+    def __check_init__(self) -> None:
+        _check_share("Bernoulli", "probability", self.probability)
+
+    def capacity(self, parties: int) -> int:
+        """N: anybody may take part."""
+        return parties
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """All N, of whom some are absent."""
+        everyone = _cohort(jnp.arange(len(sizes)), sizes, self.weighting)
+        return everyone._replace(alive=jax.random.uniform(key, (len(sizes),)) < self.probability)
+
+
+class Stragglers(Participation):
+    """A share of each round's cohort, or certain parties always, can do only a part of the work.
+
+    The part is uniform on (0, 1], so that of E epochs a straggler makes ceil(u*E): uniform on 1, ..., E. What becomes
+    of it is the algorithm's choice: FedAvg drops it, FedProx and Fed+ keep it. Source: FedProx, 5.2; errata 8.
+
+    Attributes:
+        inner: who takes part.
+        share: of the cohort that straggles, drawn anew each round.
+        parties: numbers of parties that always straggle.
+    """
+
+    inner: Participation
+    share: ArrayLike = 0.0
+    parties: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def __check_init__(self) -> None:
+        if isinstance(self.share, int | float) and not 0 <= self.share <= 1:
+            raise ValueError(f"Stragglers(share={self.share}) must lie in [0, 1]")
+
+    def check(self, parties: int) -> None:
+        """Refuse numbers of parties that are not there."""
+        self.inner.check(parties)
+        for k in self.parties:
+            if not 0 <= k < parties:
+                raise ValueError(f"Stragglers(parties=...) names party {k}, but they are numbered 0 to {parties - 1}")
+
+    def capacity(self, parties: int) -> int:
+        """As the inner participation."""
+        return self.inner.capacity(parties)
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """The inner cohort, some of it slow."""
+        cohort = self.inner(key, sizes)
+        amount_key, who_key = jax.random.split(jax.random.fold_in(key, 1))
+        n = cohort.index.shape[0]
+        rank = jnp.argsort(jax.random.permutation(who_key, n))
+        slow = rank < jnp.round(jnp.asarray(self.share) * n)
+        always = jnp.zeros(n, bool)
+        for k in self.parties:
+            always |= cohort.index == k
+        part = 1 - jax.random.uniform(amount_key, (n,), cohort.effort.dtype)
+        late = slow | always
+        return cohort._replace(effort=jnp.where(late, cohort.effort * part, cohort.effort), late=late)
+
+
+class FixedEffort(Participation):
+    """Parties with budgets of their own: party k does effort[k] of the solver's work each round (Fed+'s E_k).
+
+    Such work counts as whole: it is what the party planned, so no algorithm drops it.
+
+    Attributes:
+        inner: who takes part.
+        effort: [N], in (0, 1].
+    """
+
+    inner: Participation
+    effort: Float[Array, " N"]
+
+    def check(self, parties: int) -> None:
+        """Refuse another number of budgets than of parties."""
+        self.inner.check(parties)
+        if jnp.shape(self.effort) != (parties,):
+            raise ValueError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
+                             f"{jnp.shape(self.effort)}")
+
+    def capacity(self, parties: int) -> int:
+        """As the inner participation."""
+        return self.inner.capacity(parties)
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """The inner cohort with its members' budgets."""
+        cohort = self.inner(key, sizes)
+        return cohort._replace(effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
+
+
+def _cohort(index: Int[Array, " C"], sizes: Int[Array, " N"], weighting: Weighting) -> Cohort:
+    """A cohort that is alive and able, weighted by size or alike; weights are shares of all N."""
+    dtype = jnp.zeros(()).dtype
+    ones = jnp.ones(index.shape, dtype)
+    weight = sizes[index].astype(dtype) / jnp.sum(sizes) if weighting == "size" else ones / len(sizes)
+    return Cohort(index, weight, ones.astype(bool), ones, jnp.zeros(index.shape, bool))
+
+
+def _at_least_one(participation: Uniform | BySize) -> None:
+    if participation.cohort < 1:
+        raise ValueError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")
+
+
+def _check_share(owner: str, name: str, value: ArrayLike) -> None:
+    if isinstance(value, int | float) and not 0 < value <= 1:
+        raise ValueError(f"{owner}({name}={value}) must lie in (0, 1]")

@@ -1,0 +1,48 @@
+"""The style of every picture, and the one picture that a single run has."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "colour_of", "learning_curves", "new_figure", "style"]
+
+# Okabe and Ito's palette, which colour-blind people can tell apart; black is left to the axes.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F00")
+_DASHES = ("-", "--", "-.", ":")
+
+style: dict[str, object] = {
+    "font.size": 10, "axes.titlesize": 10, "axes.labelsize": 10, "legend.fontsize": 9, "legend.frameon": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
+    "lines.linewidth": 1.8, "svg.fonttype": "none", "font.family": "sans-serif",
+}
+
+
+def colour_of(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a line style for each method, in order."""
+    return {m: (COLOURS[i % len(COLOURS)], _DASHES[(i // len(COLOURS)) % len(_DASHES)])
+            for i, m in enumerate(methods)}
+
+
+def new_figure(width: float = 5.0, height: float = 3.4) -> tuple[Figure, Axes]:
+    """A figure in our style, outside pyplot's global state."""
+    with mpl.rc_context(style):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.add_subplot()
+
+
+def learning_curves(axes: Axes, metrics: pd.DataFrame, metric: str, split: str) -> None:
+    """Mean over parties against rounds, with the band from the 10th to the 90th percentile of the parties."""
+    rows = metrics[(metrics["metric"] == metric) & (metrics["split"] == split)]
+    methods = list(dict.fromkeys(rows["method"]))
+    for method, (colour, dashes) in colour_of(methods).items():
+        by_round = rows[rows["method"] == method].groupby("round")["value"]
+        mean, low, high = by_round.mean(), by_round.quantile(0.1), by_round.quantile(0.9)
+        axes.plot(mean.index, mean, dashes, color=colour, label=method)
+        axes.fill_between(mean.index, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"{split} {metric.replace('_', ' ')}")
+    if methods:
+        axes.legend()

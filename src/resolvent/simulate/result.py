@@ -1,0 +1,84 @@
+"""What a run gives back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pandas as pd
+from matplotlib.figure import Figure
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.data import FederatedData
+from resolvent.problem.errors import InputError
+from resolvent.problem.problem import Problem
+from resolvent.simulate.engine import Federation
+from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.plots import learning_curves, new_figure
+
+__all__ = ["Result"]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The models, the metrics and the facts of one run.
+
+    Attributes:
+        name: of the method.
+        algorithm: what ran.
+        problem: what it ran on.
+        data: the parties' samples, where the problem was made from them.
+        state: the server's and every party's last state.
+        metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
+            that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples.
+        facts: seconds (compile, rounds, evaluation), seconds per round of each chunk, bytes up and down.
+        rounds: how many rounds ran.
+        seed: of everything random.
+        digest: SHA-256 of the last state.
+    """
+
+    name: str
+    algorithm: Algorithm
+    problem: Problem
+    data: FederatedData | None
+    state: Federation
+    metrics: pd.DataFrame
+    facts: dict[str, Any]
+    rounds: int
+    seed: int
+    digest: str
+
+    def personal(self, party: int | str) -> Vector:
+        """The model that a party would deploy, by number or (with data) by name."""
+        if self.data is not None:
+            k = self.data.index(party)
+        elif isinstance(party, int) and 0 <= party < self.problem.parties:
+            k = party
+        else:
+            raise InputError(f"there is no party {party!r}: they are numbered 0 to {self.problem.parties - 1}")
+        return tree.rows(deployed(self.algorithm, self.problem, self.state, jnp.array([k])), 0)
+
+    @property
+    def personal_models(self) -> Vector:
+        """Every party's deployed model, stacked: leaves [N, ...]."""
+        return deployed(self.algorithm, self.problem, self.state, jnp.arange(self.problem.parties))
+
+    @property
+    def server_model(self) -> Vector | None:
+        """The shared model, or None where the algorithm has none."""
+        shared: Vector | None = jax.tree.map(lambda x: x, self.algorithm.server_model(self.state.server))
+        return shared
+
+    def scores(self, split: str = "test", metric: str | None = None) -> pd.DataFrame:
+        """A row per evaluated round, a column per party: a metric (default: the score) of the deployed models."""
+        wanted = self.problem.score_name if metric is None else metric
+        rows = self.metrics[(self.metrics["metric"] == wanted) & (self.metrics["split"] == split)]
+        return rows.pivot(index="round", columns="party", values="value")
+
+    def plot(self, split: str = "test") -> Figure:
+        """Learning curve: mean over parties of the deployed models' score, with the spread between parties."""
+        figure, axes = new_figure()
+        learning_curves(axes, self.metrics, self.problem.score_name, split)
+        return figure

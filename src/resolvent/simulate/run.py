@@ -1,0 +1,138 @@
+"""``simulate``: run an algorithm on a problem, evaluate it on the way, remember where it was."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.problem.data import FederatedData
+from resolvent.problem.errors import InputError, nearest
+from resolvent.problem.models import Model
+from resolvent.problem.problem import LearningProblem, Problem
+from resolvent.simulate.clock import stopwatch
+from resolvent.simulate.engine import Chunk, Federation, Schedule, initial, run_chunk
+from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
+from resolvent.simulate.participation import Full, Participation
+from resolvent.simulate.progress import Progress, bar
+from resolvent.simulate.result import Result
+from resolvent.simulate.store import Checkpoint, digest
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    algorithm: Algorithm,
+    model: Model | Problem,
+    data: FederatedData | None = None,
+    *,
+    rounds: int,
+    seed: int = 0,
+    participation: Participation | None = None,
+    evaluate_every: int | None = None,
+    diagnostics: Sequence[Diagnostic] = (),
+    schedule: Schedule | Literal["auto"] = "auto",
+    checkpoint: Path | str | None = None,
+    resume: bool = False,
+    progress: bool | Progress = True,
+    name: str = "run",
+) -> Result:
+    """Run a federation in this process.
+
+    Args:
+        algorithm: what a round does, such as ``fedavg(SGD(0.1))``.
+        model: a model for ``data``; or a ``Problem`` of its own, without data.
+        data: the parties' samples.
+        rounds: how many rounds, at least 1.
+        seed: of everything random: first model, cohorts, stragglers, minibatches.
+        participation: who takes part in a round; default: everybody, weighted by size.
+        evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations in all.
+        diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
+            ``heterogeneity``.
+        schedule: parties one after the other (``sequential``, the better on a CPU), all at once (``lanes``), or by
+            backend.
+        checkpoint: a folder to write the state to after every evaluation.
+        resume: go on from the checkpoint there, if there is one.
+        progress: show a progress bar on the terminal, or a function called with (rounds done, rounds in all).
+        name: of the method, in the metrics.
+
+    Returns:
+        The models, the metrics and how long it took.
+
+    Raises:
+        InputError: something given does not fit; nothing has run then.
+    """
+    problem = _problem(model, data)
+    who = Full() if participation is None else participation
+    who.check(problem.parties)
+    every = evaluate_every or max(1, rounds // 20)
+    if rounds < 1 or every < 1:
+        raise InputError(f"rounds={rounds} and evaluate_every={evaluate_every} must be at least 1")
+    _check_diagnostics(diagnostics)
+    how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
+    folder = Path(checkpoint) if checkpoint is not None else None
+    fingerprint = _fingerprint(algorithm, problem, who, seed, every)
+
+    state = initial(algorithm, problem, jnp.array(seed))
+    measured = Measurements(algorithm, problem, tuple(diagnostics), name)
+    done = 0
+    found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
+    if found:
+        state, done = found.state, found.rounds
+        measured.restore(found.metrics, found.facts)
+    else:
+        measured.evaluate(state, 0)
+
+    down, up = message_bytes(algorithm, problem, state)
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
+    with bar(progress, name, rounds) as report:
+        report(done, rounds)
+        while done < rounds:
+            count = min(every - done % every, rounds - done)
+            with stopwatch() as watch:
+                chunk: Chunk = jax.block_until_ready(run_chunk(
+                    algorithm, problem, who, state, jnp.array(seed), jnp.array(done), jnp.array(count),
+                    capacity=every, record=per_round, schedule=how))
+            state, done = chunk.state, done + count
+            measured.add_chunk(chunk, done - count, count, watch, down, up)
+            measured.evaluate(state, done, chunk.snapshot if done in (every, rounds) else None)
+            if folder:
+                Checkpoint(done, state, measured.metrics(), measured.facts()).write(folder, fingerprint)
+            report(done, rounds)
+    return Result(name, algorithm, problem, data, state, measured.metrics(), measured.facts(), rounds, seed,
+                  digest(state))
+
+
+def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:
+    if isinstance(model, Problem):
+        if data is not None:
+            raise InputError("a Problem brings its own data: leave data= out")
+        return model
+    if data is None:
+        raise InputError(f"the model {type(model).__name__} needs data=: FederatedData, such as rv.datasets.digits()")
+    if not isinstance(model, Model):
+        raise InputError(f"model must be a Model, got {type(model).__name__}: see rv.models.from_functions, "
+                         "from_equinox and from_flax")
+    return LearningProblem(model, data)
+
+
+def _check_diagnostics(diagnostics: Sequence[str]) -> None:
+    allowed = get_args(Diagnostic)
+    for one in diagnostics:
+        if one not in allowed:
+            raise InputError(f"there is no diagnostic {one!r}{nearest(one, allowed)} Use any of {list(allowed)}")
+
+
+def _fingerprint(*parts: Any) -> str:
+    """A text that differs where the run would: of the structure and every value."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(eqx.tree_pformat(part, short_arrays=True).encode())
+        total.update(digest([leaf for leaf in jax.tree.leaves(part) if eqx.is_array_like(leaf)]).encode())
+    return total.hexdigest()
