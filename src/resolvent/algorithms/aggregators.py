@@ -35,7 +35,7 @@ class Mean(Aggregator):
     linear: ClassVar[bool] = True
 
     def __call__(self, replies: Replies) -> tuple[Vector, Info]:
-        """sum weight_k x_k / sum weight_k."""
+        """Sum weight_k x_k / sum weight_k."""
         return replies.mean(), {}
 
 

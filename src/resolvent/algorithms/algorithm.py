@@ -7,7 +7,7 @@ comes out. Nothing here knows about simulation or networks.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -22,10 +22,10 @@ from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["Algorithm", "Info", "Message", "PartyState", "Phase", "Replies", "ServerState", "Stragglers", "local_work"]
 
-ServerState = PyTree[Any]
-PartyState = PyTree[Any]
-Message = PyTree[Any]
-Reply = PyTree[Any]
+ServerState: TypeAlias = Any
+PartyState: TypeAlias = Any
+Message: TypeAlias = Any
+Reply: TypeAlias = Any
 Info = dict[str, Any]
 Stragglers = Literal["drop", "keep"]
 
@@ -73,12 +73,15 @@ class Algorithm(eqx.Module):
     """A federated algorithm.
 
     Attributes:
-        stragglers: ``keep`` the partial work of parties that cannot do all of it in time, or ``drop`` it.
-        replies_models: whether each reply is the party's model (what ``Remembered`` and attacks need to know).
+        replies_models: whether each reply is the party's model (what ``Remembered`` needs to know).
     """
 
-    stragglers: eqx.AbstractVar[Stragglers]
     replies_models: eqx.AbstractClassVar[bool]
+
+    @property
+    @abstractmethod
+    def partial_work(self) -> Stragglers:
+        """Whether the work of parties that cannot do all of it in time is kept or dropped."""
 
     @abstractmethod
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> ServerState:

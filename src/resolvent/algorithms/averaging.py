@@ -38,6 +38,11 @@ class Averaging(Algorithm):
     stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
 
+    @property
+    def partial_work(self) -> Stragglers:
+        """As told."""
+        return self.stragglers
+
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the shared model."""
         return w0
@@ -82,6 +87,11 @@ class LocalOnly(Algorithm):
     solver: LocalSolver
     stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = False
+
+    @property
+    def partial_work(self) -> Stragglers:
+        """As told."""
+        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[()]:
         """No server."""

@@ -101,6 +101,11 @@ class FedPlus(Algorithm):
     stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
 
+    @property
+    def partial_work(self) -> Stragglers:
+        """As told."""
+        return self.stragglers
+
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the centre."""
         return w0

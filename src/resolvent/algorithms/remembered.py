@@ -45,9 +45,9 @@ class Remembered(Algorithm):
                             f"{type(self.inner).__name__}: nothing could stand for a party that has not replied yet")
 
     @property
-    def stragglers(self) -> Stragglers:  # type: ignore[override]
+    def partial_work(self) -> Stragglers:
         """As the inner algorithm."""
-        return self.inner.stragglers
+        return self.inner.partial_work
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> RememberedState:
         """N copies of the first model beside the inner state."""

@@ -47,8 +47,8 @@ def moreau_centre(
     penalty: Penalty,
     t: ArrayLike,
     *,
-    tolerance: float = 1e-6,
-    max_iterations: int = 1000,
+    tolerance: ArrayLike = 1e-6,
+    max_iterations: ArrayLike = 1000,
 ) -> tuple[Vector, CentreInfo]:
     r"""The centre that belongs to a penalty: argmin over w of the weighted sum of env_{t*penalty}(p_k - w).
 
@@ -73,7 +73,7 @@ def moreau_centre(
     """
     share = (weights / jnp.sum(weights)).astype(tree.dtype(points))
     start = _weighted_sum(share, points)
-    enough = max(tolerance, 8 * float(jnp.finfo(share.dtype).eps))  # type: ignore[no-untyped-call]
+    enough = jnp.maximum(tolerance, 8 * jnp.finfo(share.dtype).eps)  # type: ignore[no-untyped-call]
 
     def objective(w: Vector) -> Array:
         values = jax.vmap(lambda p: penalty.envelope(tree.sub(p, w), t))(points)
@@ -120,8 +120,8 @@ def geometric_median(
     weights: Float[Array, " C"],
     *,
     smoothing: ArrayLike = 1e-6,
-    tolerance: float = 1e-6,
-    max_iterations: int = 1000,
+    tolerance: ArrayLike = 1e-6,
+    max_iterations: ArrayLike = 1000,
 ) -> tuple[Vector, CentreInfo]:
     """Weighted geometric median, argmin of the weighted sum of |p_k - w|, by smoothed Weiszfeld steps.
 

@@ -61,14 +61,10 @@ class Penalty(eqx.Module):
         return value
 
 
-def _at_prox(penalty: Penalty, prox: Vector, pull: Vector, t: ArrayLike) -> Array:
-    value, size = penalty.value(prox), tree.norm(pull)
-    return value + (size * (size / (2 * t))).astype(value.dtype)
-
-
 @eqx.filter_custom_jvp
 def _envelope(penalty: Penalty, x: Vector, t: ArrayLike) -> Array:
-    return _at_prox(penalty, penalty.prox(x, t), penalty.pull(x, t), t)
+    value, size = penalty.value(penalty.prox(x, t)), tree.norm(penalty.pull(x, t))
+    return value + (size * (size / (2 * t))).astype(value.dtype)
 
 
 @_envelope.def_jvp  # type: ignore[untyped-decorator]
@@ -77,10 +73,11 @@ def _envelope_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[
     penalty, x, t = primals
     prox, pull = penalty.prox(x, t), penalty.pull(x, t)
 
-    def value(penalty: Penalty, y: Vector, t: ArrayLike) -> Array:
-        return _at_prox(penalty, prox, tree.axpy(1, tree.sub(y, x), pull), t)
+    def at_prox(penalty: Penalty, y: Vector, t: ArrayLike) -> Array:
+        value, gap = penalty.value(prox), tree.axpy(1, tree.sub(y, x), pull)
+        return value + (tree.full_dot(gap, gap) / (2 * t)).astype(value.dtype)
 
-    return eqx.filter_jvp(value, primals, tangents)
+    return _envelope(penalty, x, t), eqx.filter_jvp(at_prox, primals, tangents)[1]
 
 
 class Zero(Penalty):

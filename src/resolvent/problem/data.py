@@ -22,7 +22,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Split:
-    """Where each party's samples of one split lie in the packed arrays: rows offset[k] to offset[k]+length[k]."""
+    """Where each party's samples of a split lie in the packed arrays: length[k] of them from offset[k] on."""
 
     offset: NDArray[np.int32]
     length: NDArray[np.int32]
@@ -130,32 +130,36 @@ class FederatedData:
                 booleans or text.
             validation: share of each party's samples kept for validation.
             test: share of each party's samples kept for testing.
-            seed: of the split.
+            seed: of the split; each party's depends on it, the party's number and size, and nothing else.
             name: what the data is, for reports.
             features: names of the inputs' columns.
             classes: the labels in the order of their class numbers; default: those that occur, sorted.
 
         Raises:
-            InputError: shapes that differ, a party without samples, values that are not finite; the message
-                names the party and the row.
+            InputError: shapes that differ, a party without samples, values that are missing or not finite;
+                the message names the party and the row.
         """
         names = tuple(parties) if parties is not None else tuple(f"party {k}" for k in range(len(x)))
         if len(set(names)) < len(names):
             twice = next(n for n in names if names.count(n) > 1)
             raise InputError(f"two parties are named {twice!r}: give each party a name of its own")
-        if not len(x) == len(y) == len(names) or not x:
-            raise InputError(f"there are inputs for {len(x)} parties, labels for {len(y)} and {len(names)} names; "
-                             "give one of each per party, and at least one party")
+        if not len(x) == len(y) == len(names) or not names:
+            raise InputError(f"there are inputs for {len(x)} parties, labels for {len(y)} and {len(names)} "
+                             "names; give one of each per party, and at least one party")
         xs, ys = [np.asarray(a) for a in x], [np.asarray(a) for a in y]
         for party, a, b in zip(names, xs, ys, strict=True):
             _check_party(party, a, b, xs[0].shape[1:])
+        if features and xs[0].shape[1:] != (len(features),):
+            raise InputError(f"there are {len(features)} names of features for inputs of shape "
+                             f"{xs[0].shape[1:]}: give one name per column, or none")
+        if seed < 0:
+            raise InputError(f"seed={seed} must not be negative: use 0 or more")
         labels, task, class_names = _labels(ys, task, classes, names)
-        rng = np.random.default_rng(seed)
         parts: list[NDArray[np.intp]] = []
         lengths = np.zeros((len(SPLITS), len(names)), np.int32)
         start = 0
         for k, a in enumerate(xs):
-            order = start + rng.permutation(len(a))
+            order = start + np.random.default_rng([seed, k]).permutation(len(a))
             lengths[:, k] = split_sizes(len(a), validation, test)
             parts.append(order)
             start += len(a)
@@ -172,8 +176,9 @@ def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int,
 
     Rounded to the nearest; training gets what is left and is never empty.
     """
-    if validation < 0 or test < 0 or validation + test >= 1:
-        raise InputError(f"validation={validation} and test={test} must not be negative and must sum to less than 1")
+    if not (validation >= 0 and test >= 0 and validation + test < 1):
+        raise InputError(f"validation={validation} and test={test} must not be negative, and must sum "
+                         "to less than 1, so that samples are left for training")
     of_validation, of_test = round(samples * validation), round(samples * test)
     while of_validation + of_test >= samples:
         if of_validation >= of_test:
@@ -187,10 +192,11 @@ def _check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int,
     if len(x) == 0:
         raise InputError(f"party {party!r} has no samples: leave it out, or merge it with another")
     if y.shape != (len(x),):
-        raise InputError(f"party {party!r} has {len(x)} inputs but labels of shape {y.shape}: one label per input")
+        raise InputError(f"party {party!r} has {len(x)} inputs but labels of shape {y.shape}: "
+                         "give one label per input")
     if x.shape[1:] != shape:
         raise InputError(f"party {party!r} has inputs of shape {x.shape[1:]}, the first party's are {shape}")
-    if not np.issubdtype(x.dtype, np.number) and x.dtype != np.bool_:
+    if x.dtype.kind not in "biuf":
         raise InputError(f"party {party!r} has inputs of type {x.dtype}: inputs must be numbers")
     if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
         row = int(np.argwhere(~np.isfinite(x))[0, 0])
@@ -205,7 +211,7 @@ def _labels(
     if task == "auto":
         task = "regression" if np.issubdtype(y.dtype, np.floating) else "classification"
     if task == "regression":
-        if not np.issubdtype(y.dtype, np.number):
+        if y.dtype.kind not in "iuf":
             raise InputError(f"regression needs labels that are numbers, got type {y.dtype}")
         for party, part in zip(names, ys, strict=True):
             if not np.isfinite(part.astype(float)).all():
@@ -214,10 +220,16 @@ def _labels(
         return y.astype(np.result_type(y.dtype, np.float32)), "regression", ()
     if task != "classification":
         raise InputError(f"task={task!r} is not known: use 'classification', 'regression' or 'auto'")
+    for party, part in zip(names, ys, strict=True):
+        if pd.isna(part).any():
+            row = int(np.flatnonzero(pd.isna(part))[0])
+            raise InputError(f"party {party!r}, row {row}: the label is missing")
     if classes is None:
         found, numbers = np.unique(y, return_inverse=True)
         return numbers.astype(np.int32), "classification", tuple(str(c) for c in found)
     number = {str(c): i for i, c in enumerate(classes)}
+    if len(number) < len(classes):
+        raise InputError(f"the classes {list(map(str, classes))} name one twice: give each class once")
     for party, part in zip(names, ys, strict=True):
         unknown = [str(v) for v in part if str(v) not in number]
         if unknown:

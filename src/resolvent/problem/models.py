@@ -30,8 +30,8 @@ class Model(eqx.Module):
         l2: the weight of |params|^2 / 2 in every party's objective.
     """
 
-    loss: eqx.AbstractVar[Loss]
-    l2: eqx.AbstractVar[float]
+    loss: Loss
+    l2: float
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
@@ -47,8 +47,6 @@ class LinearModel(Model):
 
     features: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
-    loss: Loss
-    l2: float = 0.0
 
     def init(self, key: Array) -> Vector:
         """Zeros: the problem is convex, and zero is where every party agrees."""
@@ -56,15 +54,14 @@ class LinearModel(Model):
 
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
         """W x + b."""
-        return x.reshape(len(x), -1) @ params["weight"].T + params["bias"]
+        outputs: Array = x.reshape(len(x), -1) @ params["weight"].T + params["bias"]
+        return outputs
 
 
 class MLP(Model):
     """A multilayer perceptron with ReLU; parameters {"layer 0": {"weight", "bias"}, ...}."""
 
     sizes: tuple[int, ...] = eqx.field(static=True)
-    loss: Loss
-    l2: float = 0.0
 
     def init(self, key: Array) -> Vector:
         """He's normal initialisation; biases zero."""
@@ -87,8 +84,6 @@ class FunctionModel(Model):
 
     init_function: Callable[[Array], PyTree[Any]] = eqx.field(static=True)
     apply_function: Callable[[PyTree[Any], Array], Array] = eqx.field(static=True)
-    loss: Loss
-    l2: float = 0.0
 
     def init(self, key: Array) -> Vector:
         """The user's init."""
@@ -106,7 +101,7 @@ def linear(features: int, *, l2: float = 0.0) -> Model:
         features: number of inputs.
         l2: weight of |params|^2 / 2.
     """
-    return LinearModel(_positive("features", features), 1, SquaredError(), l2)
+    return LinearModel(loss=SquaredError(), l2=l2, features=_positive("features", features), outputs=1)
 
 
 def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
@@ -118,7 +113,7 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
         l2: weight of |params|^2 / 2; any positive value makes the problem strongly convex.
     """
     outputs, loss = _head(classes)
-    return LinearModel(_positive("features", features), outputs, loss, l2)
+    return LinearModel(loss=loss, l2=l2, features=_positive("features", features), outputs=outputs)
 
 
 def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
@@ -135,7 +130,7 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
     """
     outputs, loss = (1, SquaredError()) if task == "regression" else _head(classes)
     hidden = (_positive("width", width),) * _positive("depth", depth)
-    return MLP((_positive("features", features), *hidden, outputs), loss, l2)
+    return MLP(loss=loss, l2=l2, sizes=(_positive("features", features), *hidden, outputs))
 
 
 def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree[Any], Array], Array], *,
@@ -148,7 +143,7 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
     """
-    return FunctionModel(init, apply, loss_named(loss), l2)
+    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
 
 
 def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
@@ -167,9 +162,10 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
 
     def apply(params: PyTree[Any], x: Array) -> Array:
         module: Any = eqx.combine(params, fixed)
-        return jax.vmap(module)(x)
+        outputs: Array = jax.vmap(module)(x)
+        return outputs
 
-    return FunctionModel(init, apply, loss_named(loss), l2)
+    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
 
 
 def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
@@ -190,8 +186,9 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
         raise ValueError(f"the Flax module has variables {others} beside its parameters; a party's model is its "
                          "parameters alone: use a layer without running statistics, such as GroupNorm or LayerNorm")
     batch = jnp.asarray(example)
-    return FunctionModel(lambda key: module.init(key, batch)["params"],
-                         lambda params, x: module.apply({"params": params}, x), loss_named(loss), l2)
+    return FunctionModel(
+        loss=loss_named(loss), l2=l2, init_function=lambda key: module.init(key, batch)["params"],
+        apply_function=lambda params, x: module.apply({"params": params}, x))
 
 
 def _head(classes: int) -> tuple[int, Loss]:

@@ -26,7 +26,7 @@ class Oracle(eqx.Module):
         samples: n_k, the number of samples that minibatches are drawn from; at least 1.
     """
 
-    samples: eqx.AbstractVar[Int[Array, ""]]
+    samples: Int[Array, ""]
 
     @abstractmethod
     def value(self, w: Vector) -> Float[Array, ""]:
@@ -49,7 +49,6 @@ class SampleOracle(Oracle):
         x: [total, ...] everybody's inputs, packed; only rows offset to offset+samples are this party's.
         y: [total] labels.
         offset: the party's first row.
-        samples: the party's number of rows.
         block: rows per step of a pass over all samples.
     """
 
@@ -57,7 +56,6 @@ class SampleOracle(Oracle):
     x: Float[Array, "total ..."]
     y: Array
     offset: Int[Array, ""]
-    samples: Int[Array, ""]
     block: int = eqx.field(static=True)
 
     def _sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
@@ -111,11 +109,11 @@ class QuadraticOracle(Oracle):
     hessian: Float[Array, "d d"]
     linear: Float[Array, " d"]
     constant: Float[Array, ""]
-    samples: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.array(1))
 
     def value(self, w: Vector) -> Float[Array, ""]:
         """w'Hw/2 - g'w + c."""
-        return w @ (self.hessian @ w) / 2 - self.linear @ w + self.constant
+        value: Array = w @ (self.hessian @ w) / 2 - self.linear @ w + self.constant
+        return value
 
     def grad(self, w: Vector) -> Vector:
         """Hw - g."""

@@ -28,10 +28,10 @@ class Problem(eqx.Module):
         higher_is_better: whether a larger score is better.
     """
 
-    sizes: eqx.AbstractVar[Int[Array, " N"]]
-    splits: eqx.AbstractVar[tuple[str, ...]]
-    score_name: eqx.AbstractVar[str]
-    higher_is_better: eqx.AbstractVar[bool]
+    sizes: Int[Array, " N"]
+    splits: tuple[str, ...] = eqx.field(static=True)
+    score_name: str = eqx.field(static=True)
+    higher_is_better: bool = eqx.field(static=True)
 
     @property
     def parties(self) -> int:
@@ -70,7 +70,6 @@ class LearningProblem(Problem):
     offset: Int[Array, "splits N"]
     length: Int[Array, "splits N"]
     block: int = eqx.field(static=True)
-    splits: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
         self.model = model
@@ -82,6 +81,9 @@ class LearningProblem(Problem):
         self.splits = SPLITS
         self.offset = jnp.asarray(np.stack([data.splits[s].offset for s in SPLITS]))
         self.length = jnp.asarray(np.stack([data.splits[s].length for s in SPLITS]))
+        self.sizes = self.length[0]
+        self.score_name = model.loss.score_name
+        self.higher_is_better = model.loss.higher_is_better
         self.block = block or int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, 256))
         self._check_shapes(data)
 
@@ -103,21 +105,6 @@ class LearningProblem(Problem):
         if wrong:
             raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")
 
-    @property
-    def sizes(self) -> Int[Array, " N"]:  # type: ignore[override]
-        """Training samples per party."""
-        return self.length[0]
-
-    @property
-    def score_name(self) -> str:  # type: ignore[override]
-        """The loss's score."""
-        return self.model.loss.score_name
-
-    @property
-    def higher_is_better(self) -> bool:  # type: ignore[override]
-        """Whether a larger score is better."""
-        return self.model.loss.higher_is_better
-
     def init(self, key: Array) -> Vector:
         """The model's fresh parameters."""
         return self.model.init(key)
@@ -138,7 +125,8 @@ class LearningProblem(Problem):
         return jax.tree.map(lambda s: jnp.where(empty, jnp.nan, s / jnp.maximum(oracle.samples, 1)), sums)  # type: ignore[no-any-return]
 
     def _samples(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
-        return SampleOracle(self.model, self.x, self.y, self.offset[split, k], self.length[split, k], self.block)
+        return SampleOracle(samples=self.length[split, k], model=self.model, x=self.x, y=self.y,
+                            offset=self.offset[split, k], block=self.block)
 
 
 class QuadraticProblem(Problem):
@@ -147,17 +135,24 @@ class QuadraticProblem(Problem):
     Attributes:
         hessians: [N, d, d].
         linears: [N, d].
-        constants: [N].
+        constants: [N]; default 0.
         sizes: [N] the parties' sizes, for weights; default 1 each.
     """
 
     hessians: Float[Array, "N d d"]
     linears: Float[Array, "N d"]
     constants: Float[Array, " N"]
-    sizes: Int[Array, " N"]
-    splits: tuple[str, ...] = eqx.field(static=True, default=("train",))
-    score_name: str = eqx.field(static=True, default="objective")
-    higher_is_better: bool = eqx.field(static=True, default=False)
+
+    def __init__(self, hessians: Float[Array, "N d d"], linears: Float[Array, "N d"],
+                 constants: Float[Array, " N"] | None = None, sizes: Int[Array, " N"] | None = None) -> None:
+        self.hessians, self.linears = jnp.asarray(hessians), jnp.asarray(linears)
+        n, d = self.linears.shape
+        if self.hessians.shape != (n, d, d):
+            raise InputError(f"QuadraticProblem needs hessians [N, d, d] and linears [N, d], got {self.hessians.shape} "
+                             f"and {self.linears.shape}")
+        self.constants = jnp.zeros(n, self.linears.dtype) if constants is None else jnp.asarray(constants)
+        self.sizes = jnp.ones(n, jnp.int32) if sizes is None else jnp.asarray(sizes)
+        self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
 
     @classmethod
     def least_squares(cls, a: Float[Array, "N n d"], b: Float[Array, "N n"]) -> "QuadraticProblem":
@@ -171,7 +166,8 @@ class QuadraticProblem(Problem):
 
     def oracle(self, k: Int[Array, ""]) -> Oracle:
         """Party k's quadratic."""
-        return QuadraticOracle(self.hessians[k], self.linears[k], self.constants[k])
+        return QuadraticOracle(samples=jnp.array(1), hessian=self.hessians[k], linear=self.linears[k],
+                               constant=self.constants[k])
 
     def split_sizes(self, split: int) -> Int[Array, " N"]:
         """The parties' sizes."""

@@ -143,13 +143,13 @@ def _proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike
         kappa = 1 / (1 + rate * s)
 
         def move(a: Array, b: Array, c: Array) -> Array:
-            return kappa * (a - rate * b) + (1 - kappa) * c
+            return jnp.asarray(kappa * (a - rate * b) + (1 - kappa) * c)
     return jax.tree.map(lambda a, b, c: move(a, b, c).astype(a.dtype), w, g, subproblem.center)
 
 
 def _share_of(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
     """ceil(effort * budget), forgiving the rounding of effort = x/budget."""
-    return jnp.ceil(effort * budget - 1e-4).astype(jnp.int32)
+    return jnp.ceil(jnp.asarray(effort * budget) - 1e-4).astype(jnp.int32)
 
 
 def _check_step(solver: SGD | GD) -> None:

@@ -52,7 +52,7 @@ class Subproblem(eqx.Module):
         return jax.tree.map(lambda a, b, c: a + self.weight * (b - c), g, w, self.center)
 
     def inexactness(self, w: Vector, start: Vector) -> Float[Array, ""]:
-        """gamma = |grad h(w)| / |grad h(start)|: how far the work got; 0 is exact. Source: FedProx, Definition 2."""
+        """Gamma = |grad h(w)| / |grad h(start)|: how far the work got; 0 is exact. Source: FedProx, Definition 2."""
         before = tree.norm(self.grad(start))
         return tree.norm(self.grad(w)) / jax.numpy.where(before > 0, before, 1)
 

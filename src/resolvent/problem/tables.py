@@ -96,22 +96,19 @@ def from_frame(
 ) -> FederatedData:
     """Data from a frame with a row per sample, a column that names the party and one that holds the label.
 
-    Columns of numbers or true/false are imputed and scaled; columns of text or of pandas' category type become
-    one 0/1 column ``column=value`` per value, in sorted order. The inputs, as 32-bit floats, are the numbers,
+    Columns of numbers or true/false are imputed and scaled; columns of text or pandas' category type become
+    one 0/1 column ``column=value`` per value, in sorted order. The inputs, 32-bit floats, are the numbers,
     then the categories, then the marks ``column missing``; notes say what was imputed, encoded and scaled.
-    Medians, most frequent values, means and deviations come from the pooled training rows and no others; a real
+    Medians, most frequent values, means and deviations come from the pooled training rows only; a real
     federation would need to agree on them. Parties are in the natural order of their names (``site 2`` before
     ``site 10``), whatever the order of the rows.
 
     Args:
-        frame: the table; it is not changed. The options are those of `table`.
-        party: the column that names the party; its values are turned into text.
-        label: the column to predict.
+        frame: the table; it is not changed. The other arguments are those of `table`.
         name: what the data is, for reports.
 
     Raises:
-        InputError: a column that is not there or cannot be used, a missing or infinite value, a label of one
-            class, an unknown option; the message names the party, the row (its index label) and the column.
+        InputError: a column or value that cannot be used; names the party, row (its index label) and column.
     """
     options = {"task": (task, AnyTask), "missing": (missing, Missing), "scale": (scale, Scale)}
     for option, (value, allowed) in options.items():
@@ -123,8 +120,8 @@ def from_frame(
         raise InputError(f"the table {name!r} has no rows: give one row per sample")
     lost = frame.index[_empty(frame[party])]
     if len(lost):
-        raise InputError(f"row {lost[0]}, column {party!r}: the party is missing, so nobody holds this sample: "
-                         "fill it in, or leave the row out")
+        raise InputError(f"row {lost[0]}, column {party!r}: the party is missing, so nobody holds this "
+                         "sample: fill it in, or leave the row out")
     owner = frame[party].astype(str).to_numpy(dtype=object)
 
     def refuse(wrong: NDArray[np.bool_], names: Sequence[str], why: str) -> None:
@@ -141,10 +138,10 @@ def from_frame(
             refuse((np.abs(values) > _LARGEST)[:, None], [c],
                    "the value is infinite, or too large for a 32-bit float: correct it, or leave the row out")
     gaps = np.column_stack([pd.isna(columns[c]) for c in chosen])
-    gappy = [c for c, gap in zip(chosen, gaps.T, strict=True) if gap.any()]
+    gappy = [chosen[j] for j in np.flatnonzero(gaps.any(axis=0))]
     if missing == "refuse":
-        refuse(gaps, chosen, f"the value is missing (in all {gaps.sum()}, in {len(gappy)} columns): set "
-               "missing: impute, or missing: indicate to mark them too, or exclude the column")
+        refuse(gaps, chosen, f"the value is missing (missing values: {gaps.sum()}, columns with any: "
+               f"{len(gappy)}): set missing: impute, or indicate to mark them as well, or exclude the column")
     parties = sorted(set(owner), key=_natural)
     number = pd.Categorical(owner, categories=parties).codes
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
@@ -174,8 +171,8 @@ def from_frame(
     refuse(~np.isfinite(x), names, "once scaled, the value is too large for a 32-bit float, because the "
            "training rows hardly differ in this column: correct it, or set scale: none")
     notes = {
-        f"missing values imputed from the pooled training rows: {gaps.sum()}, in {len(gappy)} columns": gappy,
-        f"columns one-hot encoded: {len(texts)}, as {sum(map(len, known))} columns": texts,
+        f"missing values imputed from the pooled training rows: {gaps.sum()} (columns: {len(gappy)})": gappy,
+        f"columns one-hot encoded: {len(texts)} (as 0/1 columns: {sum(map(len, known))})": texts,
         "numbers scaled to mean 0 and deviation 1 over the pooled training rows": numbers and scale != "none",
     }
     data = replace(data, x=x[data.x], features=tuple(names))
@@ -186,9 +183,9 @@ def _choose(
     columns: list[str], party: str, label: str, features: list[str] | None, exclude: list[str] | None
 ) -> list[str]:
     """The columns to predict from."""
-    twice = [c for c in columns if columns.count(c) > 1]
-    if twice:
-        raise InputError(f"two columns are named {twice[0]!r}: give each a name of its own")
+    for c in columns:
+        if columns.count(c) > 1:
+            raise InputError(f"two columns are named {c!r}: give each a name of its own")
     options = {"party": [party], "label": [label], "features": features or [], "exclude": exclude or []}
     for option, wanted in options.items():
         for c in wanted:
@@ -201,14 +198,13 @@ def _choose(
             found = [option for option in options if c in options[option]]
             raise InputError(f"the column {c!r} is named twice, as {' and '.join(found)}: name it once")
     others = [c for c in columns if c not in (party, label, *options["exclude"])]
-    chosen = others if features is None else features
-    if not chosen:
-        raise InputError("there is no column left to predict from: name some in features, or exclude fewer")
-    for c in chosen:
-        if features is None and c.startswith("Unnamed: "):
-            raise InputError(f"column {columns.index(c) + 1} has no name (often it is only the row's number): "
+    if not (others if features is None else features):
+        raise InputError("no column is left to predict from: name some in features, or exclude fewer")
+    for c in others if features is None else ():
+        if c.startswith("Unnamed: "):
+            raise InputError(f"column {columns.index(c) + 1} has no name (often it is the row's number): "
                              f"exclude {c!r}, or give it a name")
-    return chosen
+    return others if features is None else features
 
 
 def _empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
@@ -239,7 +235,7 @@ def _feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
     if len(distinct) > MAX_CATEGORIES:
         odd = [v for v in distinct if pd.isna(pd.to_numeric(v, errors="coerce"))]
         hint = f", most of them numbers but {odd[0]!r} not" if 0 < 2 * len(odd) < len(distinct) else ""
-        raise InputError(f"column {name!r} has {len(distinct)} different values{hint}, each of which would be a "
+        raise InputError(f"column {name!r} has {len(distinct)} different values{hint}, each to become a "
                          f"column (at most {MAX_CATEGORIES}): exclude it, or group or correct its values")
     return texts
 
@@ -253,8 +249,8 @@ def _targets(name: str, column: "pd.Series[Any]", task: AnyTask) -> tuple[NDArra
                          "all true/false or all text; convert it, or name another label")
     if task == "regression" or (task == "auto" and kind in _DECIMAL and not category):
         if kind in ("boolean", "string"):
-            raise InputError(f"the label {name!r} holds {kind} values, and regression needs numbers: set "
-                             "task: classification, or name another label")
+            raise InputError(f"the label {name!r} holds {kind} values: set task: classification, or name "
+                             "another label for regression, which needs numbers")
         return column.to_numpy(dtype=float), "regression"
     values = np.array(column.tolist(), str if kind == "string" else None)
     classes = np.unique(values)

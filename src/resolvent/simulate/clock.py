@@ -15,10 +15,10 @@ _COMPILATION = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jax
 _spent = 0.0
 
 
-def _listen(event: str, duration: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **_: str | int) -> None:
     global _spent
     if event in _COMPILATION:
-        _spent += duration
+        _spent += duration_secs
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)

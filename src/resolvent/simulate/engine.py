@@ -31,7 +31,7 @@ class Federation(eqx.Module):
     parties: PartyState
 
 
-class RoundRecord(NamedTuple):
+class RoundRecord(eqx.Module):
     """What one round leaves for the reader.
 
     Attributes:
@@ -142,7 +142,7 @@ def _round(
     """One round: every phase over one cohort."""
     round_key = jax.random.fold_in(key, t)
     cohort = participation(jax.random.fold_in(round_key, _COHORT), problem.sizes)
-    alive = cohort.alive if algorithm.stragglers == "keep" else cohort.alive & ~cohort.late
+    alive = cohort.alive if algorithm.partial_work == "keep" else cohort.alive & ~cohort.late
     before = state.server
     party_info: dict[str, Any] = {}
     server_info: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def _round(
 def _phase(
     phase: Phase, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation, schedule: Schedule,
 ) -> tuple[Federation, dict[str, Any], dict[str, Any]]:
-    """Message, party and server of one phase; absent parties keep their state, and without replies so does the server."""
+    """Message, party and server of one phase; absent parties keep their state; without replies so does the server."""
     effort = jnp.where(alive, cohort.effort, 0)
     rows = tree.rows(state.parties, cohort.index)
 

@@ -5,7 +5,8 @@ cohorts and the same stragglers (errata 8 and 16).
 """
 
 from abc import abstractmethod
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ __all__ = ["Bernoulli", "BySize", "Cohort", "FixedEffort", "Full", "Participatio
 Weighting = Literal["size", "uniform"]
 
 
-class Cohort(NamedTuple):
+class Cohort(eqx.Module):
     """The parties of one round.
 
     Attributes:
@@ -146,7 +147,7 @@ class Bernoulli(Participation):
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """All N, of whom some are absent."""
         everyone = _cohort(jnp.arange(len(sizes)), sizes, self.weighting)
-        return everyone._replace(alive=jax.random.uniform(key, (len(sizes),)) < self.probability)
+        return replace(everyone, alive=jax.random.uniform(key, (len(sizes),)) < self.probability)
 
 
 class Stragglers(Participation):
@@ -161,7 +162,7 @@ class Stragglers(Participation):
         parties: numbers of parties that always straggle.
     """
 
-    inner: Participation
+    inner: Participation = Full()
     share: ArrayLike = 0.0
     parties: tuple[int, ...] = eqx.field(static=True, default=())
 
@@ -192,7 +193,7 @@ class Stragglers(Participation):
             always |= cohort.index == k
         part = 1 - jax.random.uniform(amount_key, (n,), cohort.effort.dtype)
         late = slow | always
-        return cohort._replace(effort=jnp.where(late, cohort.effort * part, cohort.effort), late=late)
+        return replace(cohort, effort=jnp.where(late, cohort.effort * part, cohort.effort), late=late)
 
 
 class FixedEffort(Participation):
@@ -201,12 +202,12 @@ class FixedEffort(Participation):
     Such work counts as whole: it is what the party planned, so no algorithm drops it.
 
     Attributes:
-        inner: who takes part.
         effort: [N], in (0, 1].
+        inner: who takes part.
     """
 
-    inner: Participation
     effort: Float[Array, " N"]
+    inner: Participation = Full()
 
     def check(self, parties: int) -> None:
         """Refuse another number of budgets than of parties."""
@@ -222,7 +223,7 @@ class FixedEffort(Participation):
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort with its members' budgets."""
         cohort = self.inner(key, sizes)
-        return cohort._replace(effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
+        return replace(cohort, effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
 
 
 def _cohort(index: Int[Array, " C"], sizes: Int[Array, " N"], weighting: Weighting) -> Cohort:

@@ -28,7 +28,7 @@ def colour_of(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def new_figure(width: float = 5.0, height: float = 3.4) -> tuple[Figure, Axes]:
     """A figure in our style, outside pyplot's global state."""
-    with mpl.rc_context(style):  # type: ignore[arg-type]
+    with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.add_subplot()
 

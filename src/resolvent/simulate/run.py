@@ -1,15 +1,13 @@
 """``simulate``: run an algorithm on a problem, evaluate it on the way, remember where it was."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-import pandas as pd
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.problem.data import FederatedData
@@ -17,7 +15,7 @@ from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
 from resolvent.problem.problem import LearningProblem, Problem
 from resolvent.simulate.clock import stopwatch
-from resolvent.simulate.engine import Chunk, Federation, Schedule, initial, run_chunk
+from resolvent.simulate.engine import Chunk, Schedule, initial, run_chunk
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
@@ -96,9 +94,10 @@ def simulate(
         while done < rounds:
             count = min(every - done % every, rounds - done)
             with stopwatch() as watch:
-                chunk: Chunk = jax.block_until_ready(run_chunk(
+                chunk: Chunk = run_chunk(
                     algorithm, problem, who, state, jnp.array(seed), jnp.array(done), jnp.array(count),
-                    capacity=every, record=per_round, schedule=how))
+                    capacity=every, record=per_round, schedule=how)
+                jax.tree.leaves(chunk.record)[0].block_until_ready()
             state, done = chunk.state, done + count
             measured.add_chunk(chunk, done - count, count, watch, down, up)
             measured.evaluate(state, done, chunk.snapshot if done in (every, rounds) else None)

@@ -119,8 +119,8 @@ class Checkpoint(NamedTuple):
         with safe_open(step / "state.safetensors", framework="numpy") as file:
             belongs = (file.metadata() or {}).get("fingerprint")
         if belongs != fingerprint:
-            raise InputError(f"the checkpoint in {folder} belongs to another run (its algorithm, problem, participation "
-                             "or seed differ): choose another folder, or start afresh without resume")
+            raise InputError(f"the checkpoint in {folder} belongs to another run (its algorithm, problem, "
+                             "participation or seed differ): choose another folder, or start afresh without resume")
         state, _ = read_tree(step / "state.safetensors", like)
         facts = json.loads((step / "facts.json").read_text())
         return cls(int(step.name), state, pd.read_parquet(step / "metrics.parquet"), facts)

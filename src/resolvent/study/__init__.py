@@ -1,0 +1,1 @@
+"""What a person does with it: experiment files, comparisons, run folders, reports."""

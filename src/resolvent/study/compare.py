@@ -1,0 +1,110 @@
+"""Run the algorithms of an experiment in one common random world, and say what came out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from resolvent.simulate.result import Result
+from resolvent.simulate.run import simulate
+from resolvent.study.experiment import Experiment, ExperimentFile
+
+__all__ = ["Comparison", "compare", "finding", "score_table"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of an experiment, by label.
+
+    Attributes:
+        experiment: what was compared.
+        results: a result per algorithm, in the file's order.
+        alone: the label of local training, or None where it was not compared.
+    """
+
+    experiment: Experiment
+    results: dict[str, Result]
+    alone: str | None
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """All metrics of all methods, one long table."""
+        return pd.concat([r.metrics for r in self.results.values()], ignore_index=True)
+
+
+def compare(file: ExperimentFile, *, checkpoints: Path | None = None, resume: bool = False,
+            progress: Callable[[str, int, int], None] | None = None) -> Comparison:
+    """Run every algorithm of an experiment.
+
+    Args:
+        file: the checked experiment.
+        checkpoints: a folder for the state of each method after every evaluation.
+        resume: go on from the checkpoints there.
+        progress: called with (label, rounds done, rounds in all).
+    """
+    experiment = file.build()
+    results = {}
+    for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
+        results[label] = simulate(
+            algorithm, experiment.model, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
+            participation=experiment.participation, evaluate_every=experiment.evaluate_every,
+            diagnostics=experiment.diagnostics, name=label, resume=resume,
+            checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
+            progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
+    alone = next((label for label in results if file.preset_of(label) == "local"), None)
+    return Comparison(experiment, results, alone)
+
+
+def score_table(metrics: pd.DataFrame, methods: Sequence[str], score: str, *, higher_is_better: bool = True,
+                alone: str | None = None, split: str = "test") -> pd.DataFrame:
+    """Per method, over parties at the last evaluation: mean, 10th percentile and worst of the model each party deploys
+    and of the shared model, and how many parties are better off, level or worse off than alone.
+
+    For a score where less is better, the 10th percentile is the 90th: always the party that nine in ten do better than.
+    """
+    rows: list[dict[str, Any]] = []
+    by_party = {m: _last(metrics, m, score, split) for m in methods}
+    for m in methods:
+        row: dict[str, Any] = {"method": m}
+        for prefix, values in (("", by_party[m]), ("global ", _last(metrics, m, f"global_{score}", split))):
+            row[f"{prefix}mean"] = values.mean()
+            row[f"{prefix}p10"] = values.quantile(0.1 if higher_is_better else 0.9)
+            row[f"{prefix}worst"] = values.min() if higher_is_better else values.max()
+        if alone is not None:
+            gain = (by_party[m] - by_party[alone]) * (1 if higher_is_better else -1)
+            row |= {"better": int((gain > 0).sum()), "level": int((gain == 0).sum()), "worse": int((gain < 0).sum())}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def finding(table: pd.DataFrame, score: str, alone: str | None, *, higher_is_better: bool = True) -> str:
+    """One sentence: who gains from the federation and who loses by it."""
+    best = table.sort_values("mean", ascending=not higher_is_better, kind="stable").iloc[0]
+    top = f"{best['method']} gives the parties the best models on average ({_number(best['mean'], score)})"
+    if alone is None:
+        return f"{top}; without local training among the methods, nothing says who would be better off alone."
+    others = table[table["method"] != alone]
+    parties = int(others.iloc[0][["better", "level", "worse"]].sum()) if len(others) else 0
+    safe = list(others.loc[others["worse"] == 0, "method"])
+    harmful = others[others["worse"] > 0].sort_values("worse", ascending=False)
+    hurt = ", ".join(f"{m} {int(n)}" for m, n in zip(harmful["method"], harmful["worse"], strict=True))
+    first = f"Of {parties} parties, {hurt} are worse off than alone" if hurt else "No method leaves any party worse off"
+    second = f"; {_listed(safe)} leave{'s' if len(safe) == 1 else ''} none worse off" if safe and hurt else ""
+    return f"{first}{second}; {top}."
+
+
+def _last(metrics: pd.DataFrame, method: str, metric: str, split: str) -> pd.Series:
+    rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
+    last = rows[rows["round"] == rows["round"].max()]
+    return pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _number(value: float, score: str) -> str:
+    return f"{value:.1%} {score.replace('_', ' ')}" if score == "accuracy" else f"{score.replace('_', ' ')} {value:.4g}"

@@ -1,0 +1,305 @@
+"""Functions configured by mappings: names, types, defaults, help and validation all come from the functions.
+
+A *component* is a mapping with a ``name`` that picks a function from a registry, and that function's arguments beside
+it. Which registry follows from the annotated type of the parameter that the component is for, so an experiment file is
+declared nowhere but in the signatures and docstrings of the functions that it configures.
+"""
+
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import docstring_parser
+import pydantic
+from jaxtyping import ArrayLike
+
+from resolvent.algorithms import aggregators, presets
+from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.math import prox
+from resolvent.math.prox import Penalty
+from resolvent.problem import datasets, models, solvers
+from resolvent.problem.data import FederatedData
+from resolvent.problem.errors import InputError, nearest
+from resolvent.problem.models import Model
+from resolvent.problem.solvers import LocalSolver
+from resolvent.simulate import participation
+from resolvent.simulate.participation import Participation
+
+__all__ = ["REGISTRIES", "Bound", "Registry", "bind", "first_line", "help_of"]
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The functions that make things of one type.
+
+    Attributes:
+        title: what these things are called.
+        functions: by the name that a file uses.
+        default: the name that is meant where none is given.
+        given: parameters that the experiment supplies (a model's number of features comes from the data).
+    """
+
+    title: str
+    functions: Mapping[str, Callable[..., Any]]
+    default: str | None = None
+    given: frozenset[str] = frozenset()
+
+
+def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
+    return {name: getattr(module, name) for name in names}
+
+
+REGISTRIES: dict[type, Registry] = {
+    FederatedData: Registry("data set", _named(datasets, "digits", "synthetic", "table"), default="table"),
+    Model: Registry("model", _named(models, "linear", "logistic", "mlp"),
+                    given=frozenset({"features", "classes", "task"})),
+    Algorithm: Registry("algorithm", _named(presets, *presets.__all__), given=frozenset({"solver"})),
+    LocalSolver: Registry("solver", _named(solvers, "SGD", "GD")),
+    Participation: Registry("participation", {
+        "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
+        "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,
+        "fixed_effort": participation.FixedEffort}),
+    Penalty: Registry("penalty", _named(prox, "L1", "L2Norm", "SquaredL2", "Zero", "Indicator0", "Scaled", "PerLayer")),
+    Aggregator: Registry("aggregator", {
+        "mean": aggregators.Mean, "moreau_centre": aggregators.MoreauCentre,
+        "geometric_median": aggregators.GeometricMedian, "coordinate_median": aggregators.CoordinateMedian}),
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function: a plain value, a component, or a mapping of components."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    registry: Registry | None
+    many: bool
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function with validated arguments, not yet called.
+
+    Attributes:
+        function: the function.
+        name: the name that the file uses, or None for a fixed function.
+        values: its plain arguments, every default filled in.
+        parts: its components, by parameter; mappings of components by parameter and key.
+        where: the path in the file, for errors.
+        missing: parameters that the caller of ``build`` must give.
+    """
+
+    function: Callable[..., Any]
+    name: str | None
+    values: Mapping[str, Any]
+    parts: Mapping[str, "Bound | dict[str, Bound]"]
+    where: str
+    missing: frozenset[str] = field(default=frozenset())
+
+    def settings(self) -> dict[str, Any]:
+        """As the file would say it, with every default filled in."""
+        named: dict[str, Any] = {} if self.name is None else {"name": self.name}
+        parts = {key: {k: p.settings() for k, p in part.items()} if isinstance(part, dict) else part.settings()
+                 for key, part in self.parts.items()}
+        order = [p for p in parameters(self.function) if p in self.values or p in parts]
+        return named | {p: parts[p] if p in parts else _plain(self.values[p]) for p in order}
+
+    def build(self, **given: Any) -> Any:
+        """Call the function; ``given`` supplies what the file leaves to the experiment.
+
+        Raises:
+            InputError: the function refuses its arguments; the message starts with the path in the file.
+        """
+        arguments = dict(self.values)
+        for key, part in self.parts.items():
+            arguments[key] = {k: p.build() for k, p in part.items()} if isinstance(part, dict) else part.build()
+        known = parameters(self.function)
+        arguments |= {key: value for key, value in given.items() if key in known and key not in arguments}
+        try:
+            return self.function(**arguments)
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, InputError) and not self.where:
+                raise
+            message = error.args[0] if error.args else str(error)
+            raise InputError(f"{self.where or self.name}: {message}") from error
+
+
+def bind(function: Callable[..., Any], settings: Any, *, where: str = "", name: str | None = None,
+         given: frozenset[str] = frozenset()) -> Bound:
+    """Check settings against a function's signature and fill in every default.
+
+    Args:
+        function: what the settings are the arguments of.
+        settings: a mapping, as read from a file.
+        where: the path in the file, for errors.
+        name: the name that picked the function.
+        given: parameters that need not be set because the experiment supplies them.
+
+    Raises:
+        InputError: an unknown key, a missing one, or a value of the wrong type; the message has the path, what is
+            allowed, and the nearest match.
+    """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{where or 'the experiment'}: expected a mapping of settings, got {settings!r}")
+    known = parameters(function)
+    for key in settings:
+        if key not in known:
+            raise InputError(f"{_join(where, key)}: unknown key; allowed here: {', '.join(known)}"
+                             f"{nearest(str(key), known)}")
+    parts: dict[str, Bound | dict[str, Bound]] = {}
+    plain: dict[str, Any] = {}
+    missing = set()
+    for key, p in known.items():
+        if key in settings and not (settings[key] is None and p.optional):
+            if p.registry is None:
+                plain[key] = settings[key]
+            else:
+                parts[key] = _bind_parts(p, settings[key], _join(where, key))
+        elif p.default is inspect.Parameter.empty:
+            if key not in given:
+                raise InputError(f"{_join(where, key)}: missing; {p.help or 'it has no default'}")
+            missing.add(key)
+        elif p.registry is not None and not p.many and p.default is not None:
+            parts[key] = _bind_parts(p, {"name": _name_of(p.registry, p.default)}, _join(where, key))
+    left_out = given - set(plain)
+    values = _validate(function, plain, where, left_out)
+    return Bound(function, name, values, parts, where, frozenset(missing))
+
+
+def _bind_parts(p: Parameter, settings: Any, where: str) -> "Bound | dict[str, Bound]":
+    assert p.registry is not None
+    if not p.many:
+        default = _name_of(p.registry, p.default)
+        return _bind_component(p.registry, settings, where, default)
+    if not isinstance(settings, Mapping) or not settings:
+        raise InputError(f"{where}: expected a mapping from names to {p.registry.title}s, got {settings!r}")
+    return {str(key): _bind_component(p.registry, part, _join(where, key)) for key, part in settings.items()}
+
+
+def _bind_component(registry: Registry, settings: Any, where: str, default: str | None = None) -> Bound:
+    if isinstance(settings, str):
+        settings = {"name": settings}
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{where}: expected the name of a {registry.title} or a mapping with its name, "
+                         f"got {settings!r}")
+    name = settings.get("name", default or registry.default)
+    if name is None:
+        raise InputError(f"{_join(where, 'name')}: missing; say which {registry.title}: "
+                         f"{', '.join(registry.functions)}")
+    if name not in registry.functions:
+        raise InputError(f"{_join(where, 'name')}: there is no {registry.title} {name!r}; allowed: "
+                         f"{', '.join(registry.functions)}{nearest(str(name), registry.functions)}")
+    arguments = {key: value for key, value in settings.items() if key != "name"}
+    return bind(registry.functions[name], arguments, where=where, name=name, given=registry.given)
+
+
+def _validate(function: Callable[..., Any], plain: dict[str, Any], where: str, given: frozenset[str]) -> dict[str, Any]:
+    """The plain arguments, converted to their annotated types, with defaults."""
+    known = {key: p for key, p in parameters(function).items() if p.registry is None and key not in given}
+    fields: dict[str, Any] = {
+        key: (p.type, ... if p.default is inspect.Parameter.empty else p.default) for key, p in known.items()}
+    schema = pydantic.create_model("settings", __config__=pydantic.ConfigDict(extra="forbid", protected_namespaces=()),
+                                   **fields)
+    try:
+        # JSON mode: strict about types, but lists may become tuples.
+        text = json.dumps(plain, default=_refuse(where))
+        checked = schema.model_validate_json(text, strict=True)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        path = _join(where, *first["loc"][:1])
+        got = plain.get(str(first["loc"][0]))
+        allowed = _choices(known[str(first["loc"][0])].type)
+        hint = f"; allowed: {', '.join(allowed)}{nearest(str(got), allowed)}" if allowed else ""
+        expected = "" if allowed else f" ({first['msg'][0].lower()}{first['msg'][1:]})"
+        raise InputError(f"{path}: {got!r} is not a valid value{expected}{hint}") from error
+    return {key: getattr(checked, key) for key in known}
+
+
+def _refuse(where: str) -> Callable[[Any], Any]:
+    def default(value: Any) -> Any:
+        raise InputError(f"{where or 'the experiment'}: {value!r} is a {type(value).__name__}; put text in quotes")
+    return default
+
+
+@cache
+def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function or class, with types, defaults, help and the registries of components."""
+    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    if inspect.isclass(function):
+        hints = get_type_hints(function) | {k: v for k, v in hints.items() if k != "return"}
+    helps = help_of(function)
+    found = {}
+    for name, p in inspect.signature(function).parameters.items():
+        kind, many, optional = _component_type(hints.get(name, Any))
+        found[name] = Parameter(name, _file_type(hints.get(name, Any)), p.default, helps.get(name, ""),
+                                REGISTRIES.get(kind) if kind else None, many, optional)
+    return found
+
+
+@cache
+def help_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The description of each parameter, from the docstring's Args or Attributes."""
+    parsed = docstring_parser.parse(inspect.getdoc(function) or "")
+    return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
+
+
+def first_line(function: Callable[..., Any]) -> str:
+    """The first line of a function's docstring."""
+    return (inspect.getdoc(function) or "").split("\n")[0]
+
+
+def _component_type(hint: Any) -> tuple[type | None, bool, bool]:
+    """The component type of an annotation, whether it is a mapping of them, and whether it may be None."""
+    optional = False
+    if get_origin(hint) in (Union, types.UnionType):
+        rest = [a for a in get_args(hint) if a is not type(None)]
+        optional = len(rest) < len(get_args(hint))
+        hint = rest[0] if len(rest) == 1 else hint
+    if hint in REGISTRIES:
+        return hint, False, optional
+    if get_origin(hint) is dict and get_args(hint)[1] in REGISTRIES:
+        return get_args(hint)[1], True, optional
+    return None, False, optional
+
+
+_ARRAY_LIKE = frozenset(get_args(ArrayLike))
+
+
+def _file_type(hint: Any) -> Any:
+    """The annotation as a file can hold it: numbers for array-likes, lists of numbers for arrays."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    result: list[Any] = []
+    if set(members) >= _ARRAY_LIKE:
+        members = (float, *(m for m in members if m not in _ARRAY_LIKE))
+    for member in members:
+        is_array = inspect.isclass(member) and hasattr(member, "array_type")
+        result.append(list[float] if is_array else member)
+    return Union[tuple(result)] if len(result) > 1 else result[0]  # noqa: UP007 - built at run time
+
+
+def _choices(hint: Any) -> list[str]:
+    """The values that a Literal allows; nothing for other types."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    inner = [get_args(m)[0] if get_origin(m) in (list, tuple) else m for m in members]
+    return [str(v) for m in inner if get_origin(m) is Literal for v in get_args(m)]
+
+
+def _name_of(registry: Registry, default: Any) -> str | None:
+    """The name of a parameter's default, or None where it has none."""
+    return next((name for name, f in registry.functions.items() if inspect.isclass(f) and type(default) is f), None)
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value
+
+
+def _join(where: str, *keys: Any) -> str:
+    return ".".join(str(k) for k in (where, *keys) if k != "")

@@ -1,0 +1,210 @@
+"""Experiments: one small file that says what to compare, on what, and how."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.problem.data import FederatedData
+from resolvent.problem.errors import InputError, nearest
+from resolvent.problem.models import Model
+from resolvent.problem.solvers import LocalSolver
+from resolvent.simulate.measure import Diagnostic
+from resolvent.simulate.participation import Full, Participation
+from resolvent.study.components import Bound, bind, parameters
+
+__all__ = ["Experiment", "ExperimentFile", "experiments"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A comparison of algorithms on one federation in one common random world.
+
+    Attributes:
+        data: the parties' samples: a data set's name and its settings, or a table of your own.
+        model: what every party trains.
+        solver: how a party trains, unless an algorithm has a solver of its own.
+        algorithms: what to compare: a label of your choice for each.
+        participation: who takes part in a round, with what weight, and who is slow.
+        rounds: how many rounds.
+        seed: of everything random outside the data: first model, cohorts, stragglers, minibatches.
+        evaluate_every: rounds between evaluations; left out, 20 evaluations in all.
+        diagnostics: what to measure beside the scores.
+        title: the report's heading.
+    """
+
+    data: FederatedData
+    model: Model
+    solver: LocalSolver
+    algorithms: dict[str, Algorithm]
+    participation: Participation = Full()  # noqa: RUF009 - a frozen module
+    rounds: int = 100
+    seed: int = 0
+    evaluate_every: int | None = None
+    diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """An experiment as checked settings, from which its parts can be built.
+
+    Attributes:
+        name: what the run folder is called after.
+        bound: the settings.
+        place: where the file says a key, for errors (``mine.yaml:7``).
+    """
+
+    name: str
+    bound: Bound
+    place: Callable[[str], str]
+
+    @classmethod
+    def load(cls, what: str, changes: Sequence[str] = ()) -> "ExperimentFile":
+        """Read a shipped experiment by name, or a YAML file by path, and apply ``key.path=value`` changes.
+
+        Raises:
+            InputError: there is no such file, or it is wrong: the message has file, line, key and what is allowed.
+        """
+        path = Path(what)
+        if path.suffix in (".yaml", ".yml"):
+            if not path.is_file():
+                raise InputError(f"there is no file {what}")
+            source, text, name = what, path.read_text(encoding="utf-8"), path.stem
+        else:
+            shipped = experiments()
+            if what not in shipped:
+                raise InputError(f"there is no experiment {what!r}; there are {', '.join(shipped)}, or give a file "
+                                 f"that ends in .yaml{nearest(what, shipped)}")
+            source, text, name = f"{what}.yaml", shipped[what], what
+        try:
+            settings = YAML().load(text)
+        except YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f":{mark.line + 1}" if mark else ""
+            raise InputError(f"{source}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+        if not isinstance(settings, Mapping):
+            raise InputError(f"{source}: expected a mapping with keys {', '.join(parameters(Experiment))}")
+        changed = [_change(settings, change) for change in changes]
+
+        def place(key: str) -> str:
+            return "--set" if key in changed else f"{source}{_line_of(settings, key)}"
+
+        with _naming(place):
+            return cls(name, bind(Experiment, settings), place)
+
+    def build(self) -> Experiment:
+        """Load the data and build the model and the algorithms.
+
+        Raises:
+            InputError: the data cannot be loaded, or a part refuses its settings.
+        """
+        with _naming(self.place):
+            return self._build()
+
+    def _build(self) -> Experiment:
+        b = self.bound
+        data = b.parts["data"].build()  # type: ignore[union-attr]
+        model = b.parts["model"].build(features=int(np.prod(data.input_shape)),  # type: ignore[union-attr]
+                                       classes=data.outputs, task=data.task)
+        solver = b.parts["solver"].build()  # type: ignore[union-attr]
+        algorithms = {label: part.build(solver=solver) for label, part in b.parts["algorithms"].items()}  # type: ignore[union-attr]
+        who = b.parts["participation"].build()  # type: ignore[union-attr]
+        try:
+            who.check(len(data))
+        except ValueError as error:
+            raise InputError(f"participation: {error}") from error
+        return Experiment(data, model, solver, algorithms, who, **b.values)
+
+    def preset_of(self, label: str) -> str:
+        """The name of the algorithm that a label stands for."""
+        algorithms = self.bound.parts["algorithms"]
+        assert isinstance(algorithms, dict)
+        return str(algorithms[label].name)
+
+    def to_yaml(self, *, comments: bool = True) -> str:
+        """The experiment with every default filled in and, as comments, the help of every key."""
+        settings = _commented(self.bound) if comments else self.bound.settings()
+        text = StringIO()
+        yaml = YAML()
+        yaml.width = 100
+        yaml.representer.add_representer(type(None), lambda r, _: r.represent_scalar("tag:yaml.org,2002:null", "null"))
+        yaml.dump(settings, text)
+        return text.getvalue()
+
+
+def experiments() -> dict[str, str]:
+    """The shipped experiments: text by name."""
+    folder = resources.files("resolvent.study") / "experiments"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in files}
+
+
+@contextlib.contextmanager
+def _naming(place: Callable[[str], str]) -> Iterator[None]:
+    """Put the file and line before an error that starts with the path of a key."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place(str(error).split(':', 1)[0])}: {error}") from error
+
+
+def _change(settings: Any, change: str) -> str:
+    """Apply one ``key.path=value``; the value is YAML. Returns the path."""
+    path, equals, value = change.partition("=")
+    if not equals or not path:
+        raise InputError(f"--set {change}: expected key.path=value, such as --set rounds=50")
+    *parents, last = path.split(".")
+    here = settings
+    for depth, key in enumerate(parents):
+        if isinstance(here.get(key), str):
+            here[key] = {"name": here[key]}
+        here = here.setdefault(key, {})
+        if not isinstance(here, Mapping):
+            raise InputError(f"--set {change}: {'.'.join(parents[:depth + 1])} is a value, not a mapping")
+    try:
+        here[last] = YAML(typ="safe").load(value)
+    except YAMLError as error:
+        raise InputError(f"--set {change}: {value!r} is not a YAML value") from error
+    return path
+
+
+def _line_of(settings: Any, path: str) -> str:
+    """``:7`` where the last known key of a path stands on line 7."""
+    line = None
+    here = settings
+    for key in path.split("."):
+        if not isinstance(here, CommentedMap):
+            break
+        if key in here.lc.data:
+            line = here.lc.data[key][0] + 1
+        here = here.get(key)
+    return f":{line}" if line else ""
+
+
+def _commented(bound: Bound) -> CommentedMap:
+    """The settings with each key's help above it."""
+    result = CommentedMap()
+    if bound.name is not None:
+        result["name"] = bound.name
+    known = parameters(bound.function)
+    for key in bound.settings():
+        if key == "name" and bound.name is not None:
+            continue
+        part = bound.parts.get(key)
+        if isinstance(part, dict):
+            result[key] = CommentedMap((k, _commented(p)) for k, p in part.items())
+        else:
+            result[key] = bound.settings()[key] if part is None else _commented(part)
+        if known[key].help:
+            result.yaml_add_eol_comment(known[key].help, key)
+    return result

@@ -1,0 +1,170 @@
+"""The run folder: written whole or not at all."""
+
+import contextlib
+import json
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from resolvent.problem.errors import InputError
+from resolvent.simulate.participation import Stragglers
+from resolvent.simulate.result import Result
+from resolvent.simulate.store import named_leaves, write_tree
+from resolvent.study.compare import Comparison, finding, score_table
+from resolvent.study.experiment import Experiment, ExperimentFile
+
+__all__ = ["open_folder", "read_summary", "write_folder"]
+
+SUMMARY = "summary.json"
+
+
+@contextlib.contextmanager
+def open_folder(out: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """A working folder beside ``out`` that takes its place when the block ends well.
+
+    What stood at ``out`` stays until the new folder is complete. A block that fails leaves the working folder, from
+    which a run can be resumed.
+
+    Raises:
+        InputError: ``out`` is used and neither resume nor overwrite is set, or there is nothing to resume.
+    """
+    work = out.with_name(f"{out.name}.partial")
+    if resume and not work.exists():
+        done = " (the run there is complete)" if (out / SUMMARY).exists() else ""
+        raise InputError(f"there is nothing to resume for {out}{done}: an unfinished run would have left {work}")
+    if not resume and not overwrite:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(f"{out} is used already: give --out another folder, or --overwrite")
+        if work.exists():
+            raise InputError(f"{work} is left from an unfinished run: give --resume to finish it, or --overwrite")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file: give --out a folder")
+    if not resume:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    yield work
+    old = out.with_name(f".{out.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    work.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_folder(folder: Path, file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
+    """Write the experiment, the models, the metrics and the summary; returns the summary."""
+    (folder / "experiment.yaml").write_text(file.to_yaml(), encoding="utf-8")
+    (folder / "models").mkdir(exist_ok=True)
+    for result in comparison.results.values():
+        _write_models(folder / "models" / slug(result.name), result)
+    comparison.metrics.to_parquet(folder / "metrics.parquet", index=False)
+    summary = _summary(file, comparison)
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=1, allow_nan=False), encoding="utf-8")
+    return summary
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The summary of a finished run.
+
+    Raises:
+        InputError: there is no finished run in the folder.
+    """
+    path = folder / SUMMARY
+    if not path.is_file():
+        raise InputError(f"there is no finished run in {folder}: {path} is missing")
+    try:
+        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    return summary
+
+
+def slug(name: str) -> str:
+    """A label as a folder name: ``FedAvg+`` becomes ``FedAvg-plus``."""
+    return re.sub(r"[^\w.-]+", "-", name.replace("+", "-plus")).strip("-") or "method"
+
+
+def _write_models(folder: Path, result: Result) -> None:
+    """``parties.safetensors`` (leaves [N, ...], row k is party k), ``server.safetensors``, and a note of the tree."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parties = result.personal_models
+    write_tree(folder / "parties.safetensors", parties)
+    names = result.data.parties if result.data is not None else tuple(str(k) for k in range(result.problem.parties))
+    shared = result.server_model
+    if shared is not None:
+        write_tree(folder / "server.safetensors", shared)
+    leaves = {name: {"shape": list(leaf.shape[1:]), "dtype": str(leaf.dtype)}
+              for name, leaf in named_leaves(parties).items()}
+    note = {
+        "method": result.name, "round": result.rounds, "parties": list(names), "leaves": leaves,
+        "files": {"parties.safetensors": "the model each party deploys: row k of every tensor is parties[k]'s"}
+        | ({"server.safetensors": "the shared model"} if shared is not None else {}),
+    }
+    (folder / "tree.json").write_text(json.dumps(note, indent=1), encoding="utf-8")
+
+
+def _summary(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
+    experiment, alone = comparison.experiment, comparison.alone
+    some = next(iter(comparison.results.values()))
+    score, higher = some.problem.score_name, some.problem.higher_is_better
+    table = score_table(comparison.metrics, list(comparison.results), score, higher_is_better=higher, alone=alone)
+    return {
+        "name": file.name,
+        "title": experiment.title or file.name,
+        "finding": finding(table, score, alone, higher_is_better=higher),
+        "experiment": file.bound.settings(),
+        "seed": experiment.seed,
+        "rounds": experiment.rounds,
+        "score": score,
+        "higher_is_better": higher,
+        "alone": alone,
+        "data": {
+            "name": experiment.data.name, "parties": list(experiment.data.parties),
+            "train": experiment.data.sizes("train").tolist(), "test": experiment.data.sizes("test").tolist(),
+            "notes": [*experiment.data.notes, *_slow(experiment)]},
+        "methods": {name: _of_method(result, table, higher) for name, result in comparison.results.items()},
+        "versions": {package: metadata.version(package) for package in ("resolvent", "jax", "jaxlib", "numpy")}
+        | {"python": platform.python_version()},
+        "device": f"{jax.devices()[0].device_kind} ({jax.default_backend()})",
+    }
+
+
+def _slow(experiment: Experiment) -> list[str]:
+    """What a reader should know about slow parties."""
+    who, names = experiment.participation, experiment.data.parties
+    if not isinstance(who, Stragglers):
+        return []
+    always = [f"{names[k]} is a straggler: each round it can do only a random part of its work" for k in who.parties]
+    share = [f"{who.share:.0%} of each round's parties are stragglers"] if who.share else []
+    return always + share
+
+
+def _of_method(result: Result, table: Any, higher: bool) -> dict[str, Any]:
+    row = table[table["method"] == result.name].iloc[0].drop("method").to_dict()
+    means = result.scores().mean(axis=1)
+    best = int(means.to_numpy().argmax() if higher else means.to_numpy().argmin())
+    seconds = result.facts["seconds"]
+    return {
+        "preset": type(result.algorithm).__name__,
+        "final": {key: _json(value) for key, value in row.items()},
+        "best": {"round": int(means.index[best]), "mean": _json(means.iloc[best])},
+        "rounds": result.rounds,
+        "seconds_per_round": float(np.median(result.facts["seconds_per_round"])),
+        "compile_seconds": seconds["compile"],
+        "evaluation_seconds": seconds["evaluation"],
+        "bytes": result.facts["bytes"],
+        "digest": result.digest,
+    }
+
+
+def _json(value: Any) -> float | int | None:
+    if isinstance(value, int | np.integer):
+        return int(value)
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,65 @@
+"""One run of an experiment, from its file to the finished folder."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from resolvent.problem.errors import InputError
+from resolvent.study.compare import compare
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.folder import open_folder, write_folder
+from resolvent.study.report import write_report
+
+__all__ = ["run_experiment"]
+
+
+def run_experiment(
+    file: ExperimentFile,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Run an experiment and write its folder: experiment, models, metrics, summary, report.
+
+    Args:
+        file: the checked experiment.
+        out: the folder; default ``runs/NAME``, or the next number that is free; to resume, the unfinished one.
+        resume: finish an interrupted run.
+        overwrite: replace what is in the folder once the new run is complete.
+        progress: called with (label, rounds done, rounds in all).
+
+    Returns:
+        The folder and its summary.
+
+    Raises:
+        InputError: the folder is used, or the experiment's parts do not fit.
+    """
+    folder = out if out is not None else _default(file.name, resume=resume, overwrite=overwrite)
+    with open_folder(folder, resume=resume, overwrite=overwrite) as work:
+        checkpoints = work / "checkpoints"
+        comparison = compare(file, checkpoints=checkpoints, resume=resume, progress=progress)
+        summary = write_folder(work, file, comparison)
+        write_report(work)
+        shutil.rmtree(checkpoints)
+    return folder, summary
+
+
+def _default(name: str, *, resume: bool, overwrite: bool) -> Path:
+    runs = Path("runs")
+    if resume:
+        unfinished = sorted(runs.glob(f"{name}*.partial"), key=lambda p: p.stat().st_mtime)
+        if not unfinished:
+            raise InputError(f"there is no unfinished run of {name} in {runs}/: give --out the folder of one")
+        return unfinished[-1].with_suffix("")
+    if overwrite:
+        return runs / name
+    number = 1
+    while True:
+        folder = runs / (name if number == 1 else f"{name}-{number}")
+        if not folder.exists() and not folder.with_name(f"{folder.name}.partial").exists():
+            return folder
+        number += 1
+
