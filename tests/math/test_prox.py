@@ -263,7 +263,7 @@ def test_gradient_of_envelope_is_its_slope(name, x):
 
 
 def test_second_derivative_of_huber_is_one_over_t_inside_and_zero_outside():
-    hessian = jax.hessian(lambda x: L1().envelope(x, 0.5))(jnp.array([0.2, -0.4, 3.0, 0.0, -1.0]))
+    hessian = jax.jit(jax.hessian(lambda x: L1().envelope(x, 0.5)))(jnp.array([0.2, -0.4, 3.0, 0.0, -1.0]))
     np.testing.assert_allclose(hessian, np.diag([2.0, 2, 0, 2, 0]), atol=1e-15)
 
 
@@ -271,11 +271,11 @@ def test_envelopes_other_derivatives():
     """In t: -|pull|^2/(2t^2). In the penalty's own numbers: those of its value at the prox (Danskin)."""
     x, t = jnp.array([0.2, -0.4, 3.0, 0.0, -1.0]), 0.7
     pull = L1().pull(x, t)
-    in_t = jax.grad(lambda t: L1().envelope(x, t))(t)
+    in_t = jax.jit(jax.grad(lambda t: L1().envelope(x, t)))(t)
     np.testing.assert_allclose(in_t, -np.sum(pull**2) / (2 * t**2), rtol=1e-13)
-    in_scale = jax.grad(lambda c: Scaled(L1(), c).envelope(x, t))(1.5)
+    in_scale = jax.jit(jax.grad(lambda c: Scaled(L1(), c).envelope(x, t)))(1.5)
     np.testing.assert_allclose(in_scale, np.sum(np.abs(L1().prox(x, 1.5 * t))), rtol=1e-13)
-    in_weight = jax.grad(lambda q: Quadratic(q).envelope(x, t))(jnp.asarray(DIAGONAL))
+    in_weight = jax.jit(jax.grad(lambda q: Quadratic(q).envelope(x, t)))(jnp.asarray(DIAGONAL))
     np.testing.assert_allclose(in_weight, Quadratic(jnp.asarray(DIAGONAL)).prox(x, t)**2 / 2, rtol=1e-13)
 
 

@@ -21,7 +21,7 @@ class CentreInfo(NamedTuple):
     """How a centre was found.
 
     Attributes:
-        iterations: how many iterations ran.
+        iterations: at how many points the objective was looked at, the mean being the first.
         residual: norm of the weighted sum of the pulls of the points on the centre over the sum of their
             norms: 0 at the optimum, at most 1, free of scale.
     """
@@ -75,44 +75,54 @@ def moreau_centre(
     start = _weighted_sum(share, points)
     enough = jnp.maximum(tolerance, 8 * jnp.finfo(share.dtype).eps)  # type: ignore[no-untyped-call]
 
-    def objective(w: Vector) -> Array:
-        values = jax.vmap(lambda p: penalty.envelope(tree.sub(p, w), t))(points)
-        return jnp.sum(jnp.where(share > 0, share * values, 0))     # a weightless point's may have overflowed
-
-    def step(w: Vector) -> tuple[Vector, Array]:
-        def of_one(p: Vector) -> tuple[Vector, Vector, Array]:
+    def look(w: Vector) -> tuple[Array, Array, Vector]:
+        """The objective and the residual at ``w``, and where the sure step leads."""
+        def of_one(p: Vector) -> tuple[Vector, Vector, Array, Array]:
             r = tree.sub(p, w)
             pull = penalty.pull(r, t)
-            return pull, penalty.curvature(r, t), tree.norm(pull)
+            return pull, penalty.curvature(r, t), tree.norm(pull), penalty.envelope(r, t)
 
-        pulls, curvatures, sizes = jax.vmap(of_one)(points)
+        pulls, curvatures, sizes, values = jax.vmap(of_one)(points)
         pull, curvature = _weighted_sum(share, pulls), _weighted_sum(share, curvatures)
         total = jnp.sum(share * sizes)
         residual = jnp.where(total > 0, tree.norm(pull) / jnp.where(total > 0, total, 1), 0)
         moved = jax.tree.map(
             lambda a, b, c: a + jnp.where(c > 0, b / jnp.where(c > 0, c, 1), 0), w, pull, curvature)
-        return moved, residual
+        value = jnp.sum(jnp.where(share > 0, share * values, 0))  # a weightless point's may have overflowed
+        return value, residual, moved
 
-    def go_on(state: tuple[Vector, Vector, Array, Array, Array, Array]) -> Array:
-        _, _, _, _, iterations, residual = state
-        return (iterations < max_iterations) & (residual > enough)
+    def go_on(at: _Iterate) -> Array:
+        unfinished = (at.residual > enough) & (at.iterations < max_iterations) & ~at.stuck
+        return unfinished | (at.iterations == 0)
 
-    def iterate(state: tuple[Vector, Vector, Array, Array, Array, Array]):  # type: ignore[no-untyped-def]
-        w, previous, age, value, iterations, _ = state
-        ahead = tree.lerp(previous, w, 1 + age / (age + 3))
-        new, residual = step(ahead)
-        new_value = objective(new)
-        keep = (new_value <= value) | (age == 0)     # a plain step (age 0) always descends, but for rounding
-        stuck = (tree.norm(tree.sub(new, w)) == 0) & (tree.norm(tree.sub(w, previous)) == 0)
-        w_next = jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, w)
-        return (w_next, w, jnp.where(keep, age + 1, 0), jnp.where(keep, new_value, value), iterations + 1,
-                jnp.where(stuck, 0, jnp.where(keep, residual, jnp.inf)))
+    def iterate(at: _Iterate) -> _Iterate:
+        ahead = tree.lerp(at.previous, at.moved, 1 + at.age / (at.age + 3))
+        value, residual, moved = look(ahead)
+        keep = (value <= at.value) | (at.age == 0)  # without momentum it descends, but for rounding
+        stuck = (at.iterations > 0) & (tree.norm(tree.sub(ahead, at.w)) == 0)
+        fresh = _Iterate(ahead, moved, at.moved, at.age + 1, value, residual, at.iterations + 1, stuck)
+        again = _Iterate(at.w, at.moved, at.moved, jnp.zeros_like(at.age), at.value, at.residual,
+                         at.iterations + 1, stuck)
+        return jax.tree.map(lambda a, b: jnp.where(keep, a, b), fresh, again)
 
-    # The residual of an accepted step is that of the point where the step began: one step more than needed.
-    zero = jnp.zeros((), share.dtype)
-    w, _, _, _, iterations, _ = jax.lax.while_loop(
-        go_on, iterate, (start, start, zero, objective(start), jnp.array(0), step(start)[1]))
-    return w, CentreInfo(iterations, step(w)[1])
+    # Everything is looked at in one place of the program: compiling it is most of what a small centre costs.
+    zero, infinite = jnp.zeros((), share.dtype), jnp.array(jnp.inf, share.dtype)
+    found = jax.lax.while_loop(
+        go_on, iterate, _Iterate(start, start, start, zero, infinite, infinite, jnp.array(0), jnp.array(False)))
+    return found.w, CentreInfo(found.iterations, found.residual)
+
+
+class _Iterate(NamedTuple):
+    """A point, where the sure step leads from it and from the one before, the momentum's age, and what was seen."""
+
+    w: Vector
+    moved: Vector
+    previous: Vector
+    age: Array
+    value: Array
+    residual: Array
+    iterations: Array
+    stuck: Array
 
 
 def geometric_median(

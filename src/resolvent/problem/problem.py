@@ -89,16 +89,17 @@ class LearningProblem(Problem):
 
     def _check_shapes(self, data: FederatedData) -> None:
         """Refuse a model that does not fit the data before any work starts."""
+        x, y = (jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype) for a in (self.x, self.y))
         try:
             params = jax.eval_shape(self.model.init, jax.random.key(0))
             out: Any = jax.eval_shape(lambda p, x, y: self.model.loss.loss(self.model.apply(p, x), y),
-                                      params, self.x[:2], self.y[:2])
+                                      params, x, y)
         except (TypeError, ValueError) as error:
             raise InputError(f"the model does not fit the data (inputs {data.input_shape}, {data.outputs} "
                              f"output(s), {data.task}): {error}") from error
         if out.shape != (2,):
             raise InputError(f"the model's loss must give one number per sample, got shape {out.shape} for 2 samples")
-        logits: Any = jax.eval_shape(self.model.apply, params, self.x[:2])
+        logits: Any = jax.eval_shape(self.model.apply, params, x)
         if data.task == "classification" and logits.ndim == 2 and 1 < logits.shape[1] < data.outputs:
             raise InputError(f"the model has {logits.shape[1]} outputs, but the data has {data.outputs} classes")
         wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]

@@ -1,0 +1,31 @@
+"""Every preset passes the contract. A new algorithm is one row here."""
+
+import jax.numpy as jnp
+import pytest
+
+import contract
+import resolvent as rv
+from resolvent.algorithms import presets
+
+ROWS = {
+    "local": rv.local,
+    "fedavg": rv.fedavg,
+    "fedprox": rv.fedprox,
+    "rfa": rv.rfa,
+    "coordinate_median": rv.coordinate_median,
+    "fedplus": lambda s: rv.fedplus(s, rv.PerLayer({"layer 1": rv.L1()}, default=rv.Scaled(rv.SquaredL2(), 2.0)), lam=0.3),
+    "fedavg_plus": lambda s: rv.fedavg_plus(s, aggregate="all"),
+    "fedgeomed_plus": rv.fedgeomed_plus,
+    "fedcomed_plus": rv.fedcomed_plus,
+    "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=jnp.linspace(0.1, 1, 7)),
+}
+
+
+def test_every_preset_has_a_row():
+    assert set(ROWS) == set(presets.__all__)
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", ROWS)
+def test_contract(name, check):
+    check(ROWS[name])
