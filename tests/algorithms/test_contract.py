@@ -13,7 +13,8 @@ ROWS = {
     "fedprox": rv.fedprox,
     "rfa": rv.rfa,
     "coordinate_median": rv.coordinate_median,
-    "fedplus": lambda s: rv.fedplus(s, rv.PerLayer({"layer 1": rv.L1()}, default=rv.Scaled(rv.SquaredL2(), 2.0)), lam=0.3),
+    "fedplus": lambda s: rv.fedplus(
+        s, rv.PerLayer({"layer 1": rv.L1()}, default=rv.Scaled(rv.SquaredL2(), 2.0)), lam=0.3),
     "fedavg_plus": lambda s: rv.fedavg_plus(s, aggregate="all"),
     "fedgeomed_plus": rv.fedgeomed_plus,
     "fedcomed_plus": rv.fedcomed_plus,

@@ -29,7 +29,7 @@ class Remembered(Algorithm):
     This is how Algorithm 1 of Fed+ reads literally: A(W) over all N with w_k unchanged for absent parties.
     The server's memory is N models, and a round's aggregation costs N.
 
-    Args:
+    Attributes:
         inner: an algorithm of one phase whose replies are models.
 
     Raises:

@@ -103,7 +103,8 @@ def moreau_centre(
         fresh = _Iterate(ahead, moved, at.moved, at.age + 1, value, residual, at.iterations + 1, stuck)
         again = _Iterate(at.w, at.moved, at.moved, jnp.zeros_like(at.age), at.value, at.residual,
                          at.iterations + 1, stuck)
-        return jax.tree.map(lambda a, b: jnp.where(keep, a, b), fresh, again)
+        chosen: _Iterate = jax.tree.map(lambda a, b: jnp.where(keep, a, b), fresh, again)
+        return chosen
 
     # Everything is looked at in one place of the program: compiling it is most of what a small centre costs.
     zero, infinite = jnp.zeros((), share.dtype), jnp.array(jnp.inf, share.dtype)

@@ -178,7 +178,7 @@ class SquaredL2(Penalty):
 class Quadratic(Penalty):
     """x'Qx / 2 for a symmetric positive semidefinite Q: a matrix over the flattened vector, or its diagonal.
 
-    Args:
+    Attributes:
         weight: [d, d] (full Q) or [d] (its diagonal), d the total number of entries, in the order of
             ``jax.flatten_util.ravel_pytree``.
     """
@@ -250,7 +250,7 @@ class PerLayer(Penalty):
     Source: Fed+, section 4.4.1 (hybridization). Example: ``PerLayer({"head": L1()}, default=SquaredL2())``
     keeps a sparse personal head on layers that are averaged softly.
 
-    Args:
+    Attributes:
         layers: penalty by top-level key of the parameter dict.
         default: the penalty of the layers not named; required where any is left.
     """

@@ -89,7 +89,8 @@ class LearningProblem(Problem):
 
     def _check_shapes(self, data: FederatedData) -> None:
         """Refuse a model that does not fit the data before any work starts."""
-        x, y = (jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype) for a in (self.x, self.y))
+        x, y = (jax.eval_shape(lambda shape=(2, *a.shape[1:]), dtype=a.dtype: jnp.zeros(shape, dtype))
+                for a in (self.x, self.y))
         try:
             params = jax.eval_shape(self.model.init, jax.random.key(0))
             out: Any = jax.eval_shape(lambda p, x, y: self.model.loss.loss(self.model.apply(p, x), y),

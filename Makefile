@@ -1,0 +1,41 @@
+# Everything runs in .venv, made here from the python3 on the PATH (3.11 or newer); nothing else is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help digits test lint docs clean
+
+help:
+	@echo "make digits   install, then compare seven algorithms on real handwritten digits"
+	@echo "make test     install with the test extra, then run all tests"
+	@echo "make lint     ruff and mypy"
+	@echo "make docs     build the documentation into site/"
+	@echo "make clean    remove .venv, site/ and caches"
+
+digits: .venv/installed
+	$(BIN)/resolvent run digits
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest -n auto
+
+lint: .venv/installed-lint
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+docs: .venv/installed-docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/installed-%: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@

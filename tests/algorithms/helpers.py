@@ -1,0 +1,59 @@
+"""Small convex problems in float64 and whole trajectories of algorithms on them."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import resolvent as rv
+from resolvent.simulate.engine import Federation, initial, run_chunk
+
+SEED = jnp.array(3)
+
+
+@cache
+def quadratic(parties: int = 6, dimension: int = 4) -> rv.QuadraticProblem:
+    """Strongly convex quadratics with minimisers that differ."""
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(parties, 7, dimension))
+    h = np.einsum("kni,knj->kij", a, a) / 7 + 0.3 * np.eye(dimension)
+    minimisers = 2 * rng.normal(size=(parties, dimension))
+    return rv.QuadraticProblem(jnp.asarray(h), jnp.asarray(np.einsum("kij,kj->ki", h, minimisers)),
+                               sizes=jnp.arange(1, parties + 1))
+
+
+@cache
+def classification(parties: int = 6) -> rv.LearningProblem:
+    """Multinomial logistic regression on parties of different sizes."""
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(5, 19, parties)
+    x = [rng.normal(rng.normal(size=3), 1, size=(n, 3)) for n in sizes]
+    y = [rng.integers(0, 3, n) for n in sizes]
+    data = rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1", "2"])
+    return rv.LearningProblem(rv.models.logistic(3, 3), data)
+
+
+def trajectory(algorithm: Any, problem: Any, rounds: int, participation: Any = None) -> list[Federation]:
+    """The state after each round, the first state first."""
+    who = rv.Full() if participation is None else participation
+    state = initial(algorithm, problem, SEED)
+    states = [jax.tree.map(np.asarray, state)]
+    for t in range(rounds):
+        state = run_chunk(algorithm, problem, who, state, SEED, jnp.array(t), jnp.array(1), capacity=1, record=(),
+                          schedule="sequential").state
+        states.append(jax.tree.map(np.asarray, state))
+    return states
+
+
+def limit(algorithm: Any, problem: Any, rounds: int = 4000, participation: Any = None) -> Federation:
+    """The state after many rounds, in one call."""
+    who = rv.Full("uniform") if participation is None else participation
+    return run_chunk(algorithm, problem, who, initial(algorithm, problem, SEED), SEED, jnp.array(0), jnp.array(rounds),
+                     capacity=rounds, record=(), schedule="sequential").state
+
+
+def equal(a: Any, b: Any, tolerance: float = 1e-12) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)

@@ -1,0 +1,67 @@
+"""Every Python block of the documentation runs: each page's blocks in order, in one namespace, in an empty folder.
+
+A block with ``<!-- not run -->`` on the line before it is compiled only. Experiment files in YAML blocks are checked.
+"""
+
+import re
+import sys
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from resolvent.study.experiment import ExperimentFile
+
+ROOT = Path(__file__).parents[2]
+PAGES = [p for p in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+         if p.is_file()]
+FENCE = re.compile(r"(?P<skip><!-- not run -->\n)?^```(?P<language>python|yaml)\n(?P<code>.*?)^```$",
+                   re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    line: int
+    code: str
+    runs: bool
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(text.count("\n", 0, m.start("code")), m["code"], m["skip"] is None)
+            for m in FENCE.finditer(text) if m["language"] == language]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+WITH_PYTHON = [p for p in PAGES if blocks(p, "python")]
+EXPERIMENTS = [pytest.param(b, id=f"{name_of(p)}:{b.line}") for p in PAGES for b in blocks(p, "yaml")
+               if re.search(r"^algorithms:", b.code, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("snippets")
+    monkeypatch.setitem(sys.modules, "snippets", module)
+    for block in blocks(page, "python"):
+        # Blank lines before it make a traceback name the page's own line.
+        code = compile("\n" * block.line + block.code, str(page), "exec")
+        if block.runs:
+            exec(code, module.__dict__)
+
+
+@pytest.mark.parametrize("block", EXPERIMENTS)
+def test_experiment_files_are_right(block, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(block.code, encoding="utf-8")
+    ExperimentFile.load(str(path))
+
+
+def test_no_block_is_passed_over():
+    """The pattern finds every fence that it should."""
+    for page in PAGES:
+        fences = re.findall(r"^\s*```(?:python|yaml)\b.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(fences) == len(blocks(page, "python")) + len(blocks(page, "yaml")), name_of(page)

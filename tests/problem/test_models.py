@@ -1,0 +1,119 @@
+"""Models and losses: built-in, from functions, from Equinox, from Flax."""
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
+
+DATA = rv.datasets.digits(parties=3, classes_per_party=4, seed=1)
+SOLVER = rv.SGD(0.1, batch_size=16, epochs=2)
+
+
+def final_scores(model, data=DATA, rounds=10):
+    result = rv.simulate(rv.fedavg(SOLVER), model, data, rounds=rounds, evaluate_every=rounds, progress=False)
+    return result.scores("train").iloc[-1]
+
+
+@pytest.mark.parametrize("model", [
+    rv.models.logistic(64, 10),
+    rv.models.mlp(64, 10, width=16, depth=2),
+    rv.models.from_functions(lambda key: {"w": 0.01 * jax.random.normal(key, (64, 10))}, lambda p, x: x @ p["w"]),
+    rv.models.from_functions(lambda key: jnp.zeros((10, 64)), lambda p, x: x @ p.T,
+                             loss=lambda outputs, y: -jax.nn.log_softmax(outputs)[jnp.arange(len(y)), y]),
+    rv.models.from_equinox(lambda key: eqx.nn.MLP(64, 10, 16, 1, key=key)),
+    rv.models.from_flax(nn.Dense(10), np.zeros((1, 64))),
+], ids=["logistic", "mlp", "functions", "own loss", "equinox", "flax"])
+def test_it_learns_digits(model):
+    before, after = (final_scores(model, rounds=rounds) for rounds in (1, 12))
+    assert after.mean() > max(0.6, before.mean()) if model.loss.higher_is_better else after.mean() < before.mean() / 1.5
+
+
+def test_regression_finds_the_least_squares_solution():
+    data = rv.datasets.synthetic(parties=4, samples=40, heterogeneity=0.0, noise=0.0)
+    result = rv.simulate(rv.fedavg(rv.GD(0.3, steps=5)), rv.models.linear(10), data, rounds=60, progress=False)
+    x = np.concatenate([data.party(k)[0] for k in range(4)])
+    y = np.concatenate([data.party(k)[1] for k in range(4)])
+    exact, *_ = np.linalg.lstsq(np.c_[x, np.ones(len(x))], y, rcond=None)
+    model = result.server_model
+    np.testing.assert_allclose(np.r_[model["weight"][0], model["bias"]], exact, atol=1e-4)
+    assert result.problem.score_name == "squared_error"
+    assert not result.problem.higher_is_better
+
+
+def test_binary_logistic_is_multinomial_with_the_difference_of_the_weights():
+    rng = np.random.default_rng(0)
+    x, y = jnp.asarray(rng.normal(size=(20, 4))), jnp.asarray(rng.integers(0, 2, 20))
+    w = jnp.asarray(rng.normal(size=(2, 4)))
+    one = rv.models.logistic(4, 2)
+    assert isinstance(one.loss, BinaryCrossEntropy)
+    single = {"weight": w[1:] - w[:1], "bias": jnp.zeros(1)}
+    both = x @ w.T
+    np.testing.assert_allclose(one.loss.loss(one.apply(single, x), y), CrossEntropy().loss(both, y), rtol=1e-5)
+    np.testing.assert_array_equal(one.loss.score(one.apply(single, x), y), CrossEntropy().score(both, y))
+
+
+def test_squared_error_is_half_and_its_score_whole():
+    outputs, y = jnp.array([[1.0], [4.0]]), jnp.array([0.0, 1.0])
+    np.testing.assert_allclose(SquaredError().loss(outputs, y), [0.5, 4.5])
+    np.testing.assert_allclose(SquaredError().score(outputs, y), [1.0, 9.0])
+
+
+def test_the_pooled_optimum_is_scikit_learns():
+    """Logistic regression without intercept, weight decay l2: sklearn's C is 1/(n l2)."""
+    from sklearn.linear_model import LogisticRegression
+
+    from resolvent.simulate.evaluate import pooled_optimum
+
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(n, 3)) for n in (20, 35)]
+    y = [(rows @ [1.0, -2, 0.5] + rng.normal(size=len(rows)) > 0).astype(int) for rows in x]
+    l2 = 0.01
+    model = rv.models.from_functions(lambda key: jnp.zeros(3), lambda w, x: x @ w, loss="binary_cross_entropy", l2=l2)
+    with jax.enable_x64(True):
+        problem = rv.LearningProblem(model, rv.FederatedData.from_arrays(x, y, validation=0, test=0))
+        w, size, _ = pooled_optimum(problem, problem.init(jax.random.key(0)), tolerance=1e-10)
+        assert float(size) <= 1e-10
+    reference = LogisticRegression(C=1 / (55 * l2), fit_intercept=False, tol=1e-12, max_iter=1000).fit(
+        np.concatenate(x), np.concatenate(y))
+    np.testing.assert_allclose(w, reference.coef_[0], atol=1e-6)
+
+
+def test_equinox_keeps_only_floating_arrays_as_parameters():
+    model = rv.models.from_equinox(lambda key: eqx.nn.MLP(3, 2, 4, 1, key=key))
+    leaves = jax.tree.leaves(model.init(jax.random.key(0)))
+    assert sorted(leaf.shape for leaf in leaves) == [(2,), (2, 4), (4,), (4, 3)]
+
+
+def test_flax_with_running_statistics_is_refused():
+    with pytest.raises(ValueError, match=r"variables \['batch_stats'\] beside its parameters.*GroupNorm"):
+        rv.models.from_flax(nn.BatchNorm(use_running_average=False), np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    (rv.models.logistic(63, 10), "the model does not fit the data"),
+    (rv.models.logistic(64, 4), "the model has 4 outputs, but the data has 10 classes"),
+    (rv.models.from_functions(lambda key: jnp.zeros(64, int), lambda p, x: x @ p.astype(float),
+                              loss="squared_error"), "must be floating numbers"),
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 2)), lambda p, x: x @ p, loss=lambda o, y: o),
+     "one number per sample, got shape"),
+])
+def test_a_model_that_does_not_fit_is_refused_before_any_work(model, message):
+    with pytest.raises(rv.InputError, match=message):
+        rv.LearningProblem(model, DATA)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: rv.models.logistic(0, 3), "features=0 must be at least 1"),
+    (lambda: rv.models.logistic(4, 1), "classes=1: classification needs at least 2"),
+    (lambda: rv.models.mlp(4, 3, depth=0), "depth=0 must be at least 1"),
+    (lambda: rv.models.from_functions(lambda k: 0, lambda p, x: x, loss="crossentropy"),
+     "loss='crossentropy' is not known"),
+])
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

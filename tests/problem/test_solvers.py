@@ -1,0 +1,191 @@
+"""Local solvers against plain NumPy, and the bookkeeping of minibatches."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.math.shuffle import Shuffle
+from resolvent.problem.oracle import Oracle, SampleOracle
+from resolvent.problem.solvers import LocalSolver
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+class Visits(Oracle):
+    """Its minibatch "gradient" is minus one for every sample in the batch, so that SGD with rate 1 counts visits."""
+
+    def value(self, w):
+        return jnp.sum(w)
+
+    def grad(self, w):
+        return -jnp.ones_like(w)
+
+    def batch_grad(self, w, positions, mask):
+        return -jnp.zeros_like(w).at[positions].add(mask.astype(w.dtype))
+
+
+def visits(solver, samples, *, effort=1.0, room=32, key=0):
+    oracle = Visits(samples=jnp.array(samples))
+    start = jnp.zeros(room)
+    w, steps = jax.jit(lambda: solver(rv.Subproblem(oracle, start), start, jax.random.key(key), jnp.array(effort)))()
+    return np.asarray(w), int(steps)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 8, 9, 31])
+@pytest.mark.parametrize("batch", [1, 4, 40])
+def test_an_epoch_meets_every_sample_once(samples, batch):
+    counts, steps = visits(rv.SGD(1.0, batch_size=batch, epochs=3), samples)
+    np.testing.assert_array_equal(counts[:samples], 3)
+    np.testing.assert_array_equal(counts[samples:], 0)
+    assert steps == 3 * -(-samples // batch)
+
+
+def test_steps_stop_within_an_epoch_and_do_not_repeat_a_sample():
+    counts, steps = visits(rv.SGD(1.0, batch_size=3, steps=5), 20)
+    assert steps == 5
+    assert sorted(counts[:20]) == [0] * 5 + [1] * 15
+    counts, steps = visits(rv.SGD(1.0, batch_size=4, steps=4), 10)  # an epoch is 4, 4 and 2 samples
+    assert steps == 4
+    assert sorted(counts[:10]) == [1] * 6 + [2] * 4
+
+
+@pytest.mark.parametrize(("effort", "epochs"), [(1.0, 10), (0.1, 1), (0.101, 2), (0.55, 6), (0.01, 1), (0.0, 0)])
+def test_partial_work_is_the_next_whole_epoch(effort, epochs):
+    counts, _ = visits(rv.SGD(1.0, batch_size=4, epochs=10), 9, effort=effort)
+    np.testing.assert_array_equal(counts[:9], epochs)
+
+
+def test_every_epoch_count_that_effort_x_over_e_asks_for_is_met():
+    for total in (3, 7, 20):
+        for x in range(1, total + 1):
+            assert visits(rv.SGD(1.0, batch_size=9, epochs=total), 5, effort=x / total)[0][0] == x
+
+
+def test_orders_differ_between_epochs_and_keys():
+    first = [tuple(visits(rv.SGD(1.0, batch_size=5, steps=1), 20, key=k)[0]) for k in range(5)]
+    assert len(set(first)) == 5
+    one, _ = visits(rv.SGD(1.0, batch_size=5, steps=1), 20)
+    after_an_epoch, _ = visits(rv.SGD(1.0, batch_size=5, steps=5), 20)
+    assert tuple(after_an_epoch - 1) != tuple(one)
+
+
+def softmax_grad(w, b, x, y):
+    logits = x @ w.T + b
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(y)), y] -= 1
+    return p.T @ x / len(y), p.mean(axis=0)
+
+
+@pytest.mark.parametrize("proximal", ["implicit", "explicit"])
+def test_sgd_is_its_numpy_twin(proximal):
+    """Multinomial logistic regression with a proximal and a linear term, batches as the shuffle says."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)
+    offset, n, batch, eta, s, l2 = 7, 11, 4, 0.3, 0.7, 0.05
+    oracle = SampleOracle(samples=jnp.array(n), model=rv.models.logistic(3, 3, l2=l2), x=jnp.asarray(x),
+                          y=jnp.asarray(y), offset=jnp.array(offset), block=4)
+    start, centre, linear = ({"weight": jnp.asarray(rng.normal(size=(3, 3))), "bias": jnp.asarray(rng.normal(size=3))}
+                             for _ in range(3))
+    key = jax.random.key(5)
+    solver = rv.SGD(eta, batch_size=batch, epochs=2, proximal=proximal)
+    found, _ = solver(rv.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
+
+    w = {k: np.array(v) for k, v in start.items()}
+    for epoch in range(2):
+        order = np.asarray(Shuffle.draw(jax.random.fold_in(key, epoch), jnp.array(n))(jnp.arange(n)))
+        for i in range(0, n, batch):
+            rows = offset + order[i:i + batch]
+            gw, gb = softmax_grad(w["weight"], w["bias"], x[rows], y[rows])
+            for name, g in (("weight", gw), ("bias", gb)):
+                g = g + l2 * w[name] + np.asarray(linear[name])
+                c = np.asarray(centre[name])
+                w[name] = (w[name] - eta * (g + s * (w[name] - c)) if proximal == "explicit"
+                           else (w[name] - eta * g + eta * s * c) / (1 + eta * s))
+    for name in w:
+        np.testing.assert_allclose(found[name], w[name], atol=1e-13)
+
+
+def test_gd_is_sgd_with_one_batch():
+    problem = rv.LearningProblem(rv.models.logistic(4, 3), rv.FederatedData.from_arrays(
+        [np.random.default_rng(1).normal(size=(9, 4))], [np.arange(9) % 3], validation=0, test=0))
+    sub = rv.Subproblem(problem.oracle(jnp.array(0)), problem.init(jax.random.key(0)), 0.2)
+    start = jax.tree.map(lambda leaf: leaf + 0.3, sub.center)
+    one = rv.GD(0.5, steps=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
+    other = rv.SGD(0.5, batch_size=9, epochs=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-14)
+
+
+def test_closed_form_has_no_gradient_left():
+    rng = np.random.default_rng(3)
+    a, b, centre, linear = (jnp.asarray(rng.normal(size=shape)) for shape in ((1, 8, 5), (1, 8), 5, 5))
+    sub = rv.Subproblem(rv.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0)), centre, 0.4, linear)
+    start = jnp.zeros(5)
+    w, _ = rv.ClosedForm()(sub, start, jax.random.key(0), jnp.array(1.0))
+    assert float(jnp.abs(sub.grad(w)).max()) < 1e-12
+    assert float(sub.inexactness(w, start)) < 1e-12
+    np.testing.assert_array_equal(rv.ClosedForm()(sub, start, jax.random.key(0), jnp.array(0.0))[0], start)
+    np.testing.assert_allclose(sub.grad(w), jax.grad(sub.value)(w), atol=1e-12)
+
+
+def test_inexactness_of_one_gradient_step_by_hand():
+    """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step of length eta leaves |1 - eta(1 + mu)| of the gradient."""
+    problem = rv.QuadraticProblem(jnp.ones((1, 1, 1)), jnp.full((1, 1), 3.0))
+    sub = rv.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(1), 0.5)
+    w, _ = rv.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
+    assert float(sub.inexactness(w, jnp.zeros(1))) == pytest.approx(1 - 0.2 * 1.5, abs=1e-14)
+
+
+@pytest.mark.parametrize("block", [1, 4, 64])
+def test_full_gradient_and_value_do_not_depend_on_the_block(block):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+    model = rv.models.logistic(3, 3)
+    w = {"weight": jnp.asarray(rng.normal(size=(3, 3))), "bias": jnp.zeros(3)}
+    oracle = SampleOracle(samples=jnp.array(13), model=model, x=jnp.asarray(x), y=jnp.asarray(y), offset=jnp.array(9),
+                          block=block)
+    gw, gb = softmax_grad(np.asarray(w["weight"]), np.zeros(3), x[9:22], y[9:22])
+    np.testing.assert_allclose(oracle.grad(w)["weight"], gw, atol=1e-14)
+    np.testing.assert_allclose(oracle.grad(w)["bias"], gb, atol=1e-14)
+    logits = x[9:22] @ np.asarray(w["weight"]).T
+    loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(13), y[9:22]]
+    assert float(oracle.value(w)) == pytest.approx(loss.mean(), abs=1e-13)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: rv.SGD(0.1, batch_size=0), r"SGD\(batch_size=0\) must be at least 1"),
+    (lambda: rv.SGD(-0.1), r"SGD\(learning_rate=-0.1\) must be positive"),
+    (lambda: rv.SGD(0.1, epochs=0), r"SGD\(epochs=0\) must be positive"),
+    (lambda: rv.SGD(0.1, epochs=1, steps=2), "epochs= or steps=, not both"),
+    (lambda: rv.GD(0.1, proximal="both"), r"proximal='both'\) is not known: use 'implicit' or 'explicit'"),
+])
+def test_wrong_settings_are_refused_when_built(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_closed_form_refuses_samples():
+    data = rv.datasets.synthetic(parties=2)
+    with pytest.raises(TypeError, match=r"ClosedForm\(\) needs a quadratic problem, got SampleOracle: use SGD or GD"):
+        rv.simulate(rv.fedavg(rv.ClosedForm()), rv.models.linear(10), data, rounds=1, progress=False)
+
+
+def test_a_users_own_solver():
+    class Halve(LocalSolver):
+        """Move half the way to the centre."""
+
+        amount: float = eqx.field(default=0.5)
+
+        def __call__(self, subproblem, start, key, effort):
+            return jax.tree.map(lambda a, c: a + self.amount * (c - a), start, subproblem.center), jnp.array(1)
+
+    sub = rv.Subproblem(Visits(samples=jnp.array(1)), jnp.full(2, 4.0))
+    np.testing.assert_array_equal(Halve()(sub, jnp.zeros(2), jax.random.key(0), jnp.array(1.0))[0], 2.0)

@@ -1,0 +1,110 @@
+"""Cohorts: how often each party is drawn, with what weight, and how much work it does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import resolvent as rv
+
+SIZES = jnp.array([10, 20, 30, 40, 100])
+DRAWS = 20_000
+
+
+def cohorts(participation, sizes=SIZES, draws=DRAWS):
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(0), jnp.arange(draws))
+    return jax.jit(jax.vmap(lambda key: participation(key, sizes)))(keys)
+
+
+def fair(counts, probabilities):
+    expected = np.asarray(probabilities) * counts.sum()
+    return ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, len(counts) - 1)
+
+
+def test_uniform_draws_all_alike_without_repeating():
+    drawn = np.asarray(cohorts(rv.Uniform(cohort=2)).index)
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    assert fair(np.bincount(drawn[:, 0]), np.full(5, 0.2))
+    pairs = np.bincount(drawn[:, 0] * 5 + drawn[:, 1], minlength=25).reshape(5, 5)[~np.eye(5, dtype=bool)]
+    assert fair(pairs, np.full(20, 0.05))
+
+
+def test_by_size_draws_in_proportion_and_weighs_alike():
+    """FedProx's scheme A: p_k = n_k/n, plain average. With one party a round its mean is the weighted mean."""
+    drawn = cohorts(rv.BySize(cohort=1))
+    assert fair(np.bincount(np.asarray(drawn.index)[:, 0]), np.asarray(SIZES) / 200)
+    assert np.unique(np.asarray(drawn.weight)).size == 1
+    pair = np.asarray(cohorts(rv.BySize(cohort=2)).index)
+    assert (pair[:, 0] != pair[:, 1]).all()
+    # without replacement: P(first = i, second = j) = p_i p_j / (1 - p_i)
+    p = np.asarray(SIZES) / 200
+    both = p[:, None] * p[None, :] / (1 - p[:, None])
+    counts = np.bincount(pair[:, 0] * 5 + pair[:, 1], minlength=25).reshape(5, 5)
+    off = ~np.eye(5, dtype=bool)
+    assert fair(counts[off], both[off])
+
+
+def test_weights_are_shares_of_all():
+    key = jax.random.key(0)
+    np.testing.assert_allclose(rv.Full()(key, SIZES).weight, np.asarray(SIZES) / 200)
+    np.testing.assert_allclose(rv.Full("uniform")(key, SIZES).weight, np.full(5, 0.2))
+    some = rv.Uniform(3)(key, SIZES)
+    np.testing.assert_allclose(some.weight, np.asarray(SIZES)[np.asarray(some.index)] / 200)
+
+
+def test_bernoulli_is_independent():
+    alive = np.asarray(cohorts(rv.Bernoulli(0.3)).alive)
+    assert np.abs(alive.mean(axis=0) - 0.3).max() < 0.02
+    assert np.abs(np.corrcoef(alive.T)[~np.eye(5, dtype=bool)]).max() < 0.04
+
+
+def test_stragglers_are_the_share_of_the_cohort_and_work_uniformly_little():
+    found = cohorts(rv.Stragglers(rv.Uniform(cohort=4), share=0.5))
+    late, effort = np.asarray(found.late), np.asarray(found.effort)
+    assert (late.sum(axis=1) == 2).all()
+    assert fair(late.sum(axis=0), np.full(4, 0.25))
+    assert (effort[~late] == 1).all()
+    part = effort[late]
+    assert part.min() > 0
+    assert part.max() <= 1
+    assert fair(np.bincount(np.ceil(part * 20).astype(int), minlength=21)[1:], np.full(20, 0.05))
+
+
+def test_certain_parties_always_straggle():
+    found = cohorts(rv.Stragglers(rv.Uniform(cohort=3), parties=(1, 4)), draws=50)
+    np.testing.assert_array_equal(np.asarray(found.late), np.isin(np.asarray(found.index), [1, 4]))
+
+
+def test_stragglers_leave_the_cohort_as_it_was():
+    plain, slow = (cohorts(p, draws=50) for p in (rv.Uniform(3), rv.Stragglers(rv.Uniform(3), share=0.9)))
+    np.testing.assert_array_equal(plain.index, slow.index)
+    np.testing.assert_array_equal(plain.weight, slow.weight)
+
+
+def test_budgets_of_their_own_are_not_late():
+    found = rv.FixedEffort(jnp.array([0.1, 0.2, 0.3, 0.4, 1.0]), rv.Uniform(3))(jax.random.key(0), SIZES)
+    np.testing.assert_allclose(found.effort, np.array([0.1, 0.2, 0.3, 0.4, 1.0])[np.asarray(found.index)])
+    assert not np.asarray(found.late).any()
+
+
+def test_a_cohort_of_another_n_costs_the_same_numbers():
+    """Uniform's cost is that of the cohort: a million parties are drawn from as fast as ten (here: just drawn from)."""
+    index = np.asarray(rv.Uniform(5)(jax.random.key(1), jnp.ones(1_000_000, jnp.int32)).index)
+    assert len(set(index)) == 5
+    assert index.max() > 10
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: rv.Uniform(0), r"Uniform\(cohort=0\) must be at least 1"),
+    (lambda: rv.BySize(0), r"BySize\(cohort=0\) must be at least 1"),
+    (lambda: rv.Bernoulli(0.0), r"Bernoulli\(probability=0.0\) must lie in \(0, 1\]"),
+    (lambda: rv.Stragglers(share=1.5), r"Stragglers\(share=1.5\) must lie in \[0, 1\]"),
+    (lambda: rv.Uniform(6).check(5), "a cohort of 6 cannot be drawn from 5 parties: give cohort=5 or less"),
+    (lambda: rv.Stragglers(rv.Uniform(6)).check(5), "a cohort of 6 cannot be drawn"),
+    (lambda: rv.Stragglers(parties=(5,)).check(5), "names party 5, but they are numbered 0 to 4"),
+    (lambda: rv.FixedEffort(jnp.ones(4)).check(5), r"needs one number per party, 5, got shape \(4,\)"),
+])
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

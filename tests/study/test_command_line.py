@@ -1,0 +1,290 @@
+"""The command line: exit codes, what it prints, and an own table from start to end."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from ruamel.yaml import YAML
+
+from resolvent import cli
+from resolvent.study import session
+from resolvent.study.components import REGISTRIES
+from resolvent.study.experiment import ExperimentFile, experiments
+
+
+def flat(text):
+    """Text without line breaks, box drawing and doubled blanks: what a person reads."""
+    return " ".join(re.sub(r"[│╭╮╰╯─━]", " ", text).split())
+
+
+# ------------------------------------------------------------------------------------------------------------- codes
+
+def test_done_is_0_and_the_table_has_the_numbers_of_the_summary(finished):
+    outcome = finished.outcome
+    assert outcome.code == 0
+    summary = json.loads((finished.folder / "summary.json").read_text())
+    lines = outcome.out.splitlines()
+    assert "test accuracy over 5 parties" in lines[0]
+    for name, method in summary["methods"].items():
+        final = method["final"]
+        row = next(line for line in lines if line.split("  ")[0].strip() == name)
+        shown = row.removeprefix(" ").removeprefix(name).split()
+        expected = ["-" if final[c] is None else f"{100 * final[c]:.1f}%"
+                    for c in ("mean", "p10", "worst", "global mean", "global p10", "global worst")]
+        expected += [] if name == summary["alone"] else [str(final[c]) for c in ("better", "level", "worse")]
+        assert shown == expected
+    assert flat(summary["finding"]) in flat(outcome.out)
+    assert lines[-1] == "Report: runs/small/report.html"
+    for name in summary["methods"]:
+        assert re.search(rf"{re.escape(name)} .*4/4 rounds", outcome.err)
+
+
+@pytest.mark.parametrize("columns", [80, 300])
+def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
+    final = {"mean": 0.123, "p10": 0.234, "worst": None, "global mean": 0.456, "global p10": 0.567,
+             "global worst": 0.678, "better": 71, "level": 72, "worse": 73}
+    label = "a label [of] [/many] words, longer than a narrow terminal is wide"
+    summary = {"score": "accuracy", "alone": "alone", "data": {"parties": ["a"]}, "finding": "[bold]Finding[/x].",
+               "methods": {label: {"final": final}}}
+    monkeypatch.setattr(session, "run_experiment", lambda *a, **k: (tmp_path / "[/red]", summary))
+    outcome = call("run", "digits", cwd=tmp_path, columns=columns)
+    assert outcome.code == 0
+    text = flat(outcome.out)
+    for shown in ("12.3%", "23.4%", "diverged", "45.6%", "56.7%", "67.8%", "71", "72", "73", *label.split()):
+        assert f" {shown} " in f" {text} "
+    assert "[bold]Finding[/x]." in outcome.out
+    assert outcome.out.rstrip().endswith("[/red]/report.html")
+
+
+def test_wrong_input_is_2_and_says_what_there_is(call, tmp_path):
+    outcome = call("run", "nope", cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: there is no experiment 'nope'; there are ")
+    for name in experiments():
+        assert name in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_error_is_printed_as_it_is(call, tmp_path):
+    """What looks like markup to the terminal library is not swallowed."""
+    outcome = call("show", "digits", "--set", "diagnostics=[lin]", cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: --set diagnostics=[lin]: diagnostics.0: 'lin' is not a valid value")
+    outcome = call("show", "digits", "--set", "title=[/red]", "rounds=[bold]x[/]", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "[bold]x[/]" in outcome.err
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), [
+    (["run", "digits", "--ronds", "3"], "--rounds"),
+    (["run", "digits", "--overwite"], "--overwrite"),
+    (["show", "digits", "--sett", "rounds=3"], "--set"),
+])
+def test_misspelt_option_suggests_the_right_one(arguments, wanted, call, tmp_path):
+    outcome = call(*arguments, cwd=tmp_path)
+    assert outcome.code == 2
+    assert arguments[2] in outcome.err
+    assert f"Perhaps you meant: {wanted}" in flat(outcome.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["frob"], ["run"], ["report"], ["list", "everything"],
+                                       ["run", "digits", "--rounds", "many"]])
+def test_incomplete_command_is_2(arguments, call, tmp_path):
+    outcome = call(*arguments, cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
+    seen = []
+
+    def stop(file, out, **options):
+        seen.append((file.bound.settings(), out, options["resume"], options["overwrite"]))
+        raise cli.InputError("stop")
+
+    monkeypatch.setattr(session, "run_experiment", stop)
+    assert call("run", "digits", "--rounds", 7, "--seed", 9, "--out", "here", "--resume", "--set", "title=x",
+                "data.parties=5", "--set", "model.l2=1", cwd=tmp_path).code == 2
+    settings, out, resume, overwrite = seen[0]
+    assert (settings["rounds"], settings["seed"], settings["title"]) == (7, 9, "x")
+    assert (settings["data"]["parties"], settings["model"]["l2"]) == (5, 1.0)
+    assert (str(out), resume, overwrite) == ("here", True, False)
+    assert call("run", "digits", "--overwrite", cwd=tmp_path).code == 2
+    assert seen[1][1:] == (None, False, True)
+    assert call("run", "digits", "--rounds", 0, cwd=tmp_path).err.startswith("error: --set rounds=0: rounds: 0 must be")
+
+
+def test_unexpected_error_is_not_hidden(call, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(session, "run_experiment", fail)
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        call("run", "digits", cwd=tmp_path)
+
+
+def test_interruption_says_how_to_go_on(call, tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "run_experiment", interrupt)
+    outcome = call("run", "digits", cwd=tmp_path)
+    assert outcome.code == 130
+    assert "--resume" in outcome.err
+
+
+def test_failure_is_1_with_its_traceback(tmp_path):
+    program = ("import sys, resolvent.study.session as s\n"
+               "def fail(*a, **k): raise ZeroDivisionError('a defect')\n"
+               "s.run_experiment = fail\n"
+               "sys.argv = ['resolvent', 'run', 'digits']\n"
+               "from resolvent.cli import main\n"
+               "main()")
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "ZeroDivisionError: a defect" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------ prints
+
+@pytest.mark.parametrize(("command", "wanted"), [
+    ([], ["run", "list", "show", "report"]),
+    (["run"], ["NAME|FILE.yaml", "--set", "--rounds", "--seed", "--out", "--resume", "--overwrite"]),
+    (["list"], ["experiments", "algorithms", "data", "models", "solvers", "participation", "penalties",
+                "aggregators"]),
+    (["show"], ["NAME|FILE.yaml", "--set"]),
+    (["report"], ["DIR"]),
+])
+def test_help_mentions_every_option(command, wanted, call, tmp_path):
+    outcome = call(*command, "--help", cwd=tmp_path)
+    assert outcome.code == 0
+    for word in wanted:
+        assert word in outcome.out
+
+
+def test_list_names_everything_that_a_file_can_use(call, tmp_path):
+    everything = call("list", cwd=tmp_path)
+    assert everything.code == 0
+    lines = [line.rstrip() for line in everything.out.splitlines()]
+    kinds = {"experiments": experiments(), **{r.plural: r.functions for r in REGISTRIES.values()}}
+    for kind, names in kinds.items():
+        one = call("list", kind, cwd=tmp_path)
+        assert one.code == 0
+        first, *rest = one.out.strip().splitlines()
+        assert first.strip() == kind
+        for name in names:
+            row = next(line for line in rest if line.split()[0] == name)
+            assert len(row.split()) > 2, row
+            assert row.rstrip() in lines
+        assert len([line for line in rest if not line.startswith(" ")]) == len(names)
+    assert "party k does effort[k] of the solver's work" in flat(everything.out)
+
+
+def test_show_prints_yaml_that_can_be_run(call, tmp_path):
+    outcome = call("show", "digits", "--set", "model.name=mlp", "model.width=8", cwd=tmp_path)
+    assert outcome.code == 0
+    assert YAML(typ="safe").load(outcome.out)["model"] == {"name": "mlp", "width": 8, "depth": 1, "l2": 0.0}
+    (tmp_path / "mine.yaml").write_text(outcome.out)
+    assert ExperimentFile.load(str(tmp_path / "mine.yaml")).bound.settings() == ExperimentFile.load(
+        "digits", ["model.name=mlp", "model.width=8"]).bound.settings()
+    assert call("show", "mine.yaml", cwd=tmp_path).out == outcome.out
+
+
+def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
+    for name in ("summary.json", "metrics.parquet", "experiment.yaml"):
+        (tmp_path / name).write_bytes((finished.folder / name).read_bytes())
+    outcome = call("report", ".", cwd=tmp_path)
+    assert (outcome.code, outcome.out) == (0, "Report: report.html\n")
+    assert (tmp_path / "report.html").read_bytes() == (finished.folder / "report.html").read_bytes()
+    missing = [("experiment.yaml", "experiment.yaml is missing"), ("metrics.parquet", "metrics.parquet cannot be read"),
+               ("summary.json", "summary.json is missing")]
+    for name, wanted in missing:
+        (tmp_path / name).unlink()
+        outcome = call("report", ".", cwd=tmp_path)
+        assert outcome.code == 2
+        assert wanted in outcome.err
+    (tmp_path / "summary.json").write_text('{"name":\n "x"')
+    outcome = call("report", ".", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "summary.json:2: not JSON" in outcome.err
+
+
+# ---------------------------------------------------------------------------------------------------------- own data
+
+@pytest.fixture(scope="module")
+def visits():
+    """A table of three hospitals with a number, a category and an outcome."""
+    rng = np.random.default_rng(0)
+    n = 120
+    age = rng.normal(60, 10, n).round(1)
+    ward = rng.choice(["north", "south"], n)
+    return pd.DataFrame({"hospital": rng.choice(["A", "B & C", "<D>"], n, p=[0.5, 0.3, 0.2]), "age": age, "ward": ward,
+                         "outcome": np.where(age + 8 * (ward == "north") + rng.normal(0, 4, n) > 64, "ill", "well")})
+
+
+OWN = """\
+data: {table: TABLE, party: hospital, label: outcome}
+model: logistic
+solver: {name: SGD, learning_rate: 0.1}
+algorithms: {alone: local, FedAvg: fedavg}
+rounds: 20
+"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_own_table_runs_from_start_to_end(kind, visits, call, tmp_path):
+    """The table's path is relative to the current folder, wherever the experiment file lies."""
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "files").mkdir()
+    table = tmp_path / "tables" / f"visits.{kind}"
+    visits.to_csv(table, index=False) if kind == "csv" else visits.to_parquet(table)
+    (tmp_path / "files" / "mine.yaml").write_text(OWN.replace("TABLE", f"tables/visits.{kind}"))
+    outcome = call("run", "files/mine.yaml", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    folder = tmp_path / "runs" / "mine"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["title"] == "mine"
+    assert summary["data"]["name"] == "visits"
+    assert summary["data"]["parties"] == ["<D>", "A", "B & C"]
+    counts = visits["hospital"].value_counts()
+    assert all(summary["data"]["train"][k] + summary["data"]["test"][k] < counts[party]
+               for k, party in enumerate(summary["data"]["parties"]))
+    assert "columns one-hot encoded: 1 (as 0/1 columns: 2)" in summary["data"]["notes"]
+    assert summary["methods"]["alone"]["final"]["mean"] > 0.7  # far above the coin that the first model is
+    assert len(pd.read_parquet(folder / "metrics.parquet")["party"].dropna().unique()) == 3
+    note = json.loads((folder / "models" / "FedAvg" / "tree.json").read_text())
+    assert note["leaves"]["weight"]["shape"] == [1, 3]
+    again = call("run", "runs/mine/experiment.yaml", "--out", "again", cwd=tmp_path)
+    assert again.code == 0, again.err
+    repeated = json.loads((tmp_path / "again" / "summary.json").read_text())
+    assert [m["digest"] for m in repeated["methods"].values()] == [m["digest"] for m in summary["methods"].values()]
+
+
+def test_table_that_is_not_there_is_named(visits, call, tmp_path):
+    (tmp_path / "files").mkdir()
+    visits.to_csv(tmp_path / "files" / "visits.csv", index=False)  # beside the experiment file, which does not count
+    visits.to_csv(tmp_path / "visit.csv", index=False)
+    (tmp_path / "files" / "mine.yaml").write_text(OWN.replace("TABLE", "visits.csv"))
+    outcome = call("run", "files/mine.yaml", cwd=tmp_path)
+    assert outcome.code == 2
+    assert f"error: files/mine.yaml:1: data: there is no file '{tmp_path / 'visits.csv'}'" in outcome.err
+    assert "did you mean 'visit.csv'?" in outcome.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_column_that_is_not_there_is_named(visits, call, tmp_path):
+    visits.to_csv(tmp_path / "visits.csv", index=False)
+    (tmp_path / "mine.yaml").write_text(OWN.replace("TABLE", "visits.csv").replace("outcome", "outcom"))
+    outcome = call("run", "mine.yaml", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "mine.yaml:1: data: label names the column 'outcom'" in outcome.err
+    assert "did you mean 'outcome'?" in outcome.err
+    assert not (tmp_path / "runs").exists()

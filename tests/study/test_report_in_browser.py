@@ -1,0 +1,156 @@
+"""The report in a real browser, offline: it fits, it can be read, and its numbers are those of the summary."""
+
+import json
+import shutil
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+KINDS = ["a run", "hostile names", "many parties", "diverged", "without local training", "seventeen methods"]
+
+# For every element with text of its own: its colour against what lies behind it, as WCAG 2 computes contrast.
+CONTRASTS = """() => {
+  const rgba = text => {
+    const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
+    return text.startsWith('color(srgb') ? [255 * r, 255 * g, 255 * b, a] : [r, g, b, a];
+  };
+  const over = (top, under) => [0, 1, 2].map(i => top[3] * top[i] + (1 - top[3]) * under[i]).concat(1);
+  const luminance = c => {
+    const [r, g, b] = c.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = element => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) layers.push(rgba(getComputedStyle(e).backgroundColor));
+    return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255, 1]);
+  };
+  const found = [];
+  for (const e of document.body.querySelectorAll('*')) {
+    const text = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join('');
+    if (!text || ['SCRIPT', 'STYLE', 'style', 'title'].includes(e.tagName) || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e), svg = e.namespaceURI.endsWith('svg');
+    let opacity = 1;
+    for (let p = e; p; p = p.parentElement) opacity *= Number(getComputedStyle(p).opacity);
+    const under = behind(e), ink = rgba(svg ? style.fill : style.color);
+    ink[3] *= opacity * (svg ? Number(style.fillOpacity) : 1);
+    const [a, b] = [luminance(over(ink, under)), luminance(under)].sort((x, y) => y - x);
+    found.push({tag: e.tagName, svg, text, ratio: (a + 0.05) / (b + 0.05), size: parseFloat(style.fontSize),
+                under: under.slice(0, 3).map(Math.round).join(), width: e.getBoundingClientRect().width});
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no Chromium on this machine: neither chromium nor chromium-browser is on the PATH")
+    with sync_api.sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=program, args=[
+            "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="module", params=[(k, w, s) for k in KINDS for w in (1280, 390) for s in ("light", "dark")],
+                ids=lambda p: "-".join(map(str, p)))
+def shown(request, browser, reports):
+    """An open report: page, width, scheme, summary, and all that went wrong or over the network."""
+    kind, width, scheme = request.param
+    folder = reports[kind]
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    context.set_offline(True)
+    page, trouble, requests = context.new_page(), [], []
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda asked: requests.append(asked.url))
+    address = (folder / "report.html").as_uri()
+    page.goto(address)
+    page.evaluate("document.querySelector('details').open = true")
+    yield page, width, scheme, json.loads((folder / "summary.json").read_text())
+    context.close()
+    assert trouble == []
+    assert requests == [address]
+
+
+def test_nothing_lies_beyond_the_window(shown):
+    page, width, _, _ = shown
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.clientWidth") == width
+    beyond = page.evaluate("""() => [...document.querySelectorAll('h1, h2, p, figure, svg, .scroll, .legend, details')]
+        .filter(e => { const r = e.getBoundingClientRect(); return r.left < 0 || r.right > innerWidth + 0.5; })
+        .map(e => e.outerHTML.slice(0, 80))""")
+    assert beyond == []
+
+
+def test_scores_are_those_of_the_summary(shown):
+    page, _, _, summary = shown
+    rows = page.evaluate("""() => [...document.querySelectorAll('#scores tbody tr')]
+        .map(r => [...r.cells].map(c => c.innerText))""")
+    assert [row[0] for row in rows] == list(summary["methods"])
+    columns = ("mean", "p10", "worst", "global mean", "global p10", "global worst")
+    for row, method in zip(rows, summary["methods"].values(), strict=True):
+        for cell, column in zip(row[1:7], columns, strict=True):
+            value = method["final"][column]
+            if value is None:
+                assert cell in ("–", "diverged")
+            elif summary["score"] == "accuracy":
+                assert float(cell.removesuffix(" %")) == pytest.approx(100 * value, abs=0.0501)
+            else:
+                assert float(cell) == pytest.approx(value, rel=6e-4)
+        if summary["alone"] is not None and row[0] != summary["alone"]:
+            assert [int(n) for n in row[7].split(" / ")] == [method["final"][c] for c in ("better", "level", "worse")]
+    assert page.locator("#finding").inner_text() == " ".join(summary["finding"].split())
+    assert page.title() == " ".join(summary["title"].split())
+
+
+def test_summary_in_the_page_parses(shown):
+    page, _, _, summary = shown
+    assert page.evaluate("JSON.parse(document.querySelector('#summary').textContent)") == summary
+
+
+def test_every_picture_is_drawn(shown):
+    page, width, _, summary = shown
+    sizes = page.evaluate("""() => [...document.querySelectorAll('figure')].map(f => {
+        const s = f.querySelector('svg').getBoundingClientRect();
+        return [s.width, s.height, f.querySelectorAll('svg path').length]; })""")
+    assert len(sizes) >= 1 + len(summary["methods"])
+    for wide, high, paths in sizes:
+        assert 200 <= wide <= width
+        assert 100 <= high <= 1000
+        assert paths > 5
+
+
+def test_text_can_be_read(shown):
+    page, _, scheme, _ = shown
+    found = page.evaluate(CONTRASTS)
+    assert len([f for f in found if f["svg"]]) > 20
+    assert len([f for f in found if not f["svg"]]) > 40
+    assert [f for f in found if f["ratio"] < 4.5] == []
+    assert [f for f in found if f["svg"] and f["width"] < 2] == []
+    paper = {"light": "255,255,255", "dark": "20,23,29"}[scheme]
+    assert any(f["under"] == paper for f in found)
+
+
+def test_text_in_pictures_is_of_a_readable_size(shown):
+    page, _, _, _ = shown
+    sizes = page.evaluate("""() => [...document.querySelectorAll('svg text')].map(t =>
+        parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a / (t.getScreenCTM().b ? 0 : 1))
+        .filter(Number.isFinite)""")
+    assert min(sizes) >= 9
+    assert max(sizes) <= 20
+
+
+def test_contrast_check_sees_what_it_should(browser):
+    """The check itself: grey on white, text in an SVG, and a pale colour over a dark one."""
+    page = browser.new_page()
+    page.set_content("""<body style="background: #fff; margin: 0"><p style="color: #767676">a</p>
+        <p style="color: #777777">b</p>
+        <div style="background: #000"><p style="background: rgba(255, 255, 255, .5); color: #000">c</p></div>
+        <figure style="color: #fff"><svg><text y="9" style="fill: currentColor">d</text></svg></figure></body>""")
+    ratios = {f["text"]: round(f["ratio"], 2) for f in page.evaluate(CONTRASTS)}
+    page.close()
+    assert ratios == {"a": 4.54, "b": 4.48, "c": 5.28, "d": 1.0}
