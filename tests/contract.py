@@ -53,7 +53,8 @@ def problem(sizes: tuple[int, ...] = SIZES) -> LearningProblem:
 
 def run(algorithm: Algorithm, problem: LearningProblem, participation: Participation, *, rounds: int = ROUNDS,
         schedule: str = "sequential", start: Federation | None = None, first: int = 0) -> Federation:
-    state = initial(algorithm, problem, jnp.array(7)) if start is None else jax.tree.map(jnp.array, start)
+    fresh = initial(algorithm, problem, participation, jnp.array(7)) if start is None else start
+    state = jax.tree.map(jnp.array, fresh)  # a copy: the engine takes the buffers
     return run_chunk(algorithm, problem, participation, state, jnp.array(7), jnp.array(first), jnp.array(rounds),
                      capacity=4, record=("steps",), schedule=schedule).state
 
@@ -70,7 +71,7 @@ def stacked(parties: list[Any]) -> Any:
 def check_pure(make: Make) -> None:
     """The same inputs give the same result, and are left as they were."""
     algorithm, p = make(solver()), problem()
-    state = initial(algorithm, p, jnp.array(7))
+    state = initial(algorithm, p, Full(), jnp.array(7))
     before = digest((algorithm, p, state))
     first = run(algorithm, p, Full(), start=state)
     assert digest((algorithm, p, state)) == before
@@ -80,7 +81,7 @@ def check_pure(make: Make) -> None:
 def check_moves_on(make: Make) -> None:
     """A round changes something, and rounds in one chunk or in two are the same rounds."""
     algorithm, p = make(solver()), problem()
-    state = initial(algorithm, p, jnp.array(7))
+    state = initial(algorithm, p, Full(), jnp.array(7))
     whole = run(algorithm, p, Full(), start=state)
     assert digest(whole) != digest(state)
     half = run(algorithm, p, Full(), start=state, rounds=1)
@@ -105,7 +106,7 @@ def check_vmaps(make: Make) -> None:
 
     def swept(rate: Any) -> Any:
         algorithm = make(solver(rate))
-        state = initial.__wrapped__(algorithm, p, jnp.array(7))
+        state = initial.__wrapped__(algorithm, p, Full(), jnp.array(7))
         return run_chunk.__wrapped__(algorithm, p, Full(), state, jnp.array(7), jnp.array(0), jnp.array(ROUNDS),
                                      capacity=4, record=(), schedule="sequential").state
 
@@ -124,7 +125,7 @@ def check_twin(make: Make) -> None:
         algorithm, p = make(solver()), problem()
         history = python_rounds(algorithm, p, who, 7, ROUNDS)
         for schedule in ("sequential", "lanes"):
-            state = initial(algorithm, p, jnp.array(7))
+            state = initial(algorithm, p, who, jnp.array(7))
             close((state.server, state.parties), (history[0][0], stacked(history[0][1])), 1e-12)
             for t in range(ROUNDS):
                 before = jax.tree.map(np.asarray, state.parties)
@@ -166,7 +167,7 @@ def check_small(make: Make) -> None:
 def check_nobody(make: Make) -> None:
     """A round in which nobody takes part changes nothing."""
     algorithm, p = make(solver()), problem()
-    state = initial(algorithm, p, jnp.array(7))
+    state = initial(algorithm, p, Full(), jnp.array(7))
     nobody = eqx.tree_at(lambda b: b.probability, Bernoulli(0.5), 0.0)
     assert digest(run(algorithm, p, nobody, start=state)) == digest(state)
 

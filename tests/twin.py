@@ -21,8 +21,7 @@ from resolvent.simulate.participation import Participation
 def python_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, seed: int,
                   rounds: int) -> list[tuple[Any, list[Any]]]:
     """The server's state and every party's after each round, the first state first."""
-    sizes = np.asarray(problem.sizes)
-    shares = sizes / sizes.sum()
+    shares = np.asarray(participation.shares(problem.sizes))
     key = jax.random.fold_in(jax.random.key(seed), engine._INIT)
     w0 = problem.init(key)
     dtype = jnp.zeros(()).dtype
@@ -68,4 +67,5 @@ def _functions(algorithm: Algorithm, problem: Problem) -> tuple[Callable[[int], 
         phase = algorithm.phases[number]
         return jax.jit(lambda row, message, k, key, effort: phase.party(row, message, problem.oracle(k), key, effort))
 
-    return party, cache(lambda number: jax.jit(algorithm.phases[number].server))
+    # A lambda, because a bound method is looked up by the hash of its arrays.
+    return party, cache(lambda number: jax.jit(lambda *args: algorithm.phases[number].server(*args)))

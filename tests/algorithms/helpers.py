@@ -38,7 +38,7 @@ def classification(parties: int = 6) -> rv.LearningProblem:
 def trajectory(algorithm: Any, problem: Any, rounds: int, participation: Any = None) -> list[Federation]:
     """The state after each round, the first state first."""
     who = rv.Full() if participation is None else participation
-    state = initial(algorithm, problem, SEED)
+    state = initial(algorithm, problem, who, SEED)
     states = [jax.tree.map(np.asarray, state)]
     for t in range(rounds):
         state = run_chunk(algorithm, problem, who, state, SEED, jnp.array(t), jnp.array(1), capacity=1, record=(),
@@ -50,8 +50,9 @@ def trajectory(algorithm: Any, problem: Any, rounds: int, participation: Any = N
 def limit(algorithm: Any, problem: Any, rounds: int = 4000, participation: Any = None) -> Federation:
     """The state after many rounds, in one call."""
     who = rv.Full("uniform") if participation is None else participation
-    return run_chunk(algorithm, problem, who, initial(algorithm, problem, SEED), SEED, jnp.array(0), jnp.array(rounds),
-                     capacity=rounds, record=(), schedule="sequential").state
+    state = initial(algorithm, problem, who, SEED)
+    return run_chunk(algorithm, problem, who, state, SEED, jnp.array(0), jnp.array(rounds), capacity=rounds, record=(),
+                     schedule="sequential").state
 
 
 def equal(a: Any, b: Any, tolerance: float = 1e-12) -> None:

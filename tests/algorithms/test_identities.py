@@ -1,6 +1,7 @@
 """Algorithms that are one and the same, over whole trajectories, with sampled parties, stragglers and minibatches."""
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from helpers import classification, equal, trajectory
 
@@ -101,6 +102,16 @@ def test_remembering_everybody_matters_only_for_the_absent():
     for state in sampled[1:]:
         # Fed+ replies with the party's own model, so the server's memory is the parties' states, absent or not.
         equal(state.server.replies, state.parties)
+
+
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_remembered_aggregates_over_all_with_their_weights(weighting):
+    """Algorithm 1 of Fed+ read literally: the mean over all N, absent ones with their last model."""
+    who = rv.Uniform(cohort=2, weighting=weighting)
+    states = trajectory(rv.fedavg_plus(SOLVER, aggregate="all"), classification(), 4, who)
+    weights = np.asarray(who.shares(classification().sizes))
+    for state in states[1:]:
+        equal(state.server.inner, {k: np.tensordot(weights, v, 1) for k, v in state.parties.items()})
 
 
 def test_remembered_refuses_replies_that_are_no_models():

@@ -152,9 +152,9 @@ def test_finite_sees_one_bad_entry_in_any_leaf(bad):
         assert not bool(jax.jit(tree.finite)(split(jnp.arange(6.0).at[k].set(bad))))
 
 
-def test_digest_leaves_names_each_leaf_in_the_trees_order():
+def test_named_leaves_names_each_leaf_in_the_trees_order():
     x = split(jnp.arange(6.0))
-    named = tree.digest_leaves(x)
+    named = tree.named_leaves(x)
     assert [name for name, _ in named] == ["a.0", "a.1", "b.a", "b.c"]
     for (_, mine), leaf in zip(named, jax.tree.leaves(x), strict=True):
         assert mine is leaf

@@ -96,7 +96,9 @@ def test_flax_with_running_statistics_is_refused():
 
 @pytest.mark.parametrize(("model", "message"), [
     (rv.models.logistic(63, 10), "the model does not fit the data"),
-    (rv.models.logistic(64, 4), "the model has 4 outputs, but the data has 10 classes"),
+    (rv.models.logistic(64, 4), r"the model has 4 output\(s\), but the data has 10 classes"),
+    (rv.models.logistic(64, 2), "the binary cross-entropy is for two classes, but the data has 10"),
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 1)), lambda p, x: x @ p), r"the model has 1 output\(s\)"),
     (rv.models.from_functions(lambda key: jnp.zeros(64, int), lambda p, x: x @ p.astype(float),
                               loss="squared_error"), "must be floating numbers"),
     (rv.models.from_functions(lambda key: jnp.zeros((64, 2)), lambda p, x: x @ p, loss=lambda o, y: o),

@@ -85,7 +85,8 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
             aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
     """Fed+ with any penalty: personal models around a centre that belongs to the same penalty.
 
-    min over W, Theta, w~ of mean_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2], Psi = sigma*delta*phi.
+    min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2] with
+    Psi = sigma*delta*phi; the paper weighs all alike, which is ``Full("uniform")``.
     Up and down: one model; a party keeps its own. Source: Fed+, Algorithm 1 and (3).
 
     Args:

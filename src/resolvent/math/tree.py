@@ -15,7 +15,17 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 Vector: TypeAlias = PyTree[Array]
 
 __all__ = [
-    "Vector", "axpy", "digest_leaves", "dtype", "finite", "full_dot", "lerp", "map2", "norm", "rows", "stack",
+    "Vector",
+    "axpy",
+    "dtype",
+    "finite",
+    "full_dot",
+    "lerp",
+    "map2",
+    "named_leaves",
+    "norm",
+    "rows",
+    "stack",
     "sub",
 ]
 
@@ -83,7 +93,7 @@ def stack(x: Vector, n: int) -> Vector:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), x)
 
 
-def digest_leaves(x: PyTree[Array]) -> list[tuple[str, Array]]:
+def named_leaves(x: PyTree[Array]) -> list[tuple[str, Array]]:
     """The leaves with their paths as text, in the tree's own order: names for files and digests."""
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf)
             for path, leaf in jax.tree_util.tree_leaves_with_path(x)]

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.math.tree import Vector
 from resolvent.problem.data import SPLITS, FederatedData
 from resolvent.problem.errors import InputError
+from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy
 from resolvent.problem.models import Model
 from resolvent.problem.oracle import Oracle, QuadraticOracle, SampleOracle
 
@@ -97,12 +98,17 @@ class LearningProblem(Problem):
                                       params, x, y)
         except (TypeError, ValueError) as error:
             raise InputError(f"the model does not fit the data (inputs {data.input_shape}, {data.outputs} "
-                             f"output(s), {data.task}): {error}") from error
+                             f"output(s), {data.task}); build it for that shape. It said: {error}") from error
         if out.shape != (2,):
             raise InputError(f"the model's loss must give one number per sample, got shape {out.shape} for 2 samples")
         logits: Any = jax.eval_shape(self.model.apply, params, x)
-        if data.task == "classification" and logits.ndim == 2 and 1 < logits.shape[1] < data.outputs:
-            raise InputError(f"the model has {logits.shape[1]} outputs, but the data has {data.outputs} classes")
+        loss, classes = self.model.loss, data.outputs
+        if data.task == "classification" and isinstance(loss, CrossEntropy) and logits.shape[-1] < classes:
+            raise InputError(f"the model has {logits.shape[-1]} output(s), but the data has {classes} classes")
+        if data.task == "classification" and isinstance(loss, BinaryCrossEntropy) and classes > 2:
+            raise InputError(f"the binary cross-entropy is for two classes, but the data has {classes}")
+        if data.task == "regression" and isinstance(loss, CrossEntropy | BinaryCrossEntropy):
+            raise InputError(f"{type(loss).__name__} is for classes, but the labels are real: use squared_error")
         wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
         if wrong:
             raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")

@@ -45,11 +45,11 @@ class SGD(LocalSolver):
     * explicit: w <- w - eta (g + s (w - c)), as in the FedProx authors' code.
 
     Attributes:
-        learning_rate: eta.
+        learning_rate: eta, the length of a step.
         batch_size: samples per step; the last batch of an epoch holds what is left.
         epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Give this or ``steps``.
         steps: gradient steps, for work that does not grow with the party; a straggler makes ceil(effort * steps).
-        proximal: which of the two steps.
+        proximal: the ``implicit`` or the ``explicit`` step.
     """
 
     learning_rate: ArrayLike
@@ -93,7 +93,7 @@ class GD(LocalSolver):
     """Gradient descent over all of a party's samples; the step is that of ``SGD``.
 
     Attributes:
-        learning_rate: eta.
+        learning_rate: eta, the length of a step.
         steps: gradient steps; a straggler makes ceil(effort * steps).
         proximal: ``implicit`` or ``explicit``, see ``SGD``.
     """

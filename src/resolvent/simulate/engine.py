@@ -72,11 +72,11 @@ def party_weights(problem: Problem) -> Float[Array, " N"]:
 
 
 @jax.jit
-def initial(algorithm: Algorithm, problem: Problem, seed: Int[Array, ""]) -> Federation:
+def initial(algorithm: Algorithm, problem: Problem, participation: Participation, seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
     key = jax.random.fold_in(jax.random.key(seed), _INIT)
     w0 = problem.init(key)
-    server = algorithm.init(w0, party_weights(problem))
+    server = algorithm.init(w0, participation.shares(problem.sizes))
 
     def of_party(k: Array) -> PartyState:
         return algorithm.init_party(w0, problem.oracle(k), jax.random.fold_in(key, k))
@@ -178,7 +178,7 @@ def _phase(
         weight=jnp.where(alive, cohort.weight, 0),
         index=cohort.index,
         alive=alive,
-        share=jnp.sum(jnp.where(alive, party_weights(problem)[cohort.index], 0)),
+        share=jnp.sum(jnp.where(alive, cohort.share, 0)),
     )
     server, server_info = phase.server(state.server, replies, jax.random.fold_in(key, _SERVER))
     anybody = jnp.any(alive)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math.shuffle import Shuffle
+from resolvent.problem.errors import InputError
 
 __all__ = ["Bernoulli", "BySize", "Cohort", "FixedEffort", "Full", "Participation", "Stragglers", "Uniform"]
 
@@ -26,6 +27,7 @@ class Cohort(eqx.Module):
     Attributes:
         index: [C] their numbers, all different.
         weight: [C] their aggregation weights.
+        share: [C] their lambda_k, which sum to one over all N parties.
         alive: [C] whether they take part at all.
         effort: [C] the share of the solver's budget that each does, in (0, 1].
         late: [C] whether that is less than the party planned: its work is partial, and may be dropped.
@@ -33,6 +35,7 @@ class Cohort(eqx.Module):
 
     index: Int[Array, " C"]
     weight: Float[Array, " C"]
+    share: Float[Array, " C"]
     alive: Bool[Array, " C"]
     effort: Float[Array, " C"]
     late: Bool[Array, " C"]
@@ -46,13 +49,17 @@ class Participation(eqx.Module):
         """C, how many rows a cohort has."""
 
     @abstractmethod
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """lambda_k: the parties' weights in the objective sum_k lambda_k f_k that the rounds stand for."""
+
+    @abstractmethod
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The cohort; ``key`` belongs to the seed and the round, ``sizes`` are the parties' sample counts."""
 
     def check(self, parties: int) -> None:
         """Refuse a setting that does not fit the number of parties."""
         if self.capacity(parties) > parties:
-            raise ValueError(f"a cohort of {self.capacity(parties)} cannot be drawn from {parties} parties: "
+            raise InputError(f"a cohort of {self.capacity(parties)} cannot be drawn from {parties} parties: "
                              f"give cohort={parties} or less")
 
 
@@ -69,9 +76,13 @@ class Full(Participation):
         """N."""
         return parties
 
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """By size, or alike."""
+        return _shares(sizes, self.weighting)
+
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """All N."""
-        return _cohort(jnp.arange(len(sizes)), sizes, self.weighting)
+        return _cohort(jnp.arange(len(sizes)), self.shares(sizes))
 
 
 class Uniform(Participation):
@@ -94,14 +105,18 @@ class Uniform(Participation):
         """The cohort's size."""
         return self.cohort
 
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """By size, or alike."""
+        return _shares(sizes, self.weighting)
+
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The first entries of a random permutation of the parties."""
         order = Shuffle.draw(key, jnp.array(len(sizes)))
-        return _cohort(order(jnp.arange(self.cohort)), sizes, self.weighting)
+        return _cohort(order(jnp.arange(self.cohort)), self.shares(sizes))
 
 
 class BySize(Participation):
-    """A cohort drawn without replacement with probability proportional to size, then averaged plainly.
+    """A cohort drawn party by party in proportion to size among those left, then averaged plainly.
 
     FedProx's scheme A. One number per party is drawn each round (the Gumbel trick), so its cost has a small part that
     grows with N. Source: FedProx, Algorithm 2; errata 9.
@@ -119,11 +134,15 @@ class BySize(Participation):
         """The cohort's size."""
         return self.cohort
 
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """By size: drawing stands for weighing."""
+        return _shares(sizes, "size")
+
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The largest of log(size) plus Gumbel noise."""
         noise = jax.random.gumbel(key, (len(sizes),))
         index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
-        return _cohort(index, sizes, "uniform")
+        return _cohort(index, self.shares(sizes), jnp.full(self.cohort, 1 / self.cohort, noise.dtype))
 
 
 class Bernoulli(Participation):
@@ -144,9 +163,13 @@ class Bernoulli(Participation):
         """N: anybody may take part."""
         return parties
 
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """By size, or alike."""
+        return _shares(sizes, self.weighting)
+
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """All N, of whom some are absent."""
-        everyone = _cohort(jnp.arange(len(sizes)), sizes, self.weighting)
+        everyone = _cohort(jnp.arange(len(sizes)), self.shares(sizes))
         return replace(everyone, alive=jax.random.uniform(key, (len(sizes),)) < self.probability)
 
 
@@ -175,11 +198,15 @@ class Stragglers(Participation):
         self.inner.check(parties)
         for k in self.parties:
             if not 0 <= k < parties:
-                raise ValueError(f"Stragglers(parties=...) names party {k}, but they are numbered 0 to {parties - 1}")
+                raise InputError(f"Stragglers(parties=...) names party {k}, but they are numbered 0 to {parties - 1}")
 
     def capacity(self, parties: int) -> int:
         """As the inner participation."""
         return self.inner.capacity(parties)
+
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """As the inner participation."""
+        return self.inner.shares(sizes)
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort, some of it slow."""
@@ -213,12 +240,16 @@ class FixedEffort(Participation):
         """Refuse another number of budgets than of parties."""
         self.inner.check(parties)
         if jnp.shape(self.effort) != (parties,):
-            raise ValueError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
+            raise InputError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
                              f"{jnp.shape(self.effort)}")
 
     def capacity(self, parties: int) -> int:
         """As the inner participation."""
         return self.inner.capacity(parties)
+
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """As the inner participation."""
+        return self.inner.shares(sizes)
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort with its members' budgets."""
@@ -226,12 +257,15 @@ class FixedEffort(Participation):
         return replace(cohort, effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
 
 
-def _cohort(index: Int[Array, " C"], sizes: Int[Array, " N"], weighting: Weighting) -> Cohort:
-    """A cohort that is alive and able, weighted by size or alike; weights are shares of all N."""
+def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]:
     dtype = jnp.zeros(()).dtype
-    ones = jnp.ones(index.shape, dtype)
-    weight = sizes[index].astype(dtype) / jnp.sum(sizes) if weighting == "size" else ones / len(sizes)
-    return Cohort(index, weight, ones.astype(bool), ones, jnp.zeros(index.shape, bool))
+    return sizes.astype(dtype) / jnp.sum(sizes) if weighting == "size" else jnp.full(len(sizes), 1 / len(sizes), dtype)
+
+
+def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"], weight: Float[Array, " C"] | None = None) -> Cohort:
+    """A cohort that is alive and able, weighted by its shares unless told otherwise."""
+    ones, share = jnp.ones(index.shape, shares.dtype), shares[index]
+    return Cohort(index, share if weight is None else weight, share, ones > 0, ones, ones < 0)
 
 
 def _at_least_one(participation: Uniform | BySize) -> None:

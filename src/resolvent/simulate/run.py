@@ -77,7 +77,7 @@ def simulate(
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every)
 
-    state = initial(algorithm, problem, jnp.array(seed))
+    state = initial(algorithm, problem, who, jnp.array(seed))
     measured = Measurements(algorithm, problem, tuple(diagnostics), name)
     done = 0
     found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
