@@ -1,5 +1,6 @@
 """Resolvent: federated optimization as exact compositions of a few mathematical parts, on JAX."""
 
+from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import (
@@ -8,13 +9,18 @@ from resolvent.algorithms.presets import (
     fedavg_plus,
     fedcomed_plus,
     fedgeomed_plus,
+    fedpi,
     fedplus,
     fedplus_pull,
     fedprox,
+    fedrp,
+    fedsplit,
     local,
     rfa,
+    splitting,
 )
 from resolvent.algorithms.remembered import Remembered
+from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 from resolvent.problem import datasets, models
 from resolvent.problem.data import FederatedData
@@ -38,10 +44,64 @@ from resolvent.simulate.run import simulate
 __version__ = "0.1.0"
 
 __all__ = [
-    "GD", "L1", "SGD", "Aggregator", "Algorithm", "Bernoulli", "BySize", "ClosedForm", "CoordinateMedian",
-    "FederatedData", "FixedEffort", "Full", "GeometricMedian", "Indicator0", "InputError", "L2Norm",
-    "LearningProblem", "LocalSolver", "Mean", "Model", "MoreauCentre", "Participation", "Penalty", "PerLayer",
-    "Phase", "Problem", "Quadratic", "QuadraticProblem", "Remembered", "Replies", "Result", "Scaled", "SquaredL2",
-    "Stragglers", "Subproblem", "Uniform", "Zero", "coordinate_median", "datasets", "fedavg", "fedavg_plus",
-    "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull", "fedprox", "local", "models", "rfa", "simulate",
+    "GD",
+    "L1",
+    "SGD",
+    "Aggregator",
+    "Algorithm",
+    "Anderson",
+    "Bernoulli",
+    "BySize",
+    "ClosedForm",
+    "Constant",
+    "CoordinateMedian",
+    "Exponential",
+    "FederatedData",
+    "FixedEffort",
+    "Full",
+    "GeometricMedian",
+    "Indicator0",
+    "InputError",
+    "InverseLog",
+    "InversePower",
+    "L2Norm",
+    "LearningProblem",
+    "LocalSolver",
+    "Mean",
+    "Model",
+    "MoreauCentre",
+    "Participation",
+    "Penalty",
+    "PerLayer",
+    "Phase",
+    "Problem",
+    "Quadratic",
+    "QuadraticProblem",
+    "Remembered",
+    "Replies",
+    "Result",
+    "Scaled",
+    "Schedule",
+    "SquaredL2",
+    "Stragglers",
+    "Subproblem",
+    "Uniform",
+    "Zero",
+    "coordinate_median",
+    "datasets",
+    "fedavg",
+    "fedavg_plus",
+    "fedcomed_plus",
+    "fedgeomed_plus",
+    "fedpi",
+    "fedplus",
+    "fedplus_pull",
+    "fedprox",
+    "fedrp",
+    "fedsplit",
+    "local",
+    "models",
+    "rfa",
+    "simulate",
+    "splitting",
 ]

@@ -1,5 +1,6 @@
 """The command line: parses, calls ``study``, prints."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal
 import rich.box
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -17,7 +19,6 @@ from resolvent.study.experiment import ExperimentFile, experiments
 
 __all__ = ["main"]
 
-out_console = Console()
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Kind = Literal["all", "experiments", "algorithms", "data", "models", "solvers", "participation", "penalties",
                "aggregators"]
@@ -35,12 +36,15 @@ def run(
 ) -> None:
     """Train, compare and show a federation; writes a run folder with a report.
 
-    Try: resolvent run digits
-    Your own table: resolvent run mine.yaml, with data: {table: visits.parquet, party: hospital, label: outcome}
+    Try `resolvent run digits`.
+
+    For your own table, `resolvent run mine.yaml` with the line
+    `data: {table: visits.parquet, party: hospital, label: outcome}` in the file.
 
     Args:
         experiment: an experiment's name (see `resolvent list`) or a YAML file (see `resolvent show digits`).
-        set: change settings, such as rounds=50 solver.learning_rate=0.1 algorithms.FedProx.mu=1.
+        set: change settings, such as rounds=50 solver.learning_rate=0.1 algorithms.FedProx.mu=1; another name (such as
+            model.name=mlp) starts from that one's defaults.
         rounds: how many rounds; short for --set rounds=...
         seed: the seed; short for --set seed=...
         out: the run folder; default: runs/NAME, or the next that is free.
@@ -59,13 +63,13 @@ def run(
 
         def progress(label: str, done: int, total: int) -> None:
             if label not in tasks:
-                tasks[label] = shown.add_task(label, total=total)
+                tasks[label] = shown.add_task(escape(label), total=total)
             shown.update(tasks[label], completed=done)
 
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress)
-    out_console.print(_score_table(summary))
-    out_console.print(summary["finding"], highlight=False)
-    out_console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    Console().print(_score_table(summary))
+    Console().print(summary["finding"], highlight=False, markup=False)
+    Console().print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 
 def list_(what: Annotated[Kind, tyro.conf.Positional] = "all") -> None:
@@ -75,16 +79,15 @@ def list_(what: Annotated[Kind, tyro.conf.Positional] = "all") -> None:
         what: one kind, or all of them.
     """
     lists = {"experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}}
-    for kind, registry in zip(("data", "models", "algorithms", "solvers", "participation", "penalties", "aggregators"),
-                              REGISTRIES.values(), strict=True):
-        lists[kind] = {name: first_line(function) for name, function in registry.functions.items()}
+    for registry in REGISTRIES.values():
+        lists[registry.plural] = {name: first_line(function) for name, function in registry.functions.items()}
     for kind, entries in lists.items():
         if what in ("all", kind):
             table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
             for name, line in entries.items():
-                table.add_row(f"[bold]{name}[/bold]", line)
-            out_console.print(table)
-            out_console.print()
+                table.add_row(f"[bold]{escape(name)}[/bold]", escape(line))
+            Console().print(table)
+            Console().print()
 
 
 def show(
@@ -94,7 +97,7 @@ def show(
 ) -> None:
     """Print an experiment as YAML, every default filled in and explained, ready to edit.
 
-    Try: resolvent show digits > mine.yaml
+    Try `resolvent show digits > mine.yaml`.
 
     Args:
         experiment: an experiment's name or a YAML file.
@@ -111,19 +114,24 @@ def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="
     """
     from resolvent.study.report import write_report
 
-    out_console.print(f"Report: {write_report(folder)}", highlight=False, soft_wrap=True)
+    Console().print(f"Report: {write_report(folder)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:
     """Run the command line; exit code 0 done, 2 the input is wrong, 1 it failed."""
+    # Steps this small do not fill two cores: XLA's other threads would only spin, at up to three times the wall time.
+    os.environ.setdefault("PJRT_NPROC", "1")
     commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report}
     try:
         tyro.extras.subcommand_cli_from_dict(
             commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),
             description="Federated optimization: train, compare and show federations on real data.")
     except InputError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/bold red] {error}", markup=True, highlight=False)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: an unfinished run can be finished with --resume\n")
+        sys.exit(130)
 
 
 def _score_table(summary: dict) -> Table:  # type: ignore[type-arg]
@@ -135,24 +143,24 @@ def _score_table(summary: dict) -> Table:  # type: ignore[type-arg]
     caption = "better, level, worse: parties against training alone" if against_alone else None
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=rich.box.SIMPLE_HEAD,
                   pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold")
     for column in ("mean", "p10", "worst", "global\nmean", "global\np10", "global\nworst"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     if against_alone:
         for column in ("better", "level", "worse"):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=True)
     for name, method in summary["methods"].items():
         final = method["final"]
-        columns = ("mean", "p10", "worst", "global mean", "global p10", "global worst")
-        cells = [_cell(final[c], percent) for c in columns]
+        cells = [_cell(final[c], percent, "diverged") for c in ("mean", "p10", "worst")]
+        cells += [_cell(final[c], percent, "-") for c in ("global mean", "global p10", "global worst")]
         if against_alone:
             cells += ["" if name == summary["alone"] else str(final[c]) for c in ("better", "level", "worse")]
-        table.add_row(name, *cells)
+        table.add_row(escape(name), *cells)
     return table
 
 
-def _cell(value: float | None, percent: bool) -> str:
-    return "-" if value is None else f"{value:.1%}" if percent else f"{value:.4g}"
+def _cell(value: float | None, percent: bool, missing: str) -> str:
+    return missing if value is None else f"{value:.1%}" if percent else f"{value:.4g}"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ ROWS = {
     "fedavg_plus": lambda s: rv.fedavg_plus(s, aggregate="all"),
     "fedgeomed_plus": rv.fedgeomed_plus,
     "fedcomed_plus": rv.fedcomed_plus,
+    "splitting": lambda s: rv.splitting(s, eta=rv.InversePower(2.0), alpha=1.5, beta=1.7, gamma=0.8),
+    "fedsplit": lambda s: rv.fedsplit(s, eta=0.5, decentralised=True),
+    "fedpi": lambda s: rv.Anderson(rv.fedpi(s, eta=0.5)),
+    "fedrp": rv.fedrp,
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=jnp.linspace(0.1, 1, 7)),
 }
 

@@ -174,7 +174,8 @@ def test_wrong_settings_are_refused_when_built(make, message):
 
 def test_closed_form_refuses_samples():
     data = rv.datasets.synthetic(parties=2)
-    with pytest.raises(TypeError, match=r"ClosedForm\(\) needs a quadratic problem, got SampleOracle: use SGD or GD"):
+    refusal = r"ClosedForm\(\) needs a quadratic problem, got SampleOracle: use SGD or GD"
+    with pytest.raises(rv.InputError, match=refusal):
         rv.simulate(rv.fedavg(rv.ClosedForm()), rv.models.linear(10), data, rounds=1, progress=False)
 
 

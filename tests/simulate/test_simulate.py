@@ -118,6 +118,8 @@ def test_checkpoints_resume_to_the_same_digest(tmp_path):
     assert rest.digest == whole.digest
     assert rest.metrics.equals(whole.metrics)
     assert rest.facts["bytes"] == whole.facts["bytes"]
+    with pytest.raises(rv.InputError, match=r"is of round 6, beyond rounds=2"):
+        simulate(rv.fedgeomed_plus(SOLVER), rounds=2, checkpoint=tmp_path, resume=True)
     with pytest.raises(rv.InputError, match="belongs to another run"):
         simulate(rv.fedgeomed_plus(SOLVER, sigma=0.2), checkpoint=tmp_path, resume=True)
 
@@ -147,11 +149,20 @@ def test_progress_is_reported():
 @pytest.mark.parametrize(("change", "message"), [
     ({"rounds": 0}, "rounds=0"),
     ({"diagnostics": ("inexact",)}, r"no diagnostic 'inexact'; did you mean 'inexactness'\?"),
+    ({"evaluate_every": 0}, "evaluate_every=0"),
     ({"participation": rv.Uniform(9)}, "a cohort of 9 cannot be drawn from 4 parties"),
 ])
 def test_wrong_settings_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         simulate(rv.fedavg(SOLVER), **change)
+
+
+def test_an_algorithm_that_does_not_fit_is_refused_before_any_work():
+    layers = rv.PerLayer({"weights": rv.L1()}, default=rv.Zero())
+    with pytest.raises(rv.InputError, match="run: PerLayer names layer 'weights', but the parameters have"):
+        simulate(rv.fedplus(SOLVER, layers))
+    with pytest.raises(rv.InputError, match=r"gamma needs one number, or one per party \(4\), got shape \(3,\)"):
+        simulate(rv.fedplus_pull(SOLVER, rv.Mean(), gamma=jnp.ones(3)))
 
 
 def test_a_model_without_data_and_a_problem_with_it_are_refused():

@@ -126,8 +126,8 @@ def made(finished, tmp_path_factory):
     return write
 
 
-HOSTILE = ["<b>&\"'</b>", "</script><script>alert(1)</script>", "$x_1$ and $", "url(#id=\"x\" href=\"#y\")", "#123456",
-           "--> {{ 7 * 7 }} {% raw %}", "<!--", "&amp;lt;", "_ünder–" + "long" * 30]
+HOSTILE = ["<b>&\"'</b>", "</script><script>alert(1)</script>", "$x_1$ and $\\nope$", "url(#id=\"x\" href=\"#y\")",
+           "#123456", "--> {{ 7 * 7 }} {% raw %}", "<!--", "&amp;lt;", "_ünder–" + "long" * 30]
 
 
 @pytest.fixture(scope="session")

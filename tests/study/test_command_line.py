@@ -50,13 +50,19 @@ def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
     label = "a label [of] [/many] words, longer than a narrow terminal is wide"
     summary = {"score": "accuracy", "alone": "alone", "data": {"parties": ["a"]}, "finding": "[bold]Finding[/x].",
                "methods": {label: {"final": final}}}
-    monkeypatch.setattr(session, "run_experiment", lambda *a, **k: (tmp_path / "[/red]", summary))
+
+    def run(file, out, *, progress, **options):
+        progress("[/odd] label", 1, 2)
+        return tmp_path / "[/red]", summary
+
+    monkeypatch.setattr(session, "run_experiment", run)
     outcome = call("run", "digits", cwd=tmp_path, columns=columns)
     assert outcome.code == 0
     text = flat(outcome.out)
     for shown in ("12.3%", "23.4%", "diverged", "45.6%", "56.7%", "67.8%", "71", "72", "73", *label.split()):
         assert f" {shown} " in f" {text} "
     assert "[bold]Finding[/x]." in outcome.out
+    assert re.search(r"\[/odd\] label .*1/2 rounds", outcome.err)
     assert outcome.out.rstrip().endswith("[/red]/report.html")
 
 

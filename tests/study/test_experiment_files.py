@@ -105,7 +105,9 @@ def test_rich_experiment_binds_to_the_same_settings(mine):
     assert settings["algorithms"]["a: b #c"]["gamma"] == [0.5, 1.0]
     assert settings["algorithms"]["per.layer"]["penalty"]["default"] is None
     assert settings["diagnostics"] == []
-    again = ExperimentFile.load(mine(file.to_yaml()))
+    text = file.to_yaml()
+    assert re.search(r"^title: .*too short.* # the report's heading\.$", text, re.MULTILINE)
+    again = ExperimentFile.load(mine(text))
     assert again.bound.settings() == settings
     assert again.to_yaml() == file.to_yaml()
     assert json.loads(json.dumps(settings, allow_nan=False)) == settings

@@ -10,6 +10,9 @@ import time
 import pandas as pd
 import pytest
 
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.session import run_experiment
+
 MANY = ["rounds=60", "evaluate_every=2"]
 CLOCK = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
 
@@ -49,7 +52,7 @@ def killed(finished, tmp_path_factory):
     (["rounds=30"], "rounds is 30 now and was 60 in the unfinished run"),
     (["algorithms.FedProx 0.mu=1"], "algorithms.FedProx 0.mu is 1.0 now and was 0.0 in the unfinished run"),
     (["algorithms.RFA=rfa"], "algorithms.RFA.name is 'rfa' now and was 'not set' in the unfinished run"),
-])
+], ids=["solver", "seed", "rounds", "algorithm", "more algorithms"])
 def test_resuming_with_other_settings_is_refused(changes, wanted, killed, finished, call):
     before = sorted((p, p.stat().st_mtime_ns) for p in killed.rglob("*"))
     outcome = call("run", finished.yaml, "--out", "out", "--resume", "--set", *MANY, *changes, cwd=killed)
@@ -78,8 +81,12 @@ def test_resumed_run_equals_the_uninterrupted_one(killed, finished, call, tmp_pa
     assert rounds["00"] == rounds["01"] == 60
     assert rounds["02"] < 60
 
-    outcome = call("run", finished.yaml, "--out", "out", "--resume", "--set", *MANY, cwd=killed)
-    assert outcome.code == 0, outcome.err
+    seen = {}
+    run_experiment(ExperimentFile.load(str(finished.yaml), MANY), killed / "out", resume=True,
+                   progress=lambda label, done, total: seen.setdefault(label, []).append(done))
+    assert seen["alone"] == seen["FedAvg+keep"] == [60]
+    assert seen["FedProx 0"] == list(range(rounds["02"], 61, 2))
+    assert seen["FedAvg once more"] == list(range(0, 61, 2))
     straight = call("run", finished.yaml, "--out", "out", "--set", *MANY, cwd=tmp_path)
     assert straight.code == 0, straight.err
 

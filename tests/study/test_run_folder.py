@@ -180,6 +180,7 @@ def test_used_folder_is_refused_and_kept(used, plain, finished, tmp_path, monkey
         wanted = "out.partial is left from an unfinished run: give --resume to finish it, or --overwrite"
     before = contents(out.parent)
     monkeypatch.setattr(session, "compare", lambda *a, **k: pytest.fail("work began"))
+    monkeypatch.setattr(ExperimentFile, "build", lambda self: pytest.fail("data were loaded"))
     with pytest.raises(InputError) as caught:
         run_experiment(plain, out)
     assert wanted in str(caught.value)

@@ -48,6 +48,10 @@ class Replies(eqx.Module):
     alive: Bool[Array, " C"]
     share: Float[Array, ""]
 
+    def column(self, like: Array) -> Bool[Array, "C ..."]:
+        """``alive``, shaped to be broadcast against rows like these [C, ...]."""
+        return self.alive.reshape((-1,) + (1,) * (like.ndim - 1))
+
     def mean(self, x: PyTree[Any] | None = None) -> PyTree[Any]:
         """Weighted mean of ``x`` (leaves [C, ...]; default: the payload) over the replies that arrived."""
         return centres.mean(self.payload if x is None else x, self.weight)

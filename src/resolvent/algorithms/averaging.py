@@ -75,6 +75,14 @@ class Averaging(Algorithm):
         """The shared model."""
         return state
 
+    def iterate(self, state: Vector) -> Vector:
+        """The shared model, which a round maps to the next."""
+        return state
+
+    def with_iterate(self, state: Vector, point: Vector) -> Vector:
+        """The shared model at another point."""
+        return point
+
 
 class LocalOnly(Algorithm):
     """Every party alone: it goes on from its own model, sends nothing and hears nothing.

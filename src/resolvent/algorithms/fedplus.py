@@ -41,6 +41,9 @@ class Anchor(eqx.Module):
         """What party k must be told beside the centre; nothing by default."""
         return ()
 
+    def check(self, parties: int) -> None:
+        """Refuse what does not fit that many parties; by default everything fits."""
+
     @abstractmethod
     def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
         """z_k = R(centre, own)."""
@@ -70,6 +73,11 @@ class PullAnchor(Anchor):
     """
 
     gamma: ArrayLike
+
+    def check(self, parties: int) -> None:
+        """Refuse another number of pulls than of parties."""
+        if jnp.ndim(self.gamma) and jnp.shape(self.gamma) != (parties,):
+            raise ValueError(f"gamma needs one number, or one per party ({parties}), got shape {jnp.shape(self.gamma)}")
 
     def sent(self, k: Int[Array, ""]) -> Float[Array, ""]:
         """gamma_k."""
@@ -108,6 +116,7 @@ class FedPlus(Algorithm):
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the centre."""
+        self.anchor.check(len(weights))
         return w0
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:

@@ -66,7 +66,7 @@ class Remembered(Algorithm):
         def server(state: RememberedState, replies: Replies, key: Array) -> tuple[RememberedState, Info]:
             last = jax.tree.map(
                 lambda memory, new: memory.at[replies.index].set(
-                    jnp.where(_column(replies.alive, new), new, memory[replies.index])),
+                    jnp.where(replies.column(new), new, memory[replies.index])),
                 state.replies, replies.payload)
             n = len(state.weights)
             everyone = Replies(last, state.weights, jnp.arange(n), jnp.ones(n, bool), jnp.ones((), state.weights.dtype))
@@ -82,7 +82,3 @@ class Remembered(Algorithm):
     def server_model(self, state: RememberedState) -> Vector | None:
         """As the inner algorithm."""
         return self.inner.server_model(state.inner)
-
-
-def _column(mask: Array, like: Array) -> Array:
-    return mask.reshape((-1,) + (1,) * (like.ndim - 1))

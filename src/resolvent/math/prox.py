@@ -221,7 +221,12 @@ def _times(q: Array, v: Array) -> Array:
 
 
 class Scaled(Penalty):
-    """``scale`` times a penalty: how a layer gets a delta of its own."""
+    """``scale`` times a penalty: how a layer gets a delta of its own.
+
+    Attributes:
+        penalty: the inner penalty.
+        scale: the factor, positive.
+    """
 
     penalty: Penalty
     scale: ArrayLike

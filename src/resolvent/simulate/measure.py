@@ -53,7 +53,8 @@ class Measurements:
 
     def metrics(self) -> pd.DataFrame:
         """All metrics so far."""
-        return pd.concat(self.frames, ignore_index=True)
+        self.frames = [pd.concat(self.frames, ignore_index=True)]
+        return self.frames[0]
 
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""

@@ -16,7 +16,7 @@ _DASHES = ("-", "--", "-.", ":")
 style: dict[str, object] = {
     "font.size": 10, "axes.titlesize": 10, "axes.labelsize": 10, "legend.fontsize": 9, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
-    "lines.linewidth": 1.8, "svg.fonttype": "none", "font.family": "sans-serif",
+    "svg.fonttype": "none", "font.family": "sans-serif",
 }
 
 

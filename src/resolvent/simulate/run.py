@@ -69,7 +69,7 @@ def simulate(
     problem = _problem(model, data)
     who = Full() if participation is None else participation
     who.check(problem.parties)
-    every = evaluate_every or max(1, rounds // 20)
+    every = max(1, rounds // 20) if evaluate_every is None else evaluate_every
     if rounds < 1 or every < 1:
         raise InputError(f"rounds={rounds} and evaluate_every={evaluate_every} must be at least 1")
     _check_diagnostics(diagnostics)
@@ -77,17 +77,22 @@ def simulate(
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every)
 
-    state = initial(algorithm, problem, who, jnp.array(seed))
+    try:
+        state = initial(algorithm, problem, who, jnp.array(seed))
+        down, up = message_bytes(algorithm, problem, state)  # traces a round: what does not fit is found here
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
     measured = Measurements(algorithm, problem, tuple(diagnostics), name)
     done = 0
     found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
     if found:
+        if found.rounds > rounds:
+            raise InputError(f"the checkpoint in {folder} is of round {found.rounds}, beyond rounds={rounds}")
         state, done = found.state, found.rounds
         measured.restore(found.metrics, found.facts)
     else:
         measured.evaluate(state, 0)
 
-    down, up = message_bytes(algorithm, problem, state)
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
     with bar(progress, name, rounds) as report:
         report(done, rounds)

@@ -24,7 +24,11 @@ __all__ = ["Checkpoint", "digest", "named_leaves", "read_tree", "write_atomicall
 
 def named_leaves(x: PyTree[Any]) -> dict[str, NDArray[Any]]:
     """Every leaf by the path to it (``layer 0.weight``); a bare array is called ``value``."""
-    return {name or "value": np.asarray(leaf) for name, leaf in tree.digest_leaves(x)}
+    leaves = tree.named_leaves(x)
+    found = {name or "value": np.asarray(leaf) for name, leaf in leaves}
+    if len(found) < len(leaves):
+        raise InputError("two leaves of the tree have the same path: rename a key that has a dot in it")
+    return found
 
 
 def digest(x: PyTree[Any]) -> str:
@@ -39,10 +43,13 @@ def digest(x: PyTree[Any]) -> str:
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Call ``write`` with a temporary path beside ``path`` and move the result there: whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
-    write(partial)
-    with partial.open("rb") as handle:
-        os.fsync(handle.fileno())
-    partial.replace(path)
+    try:
+        write(partial)
+        with partial.open("rb") as handle:
+            os.fsync(handle.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -> None:
@@ -64,7 +71,7 @@ def read_tree(path: Path, like: PyTree[Any]) -> tuple[PyTree[Any], dict[str, str
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}. It may be damaged; remove it to start afresh") from error
     leaves = []
-    for name, leaf in tree.digest_leaves(like):
+    for name, leaf in tree.named_leaves(like):
         value = found.get(name or "value")
         if value is None or value.shape != leaf.shape or value.dtype != leaf.dtype:
             have = "nothing" if value is None else f"{value.dtype}{list(value.shape)}"
@@ -115,12 +122,17 @@ class Checkpoint(NamedTuple):
         if not steps:
             return None
         step = steps[-1]
-        # The fingerprint first: another run's leaves would be reported as a damaged file.
-        with safe_open(step / "state.safetensors", framework="numpy") as file:
-            belongs = (file.metadata() or {}).get("fingerprint")
+        try:
+            # The fingerprint first: another run's leaves would be reported as a damaged file.
+            with safe_open(step / "state.safetensors", framework="numpy") as file:
+                belongs = (file.metadata() or {}).get("fingerprint")
+            metrics = pd.read_parquet(step / "metrics.parquet")
+            facts = json.loads((step / "facts.json").read_text())
+        except (SafetensorError, OSError, ValueError) as error:
+            raise InputError(f"the checkpoint {step} cannot be read: {error}. It may be damaged; remove it to start "
+                             "afresh") from error
         if belongs != fingerprint:
             raise InputError(f"the checkpoint in {folder} belongs to another run (its algorithm, problem, "
                              "participation or seed differ): choose another folder, or start afresh without resume")
         state, _ = read_tree(step / "state.safetensors", like)
-        facts = json.loads((step / "facts.json").read_text())
-        return cls(int(step.name), state, pd.read_parquet(step / "metrics.parquet"), facts)
+        return cls(int(step.name), state, metrics, facts)

@@ -35,17 +35,18 @@ class Comparison:
         return pd.concat([r.metrics for r in self.results.values()], ignore_index=True)
 
 
-def compare(file: ExperimentFile, *, checkpoints: Path | None = None, resume: bool = False,
-            progress: Callable[[str, int, int], None] | None = None) -> Comparison:
+def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
+            resume: bool = False, progress: Callable[[str, int, int], None] | None = None) -> Comparison:
     """Run every algorithm of an experiment.
 
     Args:
         file: the checked experiment.
+        experiment: its parts, where they have been built already.
         checkpoints: a folder for the state of each method after every evaluation.
         resume: go on from the checkpoints there.
         progress: called with (label, rounds done, rounds in all).
     """
-    experiment = file.build()
+    experiment = file.build() if experiment is None else experiment
     results = {}
     for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
         results[label] = simulate(
@@ -64,18 +65,22 @@ def score_table(metrics: pd.DataFrame, methods: Sequence[str], score: str, *, hi
     and of the shared model, and how many parties are better off, level or worse off than alone.
 
     For a score where less is better, the 10th percentile is the 90th: always the party that nine in ten do better than.
+    A score that is not a number (the method diverged there) counts as the worst there can be.
     """
     rows: list[dict[str, Any]] = []
-    by_party = {m: _last(metrics, m, score, split) for m in methods}
+    diverged = -np.inf if higher_is_better else np.inf
+    by_party = {m: _last(metrics, m, score, split).fillna(diverged) for m in methods}
     for m in methods:
         row: dict[str, Any] = {"method": m}
-        for prefix, values in (("", by_party[m]), ("global ", _last(metrics, m, f"global_{score}", split))):
+        shared = _last(metrics, m, f"global_{score}", split).fillna(diverged)
+        for prefix, values in (("", by_party[m]), ("global ", shared)):
             row[f"{prefix}mean"] = values.mean()
-            row[f"{prefix}p10"] = values.quantile(0.1 if higher_is_better else 0.9)
+            row[f"{prefix}p10"] = _quantile(values, 0.1 if higher_is_better else 0.9)
             row[f"{prefix}worst"] = values.min() if higher_is_better else values.max()
         if alone is not None:
-            gain = (by_party[m] - by_party[alone]) * (1 if higher_is_better else -1)
-            row |= {"better": int((gain > 0).sum()), "level": int((gain == 0).sum()), "worse": int((gain < 0).sum())}
+            mine, theirs = (by_party[x] if higher_is_better else -by_party[x] for x in (m, alone))
+            row |= {"better": int((mine > theirs).sum()), "level": int((mine == theirs).sum()),
+                    "worse": int((mine < theirs).sum())}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -87,19 +92,29 @@ def finding(table: pd.DataFrame, score: str, alone: str | None, *, higher_is_bet
     if alone is None:
         return f"{top}; without local training among the methods, nothing says who would be better off alone."
     others = table[table["method"] != alone]
-    parties = int(others.iloc[0][["better", "level", "worse"]].sum()) if len(others) else 0
+    if others.empty:
+        return f"{top}; there is no other method to compare it with."
+    parties = int(others.iloc[0][["better", "level", "worse"]].sum())
     safe = list(others.loc[others["worse"] == 0, "method"])
-    harmful = others[others["worse"] > 0].sort_values("worse", ascending=False)
-    hurt = ", ".join(f"{m} {int(n)}" for m, n in zip(harmful["method"], harmful["worse"], strict=True))
-    first = f"Of {parties} parties, {hurt} are worse off than alone" if hurt else "No method leaves any party worse off"
-    second = f"; {_listed(safe)} leave{'s' if len(safe) == 1 else ''} none worse off" if safe and hurt else ""
-    return f"{first}{second}; {top}."
+    harmful = others[others["worse"] > 0].sort_values("worse", ascending=False, kind="stable")
+    if harmful.empty:
+        return f"No method leaves any party worse off than alone; {top}."
+    (most, by), *rest = zip(harmful["worse"], harmful["method"], strict=True)
+    hurt = _listed([f"{most} {'is' if most == 1 else 'are'} worse off than alone with {by}",
+                    *(f"{n} with {m}" for n, m in rest)])
+    spared = f"; {_listed(safe)} leave{'s' if len(safe) == 1 else ''} none worse off" if safe else ""
+    return f"Of {parties} parties, {hurt}{spared}; {top}."
 
 
 def _last(metrics: pd.DataFrame, method: str, metric: str, split: str) -> pd.Series:
     rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
     last = rows[rows["round"] == rows["round"].max()]
     return pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
+
+
+def _quantile(values: pd.Series, q: float) -> float:
+    with np.errstate(invalid="ignore"):  # between an infinite and a finite score lies nothing
+        return float(values.quantile(q))
 
 
 def _listed(names: Sequence[str]) -> str:

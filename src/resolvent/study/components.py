@@ -9,7 +9,7 @@ import inspect
 import json
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -38,13 +38,16 @@ class Registry:
     """The functions that make things of one type.
 
     Attributes:
-        title: what these things are called.
+        title: what one of these things is called.
+        plural: and several, which is what ``resolvent list`` calls them.
         functions: by the name that a file uses.
         default: the name that is meant where none is given.
-        given: parameters that the experiment supplies (a model's number of features comes from the data).
+        given: parameters that the experiment supplies: a component may be set in the file all the same (an algorithm's
+            own solver), a plain value may not (a model's number of features comes from the data).
     """
 
     title: str
+    plural: str
     functions: Mapping[str, Callable[..., Any]]
     default: str | None = None
     given: frozenset[str] = frozenset()
@@ -55,17 +58,18 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
 
 
 REGISTRIES: dict[type, Registry] = {
-    FederatedData: Registry("data set", _named(datasets, "digits", "synthetic", "table"), default="table"),
-    Model: Registry("model", _named(models, "linear", "logistic", "mlp"),
+    FederatedData: Registry("data set", "data", _named(datasets, "digits", "synthetic", "table"), default="table"),
+    Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp"),
                     given=frozenset({"features", "classes", "task"})),
-    Algorithm: Registry("algorithm", _named(presets, *presets.__all__), given=frozenset({"solver"})),
-    LocalSolver: Registry("solver", _named(solvers, "SGD", "GD")),
-    Participation: Registry("participation", {
+    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__), given=frozenset({"solver"})),
+    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD")),
+    Participation: Registry("participation", "participation", {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
         "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,
         "fixed_effort": participation.FixedEffort}),
-    Penalty: Registry("penalty", _named(prox, "L1", "L2Norm", "SquaredL2", "Zero", "Indicator0", "Scaled", "PerLayer")),
-    Aggregator: Registry("aggregator", {
+    Penalty: Registry("penalty", "penalties", _named(prox, "L1", "L2Norm", "SquaredL2", "Zero", "Indicator0", "Scaled",
+                                                     "PerLayer")),
+    Aggregator: Registry("aggregator", "aggregators", {
         "mean": aggregators.Mean, "moreau_centre": aggregators.MoreauCentre,
         "geometric_median": aggregators.GeometricMedian, "coordinate_median": aggregators.CoordinateMedian}),
 }
@@ -94,7 +98,6 @@ class Bound:
         values: its plain arguments, every default filled in.
         parts: its components, by parameter; mappings of components by parameter and key.
         where: the path in the file, for errors.
-        missing: parameters that the caller of ``build`` must give.
     """
 
     function: Callable[..., Any]
@@ -102,7 +105,6 @@ class Bound:
     values: Mapping[str, Any]
     parts: Mapping[str, "Bound | dict[str, Bound]"]
     where: str
-    missing: frozenset[str] = field(default=frozenset())
 
     def settings(self) -> dict[str, Any]:
         """As the file would say it, with every default filled in."""
@@ -150,28 +152,31 @@ def bind(function: Callable[..., Any], settings: Any, *, where: str = "", name: 
     if not isinstance(settings, Mapping):
         raise InputError(f"{where or 'the experiment'}: expected a mapping of settings, got {settings!r}")
     known = parameters(function)
+    supplied = {key for key in given if key in known and known[key].registry is None}
+    allowed = [*(() if name is None else ("name",)), *(key for key in known if key not in supplied)]
     for key in settings:
+        if key in supplied:
+            raise InputError(f"{_join(where, key)}: the experiment supplies it; leave it out")
         if key not in known:
-            raise InputError(f"{_join(where, key)}: unknown key; allowed here: {', '.join(known)}"
-                             f"{nearest(str(key), known)}")
+            raise InputError(f"{_join(where, key)}: unknown key; allowed here: {', '.join(allowed)}"
+                             f"{nearest(str(key), allowed)}")
     parts: dict[str, Bound | dict[str, Bound]] = {}
     plain: dict[str, Any] = {}
-    missing = set()
     for key, p in known.items():
-        if key in settings and not (settings[key] is None and p.optional):
-            if p.registry is None:
+        if key in supplied:
+            continue
+        if p.registry is None:
+            if key in settings:
                 plain[key] = settings[key]
-            else:
-                parts[key] = _bind_parts(p, settings[key], _join(where, key))
-        elif p.default is inspect.Parameter.empty:
-            if key not in given:
-                raise InputError(f"{_join(where, key)}: missing; {p.help or 'it has no default'}")
-            missing.add(key)
-        elif p.registry is not None and not p.many and p.default is not None:
+        elif settings.get(key) is not None or (key in settings and not p.optional):
+            parts[key] = _bind_parts(p, settings[key], _join(where, key))
+        elif not p.many and p.default is not None and p.default is not inspect.Parameter.empty:
             parts[key] = _bind_parts(p, {"name": _name_of(p.registry, p.default)}, _join(where, key))
-    left_out = given - set(plain)
-    values = _validate(function, plain, where, left_out)
-    return Bound(function, name, values, parts, where, frozenset(missing))
+        if key not in settings and key not in given and p.default is inspect.Parameter.empty:
+            raise InputError(f"{_join(where, key)}: missing; {p.help or 'it has no default'}")
+    values = _validate(function, plain, where, frozenset(supplied))
+    absent = {key: None for key, p in known.items() if p.registry and p.optional and key not in parts}
+    return Bound(function, name, values | absent, parts, where)
 
 
 def _bind_parts(p: Parameter, settings: Any, where: str) -> "Bound | dict[str, Bound]":
@@ -180,7 +185,8 @@ def _bind_parts(p: Parameter, settings: Any, where: str) -> "Bound | dict[str, B
         default = _name_of(p.registry, p.default)
         return _bind_component(p.registry, settings, where, default)
     if not isinstance(settings, Mapping) or not settings:
-        raise InputError(f"{where}: expected a mapping from names to {p.registry.title}s, got {settings!r}")
+        raise InputError(f"{where}: expected a mapping from labels to {p.registry.plural}, at least one, "
+                         f"got {settings!r}")
     return {str(key): _bind_component(p.registry, part, _join(where, key)) for key, part in settings.items()}
 
 
@@ -194,7 +200,7 @@ def _bind_component(registry: Registry, settings: Any, where: str, default: str 
     if name is None:
         raise InputError(f"{_join(where, 'name')}: missing; say which {registry.title}: "
                          f"{', '.join(registry.functions)}")
-    if name not in registry.functions:
+    if not isinstance(name, str) or name not in registry.functions:
         raise InputError(f"{_join(where, 'name')}: there is no {registry.title} {name!r}; allowed: "
                          f"{', '.join(registry.functions)}{nearest(str(name), registry.functions)}")
     arguments = {key: value for key, value in settings.items() if key != "name"}
@@ -206,27 +212,36 @@ def _validate(function: Callable[..., Any], plain: dict[str, Any], where: str, g
     known = {key: p for key, p in parameters(function).items() if p.registry is None and key not in given}
     fields: dict[str, Any] = {
         key: (p.type, ... if p.default is inspect.Parameter.empty else p.default) for key, p in known.items()}
-    schema = pydantic.create_model("settings", __config__=pydantic.ConfigDict(extra="forbid", protected_namespaces=()),
-                                   **fields)
+    rules = pydantic.ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False, validate_default=True)
+    schema = pydantic.create_model("settings", __config__=rules, **fields)
+    for key, value in plain.items():
+        _check_text(value, _join(where, key))
     try:
         # JSON mode: strict about types, but lists may become tuples.
-        text = json.dumps(plain, default=_refuse(where))
-        checked = schema.model_validate_json(text, strict=True)
+        checked = schema.model_validate_json(json.dumps(plain), strict=True)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        path = _join(where, *first["loc"][:1])
-        got = plain.get(str(first["loc"][0]))
-        allowed = _choices(known[str(first["loc"][0])].type)
+        key, *inner = str(first["loc"][0]), *first["loc"][1:]
+        got = plain[key]
+        items = [i for i in inner if isinstance(i, int)]
+        for i in items:
+            got = got[i]
+        allowed = _choices(known[key].type)
         hint = f"; allowed: {', '.join(allowed)}{nearest(str(got), allowed)}" if allowed else ""
         expected = "" if allowed else f" ({first['msg'][0].lower()}{first['msg'][1:]})"
-        raise InputError(f"{path}: {got!r} is not a valid value{expected}{hint}") from error
+        raise InputError(f"{_join(where, key, *items)}: {got!r} is not a valid value{expected}{hint}") from error
     return {key: getattr(checked, key) for key in known}
 
 
-def _refuse(where: str) -> Callable[[Any], Any]:
-    def default(value: Any) -> Any:
-        raise InputError(f"{where or 'the experiment'}: {value!r} is a {type(value).__name__}; put text in quotes")
-    return default
+def _check_text(value: Any, where: str) -> None:
+    """Refuse what YAML knows and JSON does not: dates above all."""
+    def refuse(one: Any) -> Any:
+        raise InputError(f"{where}: {one!s} is a {type(one).__name__} here; put text in quotes")
+
+    try:
+        json.dumps(value, default=refuse)
+    except TypeError as error:
+        raise InputError(f"{where}: {error}; put text in quotes") from error
 
 
 @cache
@@ -248,12 +263,12 @@ def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
 def help_of(function: Callable[..., Any]) -> dict[str, str]:
     """The description of each parameter, from the docstring's Args or Attributes."""
     parsed = docstring_parser.parse(inspect.getdoc(function) or "")
-    return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
+    return {p.arg_name: " ".join((p.description or "").replace("``", "").split()) for p in parsed.params}
 
 
 def first_line(function: Callable[..., Any]) -> str:
     """The first line of a function's docstring."""
-    return (inspect.getdoc(function) or "").split("\n")[0]
+    return (inspect.getdoc(function) or "").split("\n")[0].replace("``", "")
 
 
 def _component_type(hint: Any) -> tuple[type | None, bool, bool]:

@@ -1,6 +1,7 @@
 """Experiments: one small file that says what to compare, on what, and how."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -20,9 +21,9 @@ from resolvent.problem.models import Model
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.measure import Diagnostic
 from resolvent.simulate.participation import Full, Participation
-from resolvent.study.components import Bound, bind, parameters
+from resolvent.study.components import REGISTRIES, Bound, bind, parameters
 
-__all__ = ["Experiment", "ExperimentFile", "experiments"]
+__all__ = ["Experiment", "ExperimentFile", "experiments", "slug"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ class ExperimentFile:
         if path.suffix in (".yaml", ".yml"):
             if not path.is_file():
                 raise InputError(f"there is no file {what}")
-            source, text, name = what, path.read_text(encoding="utf-8"), path.stem
+            try:
+                source, text, name = what, path.read_text(encoding="utf-8"), path.stem
+            except (OSError, UnicodeDecodeError) as error:
+                raise InputError(f"{what} cannot be read: {error}") from error
         else:
             shipped = experiments()
             if what not in shipped:
@@ -94,13 +98,21 @@ class ExperimentFile:
             raise InputError(f"{source}{line}: not YAML: {getattr(error, 'problem', error)}") from error
         if not isinstance(settings, Mapping):
             raise InputError(f"{source}: expected a mapping with keys {', '.join(parameters(Experiment))}")
-        changed = [_change(settings, change) for change in changes]
+        # A new name drops the old component's settings, so it goes before the new one's.
+        changed = {_change(settings, change): change for change in sorted(changes, key=lambda c: not _names(c))}
 
         def place(key: str) -> str:
-            return "--set" if key in changed else f"{source}{_line_of(settings, key)}"
+            for path, change in changed.items():
+                if _within(key, path):
+                    return f"--set {change}"
+            related = [change for path, change in changed.items()
+                       if _within(path, key) or (_names(change) and _within(key, path.removesuffix(".name")))]
+            return f"{source}{_line_of(settings, key)}" + (f" with --set {' '.join(related)}" if related else "")
 
         with _naming(place):
-            return cls(name, bind(Experiment, settings), place)
+            bound = bind(Experiment, settings)
+            _check(bound)
+            return cls(name, bound, place)
 
     def build(self) -> Experiment:
         """Load the data and build the model and the algorithms.
@@ -114,6 +126,7 @@ class ExperimentFile:
     def _build(self) -> Experiment:
         b = self.bound
         data = b.parts["data"].build()  # type: ignore[union-attr]
+        _check_fit(b, data)
         model = b.parts["model"].build(features=int(np.prod(data.input_shape)),  # type: ignore[union-attr]
                                        classes=data.outputs, task=data.task)
         solver = b.parts["solver"].build()  # type: ignore[union-attr]
@@ -136,7 +149,7 @@ class ExperimentFile:
         settings = _commented(self.bound) if comments else self.bound.settings()
         text = StringIO()
         yaml = YAML()
-        yaml.width = 100
+        yaml.width = 1_000_000  # no folding: a comment stands at the end of a key's one line
         yaml.representer.add_representer(type(None), lambda r, _: r.represent_scalar("tag:yaml.org,2002:null", "null"))
         yaml.dump(settings, text)
         return text.getvalue()
@@ -149,13 +162,54 @@ def experiments() -> dict[str, str]:
     return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in files}
 
 
+def slug(label: str) -> str:
+    """A label as a folder name: ``FedAvg+`` becomes ``FedAvg-plus``."""
+    return re.sub(r"[^\w.-]+", "-", label.replace("+", "-plus"))[:60].strip("-.") or "method"
+
+
+def _check(bound: Bound) -> None:
+    """Refuse what types do not say, before any data are loaded."""
+    values, algorithms = bound.values, bound.parts["algorithms"]
+    assert isinstance(algorithms, dict)
+    for key, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
+        value = values[key]
+        if value is not None and not least <= value < 2**31:
+            raise InputError(f"{key}: {value} must be at least {least} and less than 2^31")
+    folders: dict[str, str] = {}
+    for label in algorithms:
+        where = f"algorithms.{label}"
+        if not label.isprintable() or not label.strip():
+            raise InputError(f"algorithms: {label!r} cannot be a label: give it letters that can be seen")
+        other = folders.setdefault(slug(label).casefold(), label)
+        if other != label:
+            raise InputError(f"{where}: the models of {label!r} and of {other!r} would go to the same folder, "
+                             f"{slug(label)}: give one of them another label")
+
+
+def _check_fit(bound: Bound, data: FederatedData) -> None:
+    """Refuse a model for another task than the data's, and data that say nothing about how well a model does."""
+    def serves(function: Callable[..., Any]) -> bool:
+        known = parameters(function)
+        return "task" in known or ("classes" in known) == (data.task == "classification")
+
+    model = bound.parts["model"]
+    assert isinstance(model, Bound)
+    if not serves(model.function):
+        fitting = [name for name, function in REGISTRIES[Model].functions.items() if serves(function)]
+        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are for {data.task}: "
+                         f"use {' or '.join(fitting)}")
+    if not data.sizes("test").any():
+        raise InputError("data: no party has test samples, by which the methods are compared: give a larger share "
+                         "with test")
+
+
 @contextlib.contextmanager
 def _naming(place: Callable[[str], str]) -> Iterator[None]:
     """Put the file and line before an error that starts with the path of a key."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{place(str(error).split(':', 1)[0])}: {error}") from error
+        raise InputError(f"{place(str(error).split(': ', 1)[0])}: {error}") from error
 
 
 def _change(settings: Any, change: str) -> str:
@@ -163,31 +217,56 @@ def _change(settings: Any, change: str) -> str:
     path, equals, value = change.partition("=")
     if not equals or not path:
         raise InputError(f"--set {change}: expected key.path=value, such as --set rounds=50")
-    *parents, last = path.split(".")
-    here = settings
-    for depth, key in enumerate(parents):
+    try:
+        new = YAML(typ="safe", pure=True).load(value)
+    except YAMLError as error:
+        raise InputError(f"--set {change}: {value!r} is not a YAML value") from error
+    here: Any = settings
+    rest, parent = path, ""
+    while True:
+        key = _step(here, rest)
+        if key == rest:
+            break
+        parent, rest = f"{parent}.{key}".strip("."), rest[len(key) + 1:]
         if isinstance(here.get(key), str):
             here[key] = {"name": here[key]}
         here = here.setdefault(key, {})
         if not isinstance(here, Mapping):
-            raise InputError(f"--set {change}: {'.'.join(parents[:depth + 1])} is a value, not a mapping")
-    try:
-        here[last] = YAML(typ="safe").load(value)
-    except YAMLError as error:
-        raise InputError(f"--set {change}: {value!r} is not a YAML value") from error
+            raise InputError(f"--set {change}: {parent} is a value, not a mapping")
+    if key == "name" and parent and here.get("name", new) != new:
+        here.clear()  # another component has other settings
+    here[key] = new
     return path
+
+
+def _names(change: str) -> bool:
+    """Whether a change chooses another component."""
+    return change.partition("=")[0].endswith(".name")
+
+
+def _within(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}.")
+
+
+def _step(settings: Any, path: str) -> str:
+    """The first key of a path: the longest that is there (labels may have dots in them), or up to the first dot."""
+    there = [str(key) for key in settings if str(key) and _within(path, str(key))]
+    return max(there, key=len) if there else path.partition(".")[0] or path
 
 
 def _line_of(settings: Any, path: str) -> str:
     """``:7`` where the last known key of a path stands on line 7."""
     line = None
-    here = settings
-    for key in path.split("."):
-        if not isinstance(here, CommentedMap):
+    here, rest = settings, path
+    while rest and isinstance(here, CommentedMap | CommentedSeq):
+        keys: Any = here if isinstance(here, CommentedMap) else range(len(here))
+        key = next((k for k in keys if str(k) == _step(keys, rest)), None)
+        if key is None:
             break
-        if key in here.lc.data:
+        if key in (here.lc.data or {}):
             line = here.lc.data[key][0] + 1
-        here = here.get(key)
+        rest = rest[len(str(key)) + 1:]
+        here = here[key]
     return f":{line}" if line else ""
 
 

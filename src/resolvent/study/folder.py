@@ -3,7 +3,6 @@
 import contextlib
 import json
 import platform
-import re
 import shutil
 from collections.abc import Iterator
 from importlib import metadata
@@ -16,11 +15,11 @@ import numpy as np
 from resolvent.problem.errors import InputError
 from resolvent.simulate.participation import Stragglers
 from resolvent.simulate.result import Result
-from resolvent.simulate.store import named_leaves, write_tree
+from resolvent.simulate.store import named_leaves, write_atomically, write_tree
 from resolvent.study.compare import Comparison, finding, score_table
-from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.study.experiment import Experiment, ExperimentFile, slug
 
-__all__ = ["open_folder", "read_summary", "write_folder"]
+__all__ = ["begin", "check_folder", "open_folder", "partial_of", "read_summary", "write_folder"]
 
 SUMMARY = "summary.json"
 
@@ -35,32 +34,92 @@ def open_folder(out: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     Raises:
         InputError: ``out`` is used and neither resume nor overwrite is set, or there is nothing to resume.
     """
-    work = out.with_name(f"{out.name}.partial")
-    if resume and not work.exists():
-        done = " (the run there is complete)" if (out / SUMMARY).exists() else ""
-        raise InputError(f"there is nothing to resume for {out}{done}: an unfinished run would have left {work}")
-    if not resume and not overwrite:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise InputError(f"{out} is used already: give --out another folder, or --overwrite")
-        if work.exists():
-            raise InputError(f"{work} is left from an unfinished run: give --resume to finish it, or --overwrite")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file: give --out a folder")
+    check_folder(out, resume=resume, overwrite=overwrite)
+    place = out.resolve()
+    work, old = partial_of(place), place.with_name(f".{place.name}.old")
     if not resume:
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    yield work
-    old = out.with_name(f".{out.name}.old")
+    try:
+        yield work
+    except InputError:
+        if not resume and not any(work.glob("checkpoints/*/[0-9]*")):
+            shutil.rmtree(work)  # refused before anything ran
+        raise
     shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
-    work.rename(out)
+    if place.exists():
+        place.rename(old)
+    work.rename(place)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder that a run cannot be written to.
+
+    Raises:
+        InputError: as ``open_folder``.
+    """
+    place = out.resolve()
+    if place in (Path.cwd(), *Path.cwd().parents):
+        raise InputError(f"{out} is the current folder or holds it: give --out a folder of its own")
+    work = partial_of(place)
+    if resume and not work.exists():
+        done = " (the run there is complete)" if (out / SUMMARY).exists() else ""
+        raise InputError(f"there is nothing to resume for {out}{done}: an unfinished run would have left "
+                         f"{partial_of(out)}")
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{out} is a file: give --out a folder")
+    if not resume and not overwrite:
+        if place.exists() and any(place.iterdir()):
+            raise InputError(f"{out} is used already: give --out another folder, or --overwrite")
+        if work.exists():
+            raise InputError(f"{partial_of(out)} is left from an unfinished run: give --resume to finish it, or "
+                             "--overwrite")
+
+
+def partial_of(out: Path) -> Path:
+    """Where a run works before its folder is complete."""
+    return out.with_name(f"{out.name}.partial")
+
+
+def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
+    """Write the experiment into the working folder; on resuming, see that it is the one that was interrupted.
+
+    Raises:
+        InputError: the unfinished run was of other settings; the message names the first that differs.
+    """
+    path = work / "experiment.yaml"
+    if not (resume and path.is_file()):
+        write_atomically(path, lambda p: _write_text(p, file.to_yaml()))
+        return
+    before = _flat(ExperimentFile.load(str(path)).bound.settings())
+    now = _flat(file.bound.settings())
+    for key in [*before, *(key for key in now if key not in before)]:
+        if before.get(key, _ABSENT) != now.get(key, _ABSENT):
+            raise InputError(f"{key} is {now.get(key, 'not set')!r} now and was {before.get(key, 'not set')!r} in the "
+                             f"unfinished run: resume with the settings of {path}, or start afresh with --overwrite "
+                             "or another --out")
+    if list(before) != list(now):
+        raise InputError(f"the algorithms stand in another order than in the unfinished run: resume with the settings "
+                         f"of {path}, or start afresh with --overwrite or another --out")
+
+
+_ABSENT = object()
+
+
+def _flat(settings: Any, path: str = "") -> dict[str, Any]:
+    """Leaf settings by their path."""
+    if not isinstance(settings, dict):
+        return {path: settings}
+    return {k: v for key, part in settings.items() for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def write_folder(folder: Path, file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
-    """Write the experiment, the models, the metrics and the summary; returns the summary."""
-    (folder / "experiment.yaml").write_text(file.to_yaml(), encoding="utf-8")
+    """Write the models, the metrics and the summary beside the experiment; returns the summary."""
     (folder / "models").mkdir(exist_ok=True)
     for result in comparison.results.values():
         _write_models(folder / "models" / slug(result.name), result)
@@ -84,11 +143,6 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     return summary
-
-
-def slug(name: str) -> str:
-    """A label as a folder name: ``FedAvg+`` becomes ``FedAvg-plus``."""
-    return re.sub(r"[^\w.-]+", "-", name.replace("+", "-plus")).strip("-") or "method"
 
 
 def _write_models(folder: Path, result: Result) -> None:
@@ -129,7 +183,8 @@ def _summary(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
             "name": experiment.data.name, "parties": list(experiment.data.parties),
             "train": experiment.data.sizes("train").tolist(), "test": experiment.data.sizes("test").tolist(),
             "notes": [*experiment.data.notes, *_slow(experiment)]},
-        "methods": {name: _of_method(result, table, higher) for name, result in comparison.results.items()},
+        "methods": {name: _of_method(file.preset_of(name), result, table, higher)
+                    for name, result in comparison.results.items()},
         "versions": {package: metadata.version(package) for package in ("resolvent", "jax", "jaxlib", "numpy")}
         | {"python": platform.python_version()},
         "device": f"{jax.devices()[0].device_kind} ({jax.default_backend()})",
@@ -146,13 +201,14 @@ def _slow(experiment: Experiment) -> list[str]:
     return always + share
 
 
-def _of_method(result: Result, table: Any, higher: bool) -> dict[str, Any]:
+def _of_method(preset: str, result: Result, table: Any, higher: bool) -> dict[str, Any]:
     row = table[table["method"] == result.name].iloc[0].drop("method").to_dict()
-    means = result.scores().mean(axis=1)
-    best = int(means.to_numpy().argmax() if higher else means.to_numpy().argmin())
+    means = result.scores().mean(axis=1, skipna=False)
+    known = means.fillna(-np.inf if higher else np.inf).to_numpy()
+    best = int(known.argmax() if higher else known.argmin())
     seconds = result.facts["seconds"]
     return {
-        "preset": type(result.algorithm).__name__,
+        "preset": preset,
         "final": {key: _json(value) for key, value in row.items()},
         "best": {"round": int(means.index[best]), "mean": _json(means.iloc[best])},
         "rounds": result.rounds,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
@@ -29,26 +30,34 @@ def write_report(folder: Path) -> Path:
         metrics = pd.read_parquet(folder / "metrics.parquet")
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / 'metrics.parquet'} cannot be read: {error}") from error
+    experiment = folder / "experiment.yaml"
+    if not experiment.is_file():
+        raise InputError(f"there is no finished run in {folder}: {experiment} is missing")
     methods, score, alone = list(summary["methods"]), summary["score"], summary["alone"]
+    percent = score == "accuracy"
     gains = _gains(metrics, summary) if alone is not None else None
-    many = gains is not None and len(gains) > _MANY
+    picture = None
+    if gains is not None and len(gains) > _MANY:
+        picture = figures.gain_panel(gains, methods, percent=percent)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True)
     template = environment.from_string((resources.files("resolvent.study") / "report.html.jinja").read_text("utf-8"))
     page = template.render(
         summary=summary,
         score=score.replace("_", " "),
-        columns=["mean", "p10", "worst", "global mean", "global p10", "global worst"],
-        number=lambda value: _number(value, percent=score == "accuracy"),
+        columns={"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "–", "global p10": "–",
+                 "global worst": "–"},
+        number=lambda value, missing: _number(value, missing, percent=percent),
         legend=figures.legend(methods),
         curves=Markup(figures.curves_panel(metrics, methods, score)),
-        spreads=[Markup(p) for p in figures.spread_panels(metrics, methods, score, alone)],
-        gains=None if gains is None or many else _gain_cells(gains, percent=score == "accuracy"),
+        spreads=[Markup(p) for p in figures.spread_panels(metrics, methods, score, alone,
+                                                          higher_is_better=summary["higher_is_better"])],
+        gains=None if gains is None or picture else _gain_cells(gains, percent=percent),
         gain_methods=[] if gains is None else list(gains.columns),
-        gain_picture=Markup(figures.gain_panel(gains)) if many and gains is not None else None,
+        gain_picture=_markup(picture),
         change=_markup(figures.change_panel(metrics, methods)),
         lines=[Markup(p) for p in figures.line_panels(metrics, methods)],
-        experiment=(folder / "experiment.yaml").read_text("utf-8"),
+        experiment=experiment.read_text("utf-8"),
         megabytes=lambda n: f"{n / 1e6:.2f} MB",
     )
     path = folder / "report.html"
@@ -70,7 +79,8 @@ def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     last = rows[rows["round"] == rows.groupby("method")["round"].transform("max")]
     table = last.pivot(index="party", columns="method", values="value")
     sign = 1 if summary["higher_is_better"] else -1
-    gains: pd.DataFrame = table.sub(table[summary["alone"]], axis=0) * sign
+    table = (table * sign).fillna(-np.inf)  # diverged: worse than everything else
+    gains: pd.DataFrame = table.sub(table[summary["alone"]], axis=0).fillna(0)
     gains = gains.loc[:, [m for m in summary["methods"] if m != summary["alone"]]]
     gains.index = pd.Index([summary["data"]["parties"][int(k)] for k in gains.index])
     return gains
@@ -78,18 +88,20 @@ def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
 
 def _gain_cells(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
     """Rows of cells with text and colour: blue for a gain, orange for a loss, stronger for more."""
-    largest = float(gains.abs().to_numpy().max()) or 1.0
+    sizes = gains.abs().to_numpy()
+    largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0
     rows = []
     for party, row in gains.iterrows():
         cells = []
         for value in row:
-            strength = 0.0 if value == 0 else 0.15 + 0.6 * abs(value) / largest
+            strength = 0.0 if value == 0 else 0.2 + 0.55 * min(abs(value) / largest, 1)
             side = "gain" if value > 0 else "loss" if value < 0 else "level"
             text = "0" if value == 0 else f"{100 * value:+.1f}" if percent else f"{value:+.3g}"
-            cells.append({"text": text.replace("-", "−"), "side": side, "strength": f"{strength:.2f}"})
+            text = text.replace("-", "−").replace("inf", "∞")
+            cells.append({"text": text, "side": side, "strength": f"{strength:.2f}"})
         rows.append({"party": party, "cells": cells})
     return rows
 
 
-def _number(value: float | None, *, percent: bool) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %" if percent else f"{value:.4g}"
+def _number(value: float | None, missing: str, *, percent: bool) -> str:
+    return missing if value is None else f"{100 * value:.1f} %" if percent else f"{value:.4g}"

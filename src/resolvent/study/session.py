@@ -1,5 +1,6 @@
 """One run of an experiment, from its file to the finished folder."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from resolvent.problem.errors import InputError
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.folder import open_folder, write_folder
+from resolvent.study.folder import begin, check_folder, open_folder, partial_of, write_folder
 from resolvent.study.report import write_report
 
 __all__ = ["run_experiment"]
@@ -38,9 +39,12 @@ def run_experiment(
         InputError: the folder is used, or the experiment's parts do not fit.
     """
     folder = out if out is not None else _default(file.name, resume=resume, overwrite=overwrite)
+    check_folder(folder, resume=resume, overwrite=overwrite)
+    experiment = file.build()  # what it refuses, it refuses before there is a folder
     with open_folder(folder, resume=resume, overwrite=overwrite) as work:
+        begin(work, file, resume=resume)
         checkpoints = work / "checkpoints"
-        comparison = compare(file, checkpoints=checkpoints, resume=resume, progress=progress)
+        comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress)
         summary = write_folder(work, file, comparison)
         write_report(work)
         shutil.rmtree(checkpoints)
@@ -50,16 +54,18 @@ def run_experiment(
 def _default(name: str, *, resume: bool, overwrite: bool) -> Path:
     runs = Path("runs")
     if resume:
-        unfinished = sorted(runs.glob(f"{name}*.partial"), key=lambda p: p.stat().st_mtime)
-        if not unfinished:
+        ours = re.compile(rf"{re.escape(name)}(-\d+)?\.partial")
+        found = [p for p in runs.iterdir() if ours.fullmatch(p.name)] if runs.is_dir() else []
+        if not found:
             raise InputError(f"there is no unfinished run of {name} in {runs}/: give --out the folder of one")
-        return unfinished[-1].with_suffix("")
+        latest = max(found, key=lambda p: p.stat().st_mtime)
+        return latest.with_name(latest.name.removesuffix(".partial"))
     if overwrite:
         return runs / name
     number = 1
     while True:
         folder = runs / (name if number == 1 else f"{name}-{number}")
-        if not folder.exists() and not folder.with_name(f"{folder.name}.partial").exists():
+        if not folder.exists() and not partial_of(folder).exists():
             return folder
         number += 1
 
