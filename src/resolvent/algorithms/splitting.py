@@ -70,7 +70,9 @@ class Relaxation(eqx.Module):
 def party_step(solver: LocalSolver, local: LocalStep, u: Vector, eta: Array, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, Info]:
     """P_f(u), approximately, with weight 1/eta around u; or the solver's plain gradient steps from u."""
-    weight = 1 / eta if local == "proximal" else 0.0
+    # A step below the square of the rounding unit moves nothing; its inverse must stay finite.
+    least = jnp.finfo(eta.dtype).eps ** 2  # type: ignore[no-untyped-call]
+    weight = 1 / jnp.maximum(eta, least) if local == "proximal" else 0.0
     return local_work(solver, Subproblem(oracle, u, weight), u, key, effort)
 
 

@@ -1,0 +1,254 @@
+"""Operator splitting against closed forms, and its acceleration. Parties weigh alike, as in the paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import SEED, classification, equal, limit, trajectory
+
+import resolvent as rv
+from resolvent.math.anderson import History, mixing_weights
+from resolvent.simulate.engine import Federation, initial, run_chunk
+
+ALIKE = rv.Full("uniform")
+EXACT = rv.ClosedForm()
+
+
+def least_squares(seed=0, parties=6, samples=9, d=4):
+    """The operator-splitting paper's least squares (A.1): b_i = A_i w_i + noise."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(parties, samples, d)) / np.sqrt(samples)
+    b = np.einsum("kni,ki->kn", a, rng.normal(size=d) + 0.7 * rng.normal(size=(parties, d)))
+    b += 0.1 * rng.normal(size=b.shape)
+    return a, b, rv.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(b))
+
+
+A, B, PROBLEM = None, None, None
+
+
+@pytest.fixture(autouse=True)
+def problem(float64):
+    global A, B, PROBLEM
+    if PROBLEM is None:
+        A, B, PROBLEM = least_squares()
+
+
+def optimum():
+    return np.linalg.lstsq(A.reshape(-1, A.shape[2]), B.ravel(), rcond=None)[0]
+
+
+def value(w):
+    return 0.5 * ((np.einsum("kni,i->kn", A, w) - B) ** 2).sum()
+
+
+def shared(algorithm, rounds=3000):
+    state = limit(algorithm, PROBLEM, rounds, ALIKE)
+    return np.asarray(algorithm.server_model(state.server))
+
+
+@pytest.mark.parametrize("preset", [rv.fedpi, rv.fedsplit])
+@pytest.mark.parametrize("decentralised", [False, True])
+def test_fedpi_and_fedsplit_solve_the_problem_with_a_constant_step(preset, decentralised):
+    gap = value(shared(preset(EXACT, eta=0.9, decentralised=decentralised))) / value(optimum()) - 1
+    assert abs(gap) < 1e-12
+
+
+@pytest.mark.parametrize(("k", "eta"), [(1, 0.3), (1, 0.1), (4, 0.1), (10, 0.05)])
+def test_fedavg_reaches_its_own_fixed_point(k, eta):
+    """Equation (10): (sum_i 1/k sum_j A'A (I - eta A'A)^j)^-1 (sum_i 1/k sum_j (I - eta A'A)^j A'b)."""
+    left, right = 0.0, 0.0
+    for a, b in zip(A, B, strict=True):
+        h = a.T @ a
+        powers = sum(np.linalg.matrix_power(np.eye(len(h)) - eta * h, j) for j in range(k)) / k
+        left, right = left + h @ powers, right + powers @ a.T @ b
+    fixed = np.linalg.solve(left, right)
+    gradient_steps = rv.splitting(rv.GD(eta, steps=k), local_step="gradient")
+    np.testing.assert_allclose(shared(gradient_steps), fixed, atol=1e-10)
+    np.testing.assert_allclose(shared(rv.fedavg(rv.GD(eta, steps=k))), fixed, atol=1e-10)
+    assert (np.abs(fixed - optimum()).max() < 1e-10) == (k == 1)
+
+
+def test_the_product_of_step_and_steps_decides_fedavgs_gap():
+    """Around (11): for small eta the fixed point depends on eta*(k-1) alone."""
+    points = [shared(rv.fedavg(rv.GD(0.02 / (k - 1), steps=k)), 20_000) for k in (2, 3, 5)]
+    others = shared(rv.fedavg(rv.GD(0.04, steps=2)), 20_000)
+    spread = max(np.abs(p - points[0]).max() for p in points)
+    assert spread < 0.1 * np.abs(others - points[0]).max()
+
+
+def test_fedprox_and_fedrp_share_fixed_points_which_solve_the_regularised_problem():
+    """(13): the mean of the Moreau envelopes' gradients (u - P_f(u))/eta vanishes."""
+    eta = 0.8
+    found = [shared(a) for a in (rv.splitting(EXACT, eta=eta), rv.fedrp(EXACT, eta=eta), rv.fedprox(EXACT, mu=1 / eta))]
+    w = found[0]
+    gradient = sum((w - np.linalg.solve(a.T @ a + np.eye(4) / eta, a.T @ b + w / eta)) / eta
+                   for a, b in zip(A, B, strict=True))
+    np.testing.assert_allclose(gradient, 0, atol=1e-10)
+    for other in found[1:]:
+        np.testing.assert_allclose(other, w, atol=1e-10)
+    assert np.abs(w - optimum()).max() > 1e-3
+
+
+def test_as_grand_scheme_fedprox_is_fedprox():
+    solver = rv.SGD(0.2, batch_size=4, epochs=3)
+    one = trajectory(rv.splitting(solver, eta=1 / 0.7), classification(), 5)
+    other = trajectory(rv.fedprox(solver, mu=0.7), classification(), 5)
+    equal([s.server.mean for s in one], [s.server for s in other])
+
+
+@pytest.mark.parametrize("setting", [(1, 1, 1), (2, 2, 1), (2, 2, 0.5), (2, 1, 1), (1, 2, 1), (1.3, 0.6, 0.4)])
+def test_centralised_is_decentralised_under_full_participation(setting):
+    alpha, beta, gamma = setting
+    solver = rv.SGD(0.2, batch_size=4, epochs=2)
+    make = [rv.splitting(solver, eta=rv.InversePower(1.5, 0.7), alpha=alpha, beta=beta, gamma=gamma, decentralised=d)
+            for d in (False, True)]
+    central, local = (trajectory(a, classification(), 6, rv.Stragglers(rv.Full(), share=0.4)) for a in make)
+    equal([s.server.mean for s in central], [s.server[0] for s in local])
+    equal([s.server.z for s in central], [s.parties[1] for s in local])
+
+
+def test_an_absent_party_keeps_its_z_and_is_sent_a_new_u():
+    """Algorithm 1 of the paper."""
+    who = rv.Uniform(cohort=2)
+    states = [s.server for s in trajectory(rv.fedpi(rv.GD(0.2, steps=5)), classification(), 3, who)]
+    for t in range(3):
+        changed = [np.any(states[t + 1].z["weight"][k] != states[t].z["weight"][k]) for k in range(6)]
+        assert sum(changed) == 2
+    mixed = jax.tree.map(lambda u, z, mean: u / 2 + (2 * mean - z) / 2, states[2].u, states[3].z,
+                         jax.tree.map(lambda leaf: leaf[None], states[3].mean))
+    equal(states[3].u, mixed)
+
+
+def test_example_1_needs_steps_that_vanish_but_not_too_fast():
+    """f+ = (w+1)^2/2 and 2 f- = (w-1)^2: the minimiser is 1/3. Source: the paper, Example 1 and Theorem 2."""
+    problem = rv.QuadraticProblem(jnp.array([[[1.0]], [[2.0]]]), jnp.array([[-1.0], [2.0]]))
+
+    def final(eta, rounds=20_000):
+        algorithm = rv.splitting(EXACT, eta=eta)
+        return float(limit(algorithm, problem, rounds, ALIKE).server.mean[0])
+
+    assert abs(final(1.0) - 1 / 3) > 0.05
+    assert abs(final(rv.InversePower(1.0)) - 1 / 3) < 1e-3
+    assert abs(final(rv.Exponential(0.5, factor=0.5)) - 1 / 3) > 0.05
+    # with equal curvatures a constant step is enough: w_{t+1} = w_t/(1 + eta)
+    same = rv.QuadraticProblem(jnp.ones((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
+    assert abs(float(limit(rv.splitting(EXACT, eta=1.0), same, 200, ALIKE).server.mean[0])) < 1e-12
+
+
+@pytest.mark.parametrize(("schedule", "diverges", "squares"), [
+    (rv.Constant(0.5), True, False), (rv.InversePower(0.5), True, True), (rv.InversePower(0.5, 0.5), True, False),
+    (rv.InversePower(0.5, 1.5), False, True), (rv.InverseLog(0.5), True, False),
+    (rv.Exponential(0.5, factor=0.9, period=3), False, True)])
+def test_schedules_say_whether_theorem_2_holds(schedule, diverges, squares):
+    assert (schedule.sum_diverges, schedule.squares_converge) == (diverges, squares)
+    assert schedule.finds_the_optimum == (diverges and squares)
+    values = np.asarray(jax.vmap(schedule)(jnp.arange(1_000_000)))
+    assert values[0] == pytest.approx(0.5)
+    # between 1e5 and 1e6 terms a divergent sum still grows, a convergent one hardly does
+    for sums, expected in ((np.cumsum(values), diverges), (np.cumsum(values**2), not squares)):
+        assert (sums[-1] - sums[100_000] > 3e-3 * sums[-1]) == expected
+
+
+def test_without_strong_convexity_fedpi_is_stable_where_fedsplit_is_not():
+    """Three parties that each see one direction of the plane: moves that none sees and that cancel in the mean are
+    reflected for ever by FedSplit and halved by FedPi."""
+    directions = np.array([[1.0, 0], [np.cos(2), np.sin(2)], [np.cos(4), np.sin(4)]])
+    problem = rv.QuadraticProblem(jnp.asarray(directions[:, :, None] * directions[:, None, :]),
+                                  jnp.asarray(directions * np.array([[1.0], [2], [3]])))
+    start = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2)))
+
+    def swing(algorithm):
+        state = initial(algorithm, problem, ALIKE, SEED)
+        state = Federation(algorithm.with_iterate(state.server, jnp.array(start)), state.parties)
+        last = []
+        for t in range(2):
+            chunk = run_chunk(algorithm, problem, ALIKE, state, SEED, jnp.array(400 * t), jnp.array(400 - 399 * t),
+                              capacity=400, record=(), schedule="sequential")
+            state = chunk.state
+            last.append(np.asarray(state.server.u))
+        return np.abs(last[1] - last[0]).max()
+
+    assert swing(rv.fedpi(EXACT, eta=1.0)) < 1e-10
+    assert swing(rv.fedsplit(EXACT, eta=1.0)) > 0.1
+
+
+def rounds_to(algorithm, tolerance=1e-8, most=3000, point=None):
+    """Rounds until the shared model stays within a relative tolerance of the algorithm's own limit."""
+    target = shared(algorithm.inner if isinstance(algorithm, rv.Anderson) else algorithm, 20_000)
+    models = [np.asarray(algorithm.server_model(s.server)) for s in trajectory(algorithm, PROBLEM, most, ALIKE)]
+    far = [np.linalg.norm(m - target) > tolerance * np.linalg.norm(target) for m in models]
+    return len(far) - far[::-1].index(True)
+
+
+@pytest.mark.parametrize("preset", ["fedprox", "fedpi", "fedrp"])
+def test_anderson_at_least_halves_the_rounds(preset):
+    make = {"fedprox": rv.splitting, "fedpi": rv.fedpi, "fedrp": rv.fedrp}[preset]
+    plain = make(EXACT, eta=1.0)
+    accelerated = rv.Anderson(plain, memory=6)
+    slow, fast = rounds_to(plain, most=600), rounds_to(accelerated, most=200)
+    assert fast <= slow / 2, (fast, slow)
+
+
+def test_anderson_is_exact_after_dimension_plus_one_steps():
+    """GMRES: on a linear map with memory over the dimension, type II needs d + 1 images."""
+    dimension = 4
+    algorithm = rv.Anderson(rv.fedprox(EXACT, mu=1.0), memory=dimension + 2)
+    states = trajectory(algorithm, PROBLEM, dimension + 2, ALIKE)
+    target = shared(rv.fedprox(EXACT, mu=1.0))
+    errors = [np.abs(s.server.inner - target).max() for s in states]
+    assert errors[dimension + 1] < 1e-7 < 1e-4 < errors[dimension - 1]
+
+
+def test_anderson_without_memory_is_the_plain_method():
+    plain = trajectory(rv.fedpi(EXACT, eta=0.7), PROBLEM, 20, ALIKE)
+    one = trajectory(rv.Anderson(rv.fedpi(EXACT, eta=0.7), memory=1), PROBLEM, 20, ALIKE)
+    equal([s.server.u for s in plain], [s.server.inner.u for s in one])
+
+
+def test_the_safeguard_goes_back_and_restarts():
+    """On a non-linear problem residuals grow now and then; every kept one is no larger than the last."""
+    algorithm = rv.Anderson(rv.fedavg(rv.GD(3.0, steps=4)), memory=5)
+    states = [s.server for s in trajectory(algorithm, classification(), 60, ALIKE)]
+    kept = [float(s.residual) for s in states if np.isfinite(s.residual)]
+    restarts = sum(int(b.history.count) == 0 for b in states[1:])
+    assert restarts >= 1
+    fresh = [i for i in range(1, len(states)) if states[i].history.count > 1]
+    assert all(states[i].residual <= states[i - 1].residual for i in fresh)
+    assert len(kept) > 20
+
+
+def test_mixing_weights_against_a_constrained_least_squares():
+    rng = np.random.default_rng(0)
+    r = rng.normal(size=(4, 7)) * np.array([1.0, 1e-3, 10, 1e-6])[:, None]
+    pi = np.asarray(mixing_weights(jnp.asarray(r @ r.T), jnp.ones(4, bool)))
+    # eliminate the constraint: pi = e_0 + D y with D's columns e_i - e_0
+    y = np.linalg.lstsq((r[1:] - r[0]).T, -r[0], rcond=None)[0]
+    expected = np.r_[1 - y.sum(), y]
+    assert pi.sum() == pytest.approx(1)
+    assert np.linalg.norm(pi @ r) <= np.linalg.norm(expected @ r) * (1 + 1e-6)
+    partly = np.asarray(mixing_weights(jnp.asarray(r @ r.T), jnp.array([True, True, False, False])))
+    assert (partly[2:] == 0).all()
+
+
+def test_a_fixed_point_is_stayed_at():
+    history = History.empty(jnp.zeros(2), 3).push(jnp.ones(2), jnp.zeros(2)).push(jnp.full(2, 5.0), jnp.full(2, 5.0))
+    weights = mixing_weights(history.gram(), history.filled)
+    np.testing.assert_array_equal(history.combined(weights), 5.0)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: rv.splitting(EXACT, alpha=2.5), r"alpha=2.5 must lie in \[0, 2\]: .* not nonexpansive"),
+    (lambda: rv.splitting(EXACT, gamma=1.5), r"gamma=1.5 must lie in \[0, 1\]"),
+    (lambda: rv.fedpi(EXACT, eta=0.0), "eta=0.0 must be positive"),
+    (lambda: rv.Exponential(1.0, factor=1.0), "use Constant for 1"),
+    (lambda: rv.Anderson(rv.fedpi(EXACT), memory=0), r"Anderson\(memory=0\) must be at least 1"),
+])
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_anderson_refuses_what_holds_no_iterate():
+    for algorithm in (rv.local(EXACT), rv.fedpi(EXACT, decentralised=True)):
+        with pytest.raises(TypeError, match="Anderson needs an algorithm of one phase whose server holds the iterate"):
+            rv.Anderson(algorithm)
