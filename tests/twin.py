@@ -51,10 +51,10 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
             some = next(r for r in replies if r is not None)
             filled = [jax.tree.map(jnp.zeros_like, some) if r is None else r for r in replies]
             payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *filled)
-            share = sum(shares[k] for k, a in zip(np.asarray(cohort.index), alive, strict=True) if a)
+            arrived = np.where(alive, shares[np.asarray(cohort.index)], 0)
             server, _ = server_of(number)(
                 server, Replies(payload, jnp.where(jnp.asarray(alive), cohort.weight, 0), cohort.index,
-                                jnp.asarray(alive), jnp.asarray(share, dtype)),
+                                jnp.asarray(alive), jnp.asarray(arrived, dtype)),
                 jax.random.fold_in(phase_key, engine._SERVER))
         history.append((server, list(parties)))
     return history

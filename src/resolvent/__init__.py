@@ -5,9 +5,13 @@ from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, Geome
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import (
     coordinate_median,
+    ditto,
+    fedadam,
     fedavg,
     fedavg_plus,
+    fedavgm,
     fedcomed_plus,
+    feddane,
     fedgeomed_plus,
     fedpi,
     fedplus,
@@ -15,12 +19,16 @@ from resolvent.algorithms.presets import (
     fedprox,
     fedrp,
     fedsplit,
+    fedyogi,
     local,
+    reptile,
     rfa,
+    scaffold,
     splitting,
 )
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
+from resolvent.algorithms.server_optimizer import ServerOptimizer
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 from resolvent.problem import datasets, models
 from resolvent.problem.data import FederatedData
@@ -82,6 +90,7 @@ __all__ = [
     "Result",
     "Scaled",
     "Schedule",
+    "ServerOptimizer",
     "SquaredL2",
     "Stragglers",
     "Subproblem",
@@ -89,9 +98,13 @@ __all__ = [
     "Zero",
     "coordinate_median",
     "datasets",
+    "ditto",
+    "fedadam",
     "fedavg",
     "fedavg_plus",
+    "fedavgm",
     "fedcomed_plus",
+    "feddane",
     "fedgeomed_plus",
     "fedpi",
     "fedplus",
@@ -99,9 +112,12 @@ __all__ = [
     "fedprox",
     "fedrp",
     "fedsplit",
+    "fedyogi",
     "local",
     "models",
+    "reptile",
     "rfa",
+    "scaffold",
     "simulate",
     "splitting",
 ]

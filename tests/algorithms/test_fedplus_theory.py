@@ -99,7 +99,7 @@ def test_proposition_3(aggregator):
 
     def aggregate(points):
         ones = jnp.ones(6)
-        return np.asarray(aggregator(rv.Replies(jnp.asarray(points), ones, jnp.arange(6), ones > 0, jnp.ones(())))[0])
+        return np.asarray(aggregator(rv.Replies(jnp.asarray(points), ones, jnp.arange(6), ones > 0, ones / 6))[0])
 
     np.testing.assert_allclose(aggregate(w), centre, atol=1e-8)
     np.testing.assert_allclose(aggregate(scaled), 0, atol=1e-7)

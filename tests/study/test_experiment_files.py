@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pydantic
 import pytest
 
+import resolvent as rv
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.models import Model
@@ -419,9 +420,25 @@ def test_parameter_has_help_and_a_type_that_a_file_can_hold(name, function, key)
         if p.default is not inspect.Parameter.empty:
             held = json.loads(adapter.dump_json(adapter.validate_python(p.default)))
             assert adapter.validate_json(json.dumps(held), strict=True) == p.default
+    elif isinstance(p.default, float):
+        name, argument = p.registry.number  # a number is short for this component
+        assert getattr(bind(p.registry.functions[name], {argument: p.default}).build(), argument) == p.default
     elif p.default not in (inspect.Parameter.empty, None):
         name = next(n for n, f in p.registry.functions.items() if type(p.default) is f)
         assert bind(p.registry.functions[name], {}).build() == p.default  # `show` says the name alone
+
+
+def test_a_number_is_a_constant_schedule_and_another_is_a_component():
+    algorithms = "algorithms={a: {name: fedpi, eta: 2}, b: {name: fedrp, eta: {name: inverse_power, first: 5}}}"
+    file = ExperimentFile.load("digits", [algorithms])
+    built = file.build().algorithms
+    assert built["a"].relaxation.eta == rv.Constant(2.0)
+    assert built["b"].relaxation.eta == rv.InversePower(5.0)
+    assert "first: 2.0" in file.to_yaml()
+    with pytest.raises(InputError, match=r"algorithms\.a: alpha=3.0 must lie in \[0, 2\]"):
+        ExperimentFile.load("digits", ["algorithms={a: {name: splitting, alpha: 3}}"]).build()
+    with pytest.raises(InputError, match=r"algorithms\.a\.eta: expected the name of a schedule .* got True"):
+        ExperimentFile.load("digits", ["algorithms={a: {name: fedpi, eta: true}}"])
 
 
 @pytest.mark.parametrize(("registry", "name"), EVERYTHING, ids=[name for _, name in EVERYTHING])

@@ -38,15 +38,15 @@ class Replies(eqx.Module):
         weight: [C] aggregation weights; zero for rows that did not arrive. They need not sum to one.
         index: [C] the parties' numbers.
         alive: [C] whether the reply arrived in time.
-        share: sum of lambda_k over the parties whose reply arrived, with lambda summing to one over all N:
-            what keeps server memories such as Scaffold's c = sum_k lambda_k c_k exact under any sampling.
+        shares: [C] lambda_k, which sum to one over all N; zero for rows that did not arrive. They keep server memories
+            such as Scaffold's c = sum_k lambda_k c_k exact under any sampling.
     """
 
     payload: Reply
     weight: Float[Array, " C"]
     index: Int[Array, " C"]
     alive: Bool[Array, " C"]
-    share: Float[Array, ""]
+    shares: Float[Array, " C"]
 
     def column(self, like: Array) -> Bool[Array, "C ..."]:
         """``alive``, shaped to be broadcast against rows like these [C, ...]."""
@@ -55,6 +55,12 @@ class Replies(eqx.Module):
     def mean(self, x: PyTree[Any] | None = None) -> PyTree[Any]:
         """Weighted mean of ``x`` (leaves [C, ...]; default: the payload) over the replies that arrived."""
         return centres.mean(self.payload if x is None else x, self.weight)
+
+    def total(self, x: PyTree[Any]) -> PyTree[Any]:
+        """Sum of lambda_k x_k over the replies that arrived: what they add to a mean over all N."""
+        def of_leaf(leaf: Array) -> Array:
+            return jnp.tensordot(self.shares, leaf, axes=1, precision="highest").astype(leaf.dtype)
+        return jax.tree.map(of_leaf, x)
 
 
 class Phase(NamedTuple):

@@ -2,20 +2,26 @@
 
 from typing import Literal
 
+import optax
 from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Stragglers
 from resolvent.algorithms.averaging import Averaging, LocalOnly
+from resolvent.algorithms.ditto import Ditto
+from resolvent.algorithms.feddane import FedDANE
 from resolvent.algorithms.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.remembered import Remembered
+from resolvent.algorithms.scaffold import Option, Scaffold
 from resolvent.algorithms.schedules import Schedule
+from resolvent.algorithms.server_optimizer import ServerOptimizer
 from resolvent.algorithms.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
 from resolvent.math.prox import L1, L2Norm, Penalty, SquaredL2
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers import GD, SGD, LocalSolver
 
-__all__ = ["coordinate_median", "fedavg", "fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedpi", "fedplus",
-           "fedplus_pull", "fedprox", "fedrp", "fedsplit", "local", "rfa", "splitting"]
+__all__ = ["coordinate_median", "ditto", "fedadam", "fedavg", "fedavg_plus", "fedavgm", "fedcomed_plus", "feddane",
+           "fedgeomed_plus", "fedpi", "fedplus", "fedplus_pull", "fedprox", "fedrp", "fedsplit", "fedyogi", "local",
+           "reptile", "rfa", "scaffold", "splitting"]
 
 Over = Literal["active", "all"]
 
@@ -247,6 +253,117 @@ def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
         stragglers: drop or keep partial work.
     """
     return splitting(solver, eta=eta, alpha=2.0, decentralised=decentralised, stragglers=stragglers)
+
+
+def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float = 1.0,
+             stragglers: Stragglers = "keep") -> Algorithm:
+    """Scaffold: control variates cancel the drift of parties that differ, so that FedAvg's bias goes.
+
+    Solves the average loss (1). Down and up: two models (the model and a control variate); a party keeps its control
+    variate. Source: Karimireddy et al., Algorithm 1.
+
+    Args:
+        solver: gradient steps, SGD or GD.
+        option: ``I``, a gradient at the shared model, or ``II``, the average of the gradients that were used.
+        server_rate: how far the shared model moves to the mean.
+        stragglers: drop or keep partial work.
+    """
+    if not isinstance(solver, SGD | GD):
+        raise TypeError(f"scaffold needs plain gradient steps, got {type(solver).__name__}: use SGD or GD")
+    return Scaffold(solver=solver, option=option, server_rate=server_rate, stragglers=stragglers)
+
+
+def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
+    """FedDANE: FedProx's subproblem with the gradient corrected by the mean gradient, in two exchanges a round.
+
+    Down: a model, then a model and a gradient; up: a gradient, then a model. Unstable where parties differ much.
+    Source: FedProx (Li et al.), appendix B and Figure 4.
+
+    Args:
+        solver: the local solver.
+        mu: the weight of the proximal term.
+        stragglers: drop or keep partial work.
+    """
+    return FedDANE(solver=solver, mu=mu, stragglers=stragglers)
+
+
+def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
+    """Ditto: FedAvg's shared model and, beside it, a personal model held to it by lam/2 |v_k - w~|^2.
+
+    Up and down: one model; a party keeps its own and does the work twice. Source: Li, Hu, Beirami, Smith.
+
+    Args:
+        solver: the local solver, for both models.
+        lam: how strongly the personal model is held to the shared one; 0 is local training.
+        stragglers: drop or keep partial work.
+    """
+    return Ditto(solver=solver, lam=lam, stragglers=stragglers)
+
+
+def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: Stragglers = "keep") -> Algorithm:
+    """Reptile: FedAvg whose server moves only a part of the way to the mean.
+
+    Up and down: one model. Source: Nichol, Achiam, Schulman; FedMix's baseline.
+
+    Args:
+        solver: the local solver.
+        rate: the part, in (0, 1]; 1 is FedAvg.
+        stragglers: drop or keep partial work.
+    """
+    return ServerOptimizer(inner=fedavg(solver, stragglers=stragglers), make=optax.sgd,
+                           settings={"learning_rate": rate})
+
+
+def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
+            stragglers: Stragglers = "drop") -> Algorithm:
+    """FedAvgM: FedAvg with momentum on the server.
+
+    Up and down: one model. Source: Hsu, Qi, Brown.
+
+    Args:
+        solver: the local solver.
+        rate: the server's step.
+        momentum: the share of the last step that is kept.
+        stragglers: drop or keep partial work.
+    """
+    return ServerOptimizer(inner=fedavg(solver, stragglers=stragglers), make=optax.sgd,
+                           settings={"learning_rate": rate, "momentum": momentum})
+
+
+def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
+            stragglers: Stragglers = "drop") -> Algorithm:
+    """FedAdam: FedAvg with Adam on the server.
+
+    Up and down: one model. Built with optax's Adam, whose bias corrections the paper leaves out. Source: Reddi et al.
+
+    Args:
+        solver: the local solver.
+        rate: the server's step.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        eps: the paper's tau, which bounds how adaptive it is.
+        stragglers: drop or keep partial work.
+    """
+    return ServerOptimizer(inner=fedavg(solver, stragglers=stragglers), make=optax.adam,
+                           settings={"learning_rate": rate, "b1": b1, "b2": b2, "eps": eps})
+
+
+def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
+            stragglers: Stragglers = "drop") -> Algorithm:
+    """FedYogi: FedAvg with Yogi on the server.
+
+    Up and down: one model. Built with optax's Yogi, whose bias corrections the paper leaves out. Source: Reddi et al.
+
+    Args:
+        solver: the local solver.
+        rate: the server's step.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        eps: the paper's tau, which bounds how adaptive it is.
+        stragglers: drop or keep partial work.
+    """
+    return ServerOptimizer(inner=fedavg(solver, stragglers=stragglers), make=optax.yogi,
+                           settings={"learning_rate": rate, "b1": b1, "b2": b2, "eps": eps})
 
 
 def _over(aggregate: Over, algorithm: Algorithm) -> Algorithm:

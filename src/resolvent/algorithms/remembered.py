@@ -69,7 +69,7 @@ class Remembered(Algorithm):
                     jnp.where(replies.column(new), new, memory[replies.index])),
                 state.replies, replies.payload)
             n = len(state.weights)
-            everyone = Replies(last, state.weights, jnp.arange(n), jnp.ones(n, bool), jnp.ones((), state.weights.dtype))
+            everyone = Replies(last, state.weights, jnp.arange(n), jnp.ones(n, bool), state.weights)
             inner, info = phase.server(state.inner, everyone, key)
             return RememberedState(inner, last, state.weights), info
 

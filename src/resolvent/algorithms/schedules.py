@@ -42,7 +42,11 @@ class Schedule(eqx.Module):
 
 
 class Constant(Schedule):
-    """The same number every round: FedProx then solves the regularised problem (13), not (1)."""
+    """The same number every round: FedProx then solves the regularised problem (13), not (1).
+
+    Attributes:
+        first: the number.
+    """
 
     @property
     def sum_diverges(self) -> bool:
@@ -85,7 +89,11 @@ class InversePower(Schedule):
 
 
 class InverseLog(Schedule):
-    """first / log(e + t): so slow that its squares have no finite sum."""
+    """first / log(e + t): so slow that its squares have no finite sum.
+
+    Attributes:
+        first: the number of the first round.
+    """
 
     @property
     def sum_diverges(self) -> bool:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Stragglers, local_work
-from resolvent.algorithms.schedules import Schedule, as_schedule
+from resolvent.algorithms.schedules import Constant, Schedule, as_schedule
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -51,10 +51,12 @@ class Relaxation(eqx.Module):
     def __check_init__(self) -> None:
         for name, most in (("alpha", 2), ("beta", 2), ("gamma", 1)):
             value = getattr(self, name)
+            value = value.first if isinstance(value, Constant) else value
             if isinstance(value, int | float) and not 0 <= value <= most:
                 raise ValueError(f"{name}={value} must lie in [0, {most}]: outside, the scheme is not nonexpansive")
-        if isinstance(self.eta, int | float) and not self.eta > 0:
-            raise ValueError(f"eta={self.eta} must be positive")
+        first = self.eta.first if isinstance(self.eta, Schedule) else self.eta
+        if isinstance(first, int | float) and not first > 0:
+            raise ValueError(f"eta={first} must be positive")
 
     def at(self, t: Int[Array, ""]) -> tuple[Array, Array, Array, Array]:
         """(eta, alpha, beta, gamma) of round t."""

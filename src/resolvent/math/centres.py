@@ -17,6 +17,9 @@ from resolvent.math.tree import Vector
 __all__ = ["CentreInfo", "coordinate_median", "geometric_median", "mean", "moreau_centre"]
 
 
+_PATIENCE = 100  # looks without progress before the iteration gives up
+
+
 class CentreInfo(NamedTuple):
     """How a centre was found.
 
@@ -92,24 +95,29 @@ def moreau_centre(
         return value, residual, moved
 
     def go_on(at: _Iterate) -> Array:
-        unfinished = (at.residual > enough) & (at.iterations < max_iterations) & ~at.stuck
+        unfinished = (at.residual > enough) & (at.iterations < max_iterations) & (at.stale < _PATIENCE)
         return unfinished | (at.iterations == 0)
 
     def iterate(at: _Iterate) -> _Iterate:
         ahead = tree.lerp(at.previous, at.moved, 1 + at.age / (at.age + 3))
         value, residual, moved = look(ahead)
         keep = (value <= at.value) | (at.age == 0)  # without momentum it descends, but for rounding
-        stuck = (at.iterations > 0) & (tree.norm(tree.sub(ahead, at.w)) == 0)
-        fresh = _Iterate(ahead, moved, at.moved, at.age + 1, value, residual, at.iterations + 1, stuck)
+        # Where neither the objective nor the residual has become smaller for long, rounding has the last word.
+        better = (value < at.value) | (residual < at.least)
+        still = (at.iterations > 0) & (tree.norm(tree.sub(ahead, at.w)) == 0)
+        stale = jnp.where(still, _PATIENCE, jnp.where(better, 0, at.stale + 1))
+        least = jnp.minimum(residual, at.least)
+        fresh = _Iterate(ahead, moved, at.moved, at.age + 1, value, residual, at.iterations + 1, least, stale)
         again = _Iterate(at.w, at.moved, at.moved, jnp.zeros_like(at.age), at.value, at.residual,
-                         at.iterations + 1, stuck)
+                         at.iterations + 1, least, stale)
         chosen: _Iterate = jax.tree.map(lambda a, b: jnp.where(keep, a, b), fresh, again)
         return chosen
 
     # Everything is looked at in one place of the program: compiling it is most of what a small centre costs.
     zero, infinite = jnp.zeros((), share.dtype), jnp.array(jnp.inf, share.dtype)
     found = jax.lax.while_loop(
-        go_on, iterate, _Iterate(start, start, start, zero, infinite, infinite, jnp.array(0), jnp.array(False)))
+        go_on, iterate, _Iterate(start, start, start, zero, infinite, infinite, jnp.array(0), infinite,
+                                   jnp.array(0)))
     return found.w, CentreInfo(found.iterations, found.residual)
 
 
@@ -123,7 +131,8 @@ class _Iterate(NamedTuple):
     value: Array
     residual: Array
     iterations: Array
-    stuck: Array
+    least: Array
+    stale: Array
 
 
 def geometric_median(

@@ -178,7 +178,7 @@ def _phase(
         weight=jnp.where(alive, cohort.weight, 0),
         index=cohort.index,
         alive=alive,
-        share=jnp.sum(jnp.where(alive, cohort.share, 0)),
+        shares=jnp.where(alive, cohort.share, 0),
     )
     server, server_info = phase.server(state.server, replies, jax.random.fold_in(key, _SERVER))
     anybody = jnp.any(alive)

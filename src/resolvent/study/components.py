@@ -17,9 +17,10 @@ import docstring_parser
 import pydantic
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms import aggregators, presets
+from resolvent.algorithms import aggregators, presets, schedules
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
 from resolvent.problem import datasets, models, solvers
@@ -44,6 +45,7 @@ class Registry:
         default: the name that is meant where none is given.
         given: parameters that the experiment supplies: a component may be set in the file all the same (an algorithm's
             own solver), a plain value may not (a model's number of features comes from the data).
+        number: what a bare number stands for: a name and the argument that the number is.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Registry:
     functions: Mapping[str, Callable[..., Any]]
     default: str | None = None
     given: frozenset[str] = frozenset()
+    number: tuple[str, str] | None = None
 
 
 def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
@@ -72,6 +75,9 @@ REGISTRIES: dict[type, Registry] = {
     Aggregator: Registry("aggregator", "aggregators", {
         "mean": aggregators.Mean, "moreau_centre": aggregators.MoreauCentre,
         "geometric_median": aggregators.GeometricMedian, "coordinate_median": aggregators.CoordinateMedian}),
+    Schedule: Registry("schedule", "schedules", {
+        "constant": schedules.Constant, "inverse_power": schedules.InversePower, "inverse_log": schedules.InverseLog,
+        "exponential": schedules.Exponential}, number=("constant", "first")),
 }
 
 
@@ -171,7 +177,8 @@ def bind(function: Callable[..., Any], settings: Any, *, where: str = "", name: 
         elif settings.get(key) is not None or (key in settings and not p.optional):
             parts[key] = _bind_parts(p, settings[key], _join(where, key))
         elif not p.many and p.default is not None and p.default is not inspect.Parameter.empty:
-            parts[key] = _bind_parts(p, {"name": _name_of(p.registry, p.default)}, _join(where, key))
+            named = p.default if _is_number(p.default) else {"name": _name_of(p.registry, p.default)}
+            parts[key] = _bind_parts(p, named, _join(where, key))
         if key not in settings and key not in given and p.default is inspect.Parameter.empty:
             raise InputError(f"{_join(where, key)}: missing; {p.help or 'it has no default'}")
     values = _validate(function, plain, where, frozenset(supplied))
@@ -193,6 +200,8 @@ def _bind_parts(p: Parameter, settings: Any, where: str) -> "Bound | dict[str, B
 def _bind_component(registry: Registry, settings: Any, where: str, default: str | None = None) -> Bound:
     if isinstance(settings, str):
         settings = {"name": settings}
+    elif registry.number and _is_number(settings):
+        settings = {"name": registry.number[0], registry.number[1]: settings}
     if not isinstance(settings, Mapping):
         raise InputError(f"{where}: expected the name of a {registry.title} or a mapping with its name, "
                          f"got {settings!r}")
@@ -277,6 +286,7 @@ def _component_type(hint: Any) -> tuple[type | None, bool, bool]:
     if get_origin(hint) in (Union, types.UnionType):
         rest = [a for a in get_args(hint) if a is not type(None)]
         optional = len(rest) < len(get_args(hint))
+        rest = [a for a in rest if a is not float] if REGISTRIES.keys() & set(rest) else rest
         hint = rest[0] if len(rest) == 1 else hint
     if hint in REGISTRIES:
         return hint, False, optional
@@ -310,6 +320,10 @@ def _choices(hint: Any) -> list[str]:
 def _name_of(registry: Registry, default: Any) -> str | None:
     """The name of a parameter's default, or None where it has none."""
     return next((name for name, f in registry.functions.items() if inspect.isclass(f) and type(default) is f), None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

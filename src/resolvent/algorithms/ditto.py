@@ -1,0 +1,87 @@
+r"""Ditto: a shared model by averaging, and beside it a personal one that is held to it.
+
+.. code-block:: text
+
+    w_k = local steps on f_k from w~;   v_k <- local steps on f_k + lam/2 |. - w~|^2 from v_k;   w~ = A(w_1, ..., w_N)
+
+Source: Li, Hu, Beirami, Smith, *Ditto: Fair and Robust Federated Learning Through Personalization*, Algorithm 1.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from resolvent.algorithms.aggregators import Aggregator, Mean
+from resolvent.algorithms.algorithm import Algorithm, Info, Phase, Replies, Stragglers, local_work
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["Ditto"]
+
+
+class Ditto(Algorithm):
+    """Ditto.
+
+    Attributes:
+        solver: the local solver, for both models.
+        lam: how strongly the personal model is held to the shared one.
+        aggregator: of the shared model.
+        stragglers: drop or keep partial work.
+    """
+
+    solver: LocalSolver
+    lam: ArrayLike = 0.1
+    aggregator: Aggregator = Mean()
+    stragglers: Stragglers = eqx.field(static=True, default="keep")
+    replies_models: ClassVar[bool] = True
+
+    @property
+    def partial_work(self) -> Stragglers:
+        """As told."""
+        return self.stragglers
+
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
+        """The shared model."""
+        return w0
+
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        """The personal model."""
+        return w0
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase."""
+        return (Phase(self._message, self._party, self._server),)
+
+    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
+        return shared
+
+    def _party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
+               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        w, _ = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
+        personal = Subproblem(oracle, shared, self.lam)
+        v, info = local_work(self.solver, personal, own, jax.random.fold_in(key, 1), effort)
+        return v, w, info
+
+    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return self.aggregator(replies)
+
+    def deploy(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
+        """The personal model."""
+        return state
+
+    def server_model(self, state: Vector) -> Vector:
+        """The shared model."""
+        return state
+
+    def iterate(self, state: Vector) -> Vector:
+        """The shared model, which a round maps to the next."""
+        return state
+
+    def with_iterate(self, state: Vector, point: Vector) -> Vector:
+        """The shared model at another point."""
+        return point
