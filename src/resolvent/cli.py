@@ -51,7 +51,7 @@ def run(
         resume: finish a run that was interrupted.
         overwrite: replace what is in the folder, once the new run is complete.
     """
-    from resolvent.study.session import run_experiment
+    from resolvent.study.runner import run_experiment
 
     changes = [change for group in set for change in group]
     changes += [f"{key}={value}" for key, value in (("rounds", rounds), ("seed", seed)) if value is not None]

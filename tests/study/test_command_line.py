@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from resolvent import cli
-from resolvent.study import session
+from resolvent.study import runner
 from resolvent.study.components import REGISTRIES
 from resolvent.study.experiment import ExperimentFile, experiments
 
@@ -55,7 +55,7 @@ def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
         progress("[/odd] label", 1, 2)
         return tmp_path / "[/red]", summary
 
-    monkeypatch.setattr(session, "run_experiment", run)
+    monkeypatch.setattr(runner, "run_experiment", run)
     outcome = call("run", "digits", cwd=tmp_path, columns=columns)
     assert outcome.code == 0
     text = flat(outcome.out)
@@ -115,7 +115,7 @@ def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
         seen.append((file.bound.settings(), out, options["resume"], options["overwrite"]))
         raise cli.InputError("stop")
 
-    monkeypatch.setattr(session, "run_experiment", stop)
+    monkeypatch.setattr(runner, "run_experiment", stop)
     assert call("run", "digits", "--rounds", 7, "--seed", 9, "--out", "here", "--resume", "--set", "title=x",
                 "data.parties=5", "--set", "model.l2=1", cwd=tmp_path).code == 2
     settings, out, resume, overwrite = seen[0]
@@ -131,7 +131,7 @@ def test_unexpected_error_is_not_hidden(call, tmp_path, monkeypatch):
     def fail(*arguments, **options):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(session, "run_experiment", fail)
+    monkeypatch.setattr(runner, "run_experiment", fail)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         call("run", "digits", cwd=tmp_path)
 
@@ -140,14 +140,14 @@ def test_interruption_says_how_to_go_on(call, tmp_path, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "run_experiment", interrupt)
+    monkeypatch.setattr(runner, "run_experiment", interrupt)
     outcome = call("run", "digits", cwd=tmp_path)
     assert outcome.code == 130
     assert "--resume" in outcome.err
 
 
 def test_failure_is_1_with_its_traceback(tmp_path):
-    program = ("import sys, resolvent.study.session as s\n"
+    program = ("import sys, resolvent.study.runner as s\n"
                "def fail(*a, **k): raise ZeroDivisionError('a defect')\n"
                "s.run_experiment = fail\n"
                "sys.argv = ['resolvent', 'run', 'digits']\n"

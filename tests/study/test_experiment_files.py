@@ -12,7 +12,7 @@ import resolvent as rv
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.models import Model
-from resolvent.study import session
+from resolvent.study import runner
 from resolvent.study.components import REGISTRIES, bind, first_line, help_of, parameters
 from resolvent.study.experiment import Experiment, ExperimentFile, experiments, slug
 
@@ -280,9 +280,9 @@ def test_value_out_of_range_is_refused_before_any_work(mistake, mine, tmp_path, 
     right, wrong, wanted = OUT_OF_RANGE[mistake]
     assert BASE.count(right) == 1
     file = ExperimentFile.load(mine(BASE.replace(right, wrong)))
-    monkeypatch.setattr(session, "compare", lambda *a, **k: pytest.fail("work began"))
+    monkeypatch.setattr(runner, "compare", lambda *a, **k: pytest.fail("work began"))
     with pytest.raises(InputError) as caught:
-        session.run_experiment(file)
+        runner.run_experiment(file)
     assert str(caught.value).startswith(wanted)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]  # no run folder, finished or not
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.session import run_experiment
+from resolvent.study.runner import run_experiment
 
 MANY = ["rounds=60", "evaluate_every=2"]
 CLOCK = ("seconds_per_round", "compile_seconds", "evaluation_seconds")

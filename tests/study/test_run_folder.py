@@ -16,10 +16,10 @@ import resolvent
 from resolvent.problem.errors import InputError
 from resolvent.simulate.store import Checkpoint, write_atomically
 from resolvent.study import compare as compare_module
-from resolvent.study import session
+from resolvent.study import runner
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile, slug
-from resolvent.study.session import run_experiment
+from resolvent.study.runner import run_experiment
 
 
 def contents(folder):
@@ -42,7 +42,7 @@ def summary(finished):
 def plain(finished, monkeypatch, tmp_path):
     """The small experiment cut down to what is needed, in an empty current folder, without the pictures."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "write_report", lambda folder: None)
+    monkeypatch.setattr(runner, "write_report", lambda folder: None)
     return ExperimentFile.load(str(finished.yaml), ["rounds=2", "algorithms.FedAvg once more=fedprox"])
 
 
@@ -179,7 +179,7 @@ def test_used_folder_is_refused_and_kept(used, plain, finished, tmp_path, monkey
         (tmp_path / "out.partial").mkdir()
         wanted = "out.partial is left from an unfinished run: give --resume to finish it, or --overwrite"
     before = contents(out.parent)
-    monkeypatch.setattr(session, "compare", lambda *a, **k: pytest.fail("work began"))
+    monkeypatch.setattr(runner, "compare", lambda *a, **k: pytest.fail("work began"))
     monkeypatch.setattr(ExperimentFile, "build", lambda self: pytest.fail("data were loaded"))
     with pytest.raises(InputError) as caught:
         run_experiment(plain, out)
@@ -258,11 +258,11 @@ def test_failing_report_leaves_an_unfinished_run(plain, tmp_path, monkeypatch):
     def fail(folder):
         raise OSError("no space left")
 
-    monkeypatch.setattr(session, "write_report", fail)
+    monkeypatch.setattr(runner, "write_report", fail)
     with pytest.raises(OSError, match="no space left"):
         run_experiment(plain, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["out.partial"]
-    monkeypatch.setattr(session, "write_report", lambda folder: None)
+    monkeypatch.setattr(runner, "write_report", lambda folder: None)
     run_experiment(plain, tmp_path / "out", resume=True)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
