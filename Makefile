@@ -22,7 +22,7 @@ lint: .venv/installed-lint
 	$(BIN)/mypy
 
 docs: .venv/installed-docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis

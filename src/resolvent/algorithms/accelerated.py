@@ -53,7 +53,7 @@ class Anderson(Algorithm):
     A point whose residual norm exceeds ``safeguard`` times that of the last kept point is thrown away: the history is
     restarted and the next round goes on from the plain image of the last kept point.
 
-    Args:
+    Attributes:
         inner: an algorithm of one phase whose server holds the iterate (splitting, averaging).
         memory: how many points are combined, tau + 1; 1 is no acceleration.
         safeguard: by how much a residual may grow.

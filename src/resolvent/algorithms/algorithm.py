@@ -20,7 +20,10 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Algorithm", "Info", "Message", "PartyState", "Phase", "Replies", "ServerState", "Stragglers", "local_work"]
+__all__ = [
+    "Algorithm", "Elementary", "Info", "Message", "PartyState", "Phase", "Replies", "ServerState", "Stragglers",
+    "local_work",
+]
 
 ServerState: TypeAlias = Any
 PartyState: TypeAlias = Any
@@ -113,6 +116,21 @@ class Algorithm(eqx.Module):
     @abstractmethod
     def server_model(self, state: ServerState) -> Vector | None:
         """The shared model, or None where there is none."""
+
+
+class Elementary(Algorithm):
+    """An algorithm that is no combinator: it says itself what becomes of partial work.
+
+    Attributes:
+        stragglers: ``drop`` or ``keep`` the work of parties that could not do all of it in time.
+    """
+
+    stragglers: Stragglers = eqx.field(static=True, default="keep", kw_only=True)
+
+    @property
+    def partial_work(self) -> Stragglers:
+        """As told."""
+        return self.stragglers
 
 
 def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array,

@@ -9,11 +9,10 @@ mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 FedProx (Li et al., Algo
 
 from typing import ClassVar
 
-import equinox as eqx
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Stragglers, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -22,26 +21,19 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["Averaging", "LocalOnly"]
 
 
-class Averaging(Algorithm):
+class Averaging(Elementary):
     """Solve from the shared model, then aggregate the models.
 
     Attributes:
         solver: the local solver.
         aggregator: A.
         mu: the proximal weight.
-        stragglers: ``drop`` (FedAvg) or ``keep`` (FedProx) partial work.
     """
 
     solver: LocalSolver
     aggregator: Aggregator = Mean()
     mu: ArrayLike = 0.0
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the shared model."""
@@ -84,22 +76,15 @@ class Averaging(Algorithm):
         return point
 
 
-class LocalOnly(Algorithm):
+class LocalOnly(Elementary):
     """Every party alone: it goes on from its own model, sends nothing and hears nothing.
 
     Attributes:
         solver: the local solver.
-        stragglers: partial work is kept, unless told otherwise.
     """
 
     solver: LocalSolver
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = False
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[()]:
         """No server."""

@@ -9,12 +9,11 @@ Source: Li, Hu, Beirami, Smith, *Ditto: Fair and Robust Federated Learning Throu
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Algorithm, Info, Phase, Replies, Stragglers, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, local_work
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -23,26 +22,19 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["Ditto"]
 
 
-class Ditto(Algorithm):
+class Ditto(Elementary):
     """Ditto.
 
     Attributes:
         solver: the local solver, for both models.
         lam: how strongly the personal model is held to the shared one.
         aggregator: of the shared model.
-        stragglers: drop or keep partial work.
     """
 
     solver: LocalSolver
     lam: ArrayLike = 0.1
     aggregator: Aggregator = Mean()
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The shared model."""

@@ -11,10 +11,9 @@ cohorts are drawn in a round, one per phase; here both phases have the same.
 
 from typing import ClassVar
 
-import equinox as eqx
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Stragglers, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -26,24 +25,17 @@ __all__ = ["FedDANE"]
 Pair = tuple[Vector, Vector]
 
 
-class FedDANE(Algorithm):
+class FedDANE(Elementary):
     """FedDANE.
 
     Attributes:
         solver: the local solver.
         mu: the proximal weight.
-        stragglers: drop or keep partial work.
     """
 
     solver: LocalSolver
     mu: ArrayLike = 0.1
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Pair:
         """The shared model, and room for the mean gradient."""

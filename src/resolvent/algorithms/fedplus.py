@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Algorithm, Info, Phase, Replies, Stragglers, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, local_work
 from resolvent.math import tree
 from resolvent.math.prox import Penalty
 from resolvent.math.tree import Vector
@@ -89,7 +89,7 @@ class PullAnchor(Anchor):
         return tree.lerp(own, centre, sent)
 
 
-class FedPlus(Algorithm):
+class FedPlus(Elementary):
     """Fed+, Algorithm 1.
 
     Attributes:
@@ -98,7 +98,6 @@ class FedPlus(Algorithm):
         aggregator: A; for the theory, the ``MoreauCentre`` of the anchor's penalty and delta.
         sigma: the penalty on |w_k - z_k|^2 / 2.
         lam: lambda, how far the local work starts from the own model towards the centre, in [0, 1].
-        stragglers: what happens to partial work; Fed+ keeps it.
     """
 
     solver: LocalSolver
@@ -106,13 +105,7 @@ class FedPlus(Algorithm):
     aggregator: Aggregator
     sigma: ArrayLike
     lam: ArrayLike = 0.0
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the centre."""

@@ -34,7 +34,7 @@ def local(solver: LocalSolver) -> Algorithm:
     Args:
         solver: the local solver.
     """
-    return LocalOnly(solver)
+    return LocalOnly(solver=solver)
 
 
 def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
@@ -47,7 +47,7 @@ def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm
         solver: the local solver.
         stragglers: drop or keep the work of parties that could not finish.
     """
-    return Averaging(solver, Mean(), 0.0, stragglers)
+    return Averaging(solver=solver, aggregator=Mean(), mu=0.0, stragglers=stragglers)
 
 
 def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
@@ -60,7 +60,7 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "k
         mu: the weight of the proximal term; the authors try 0.001 to 1.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver, Mean(), mu, stragglers)
+    return Averaging(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers)
 
 
 def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers = "drop") -> Algorithm:
@@ -74,7 +74,7 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers 
         smoothing: distances below it count as it in Weiszfeld's weights.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver, GeometricMedian(smoothing), 0.0, stragglers)
+    return Averaging(solver=solver, aggregator=GeometricMedian(smoothing), mu=0.0, stragglers=stragglers)
 
 
 def coordinate_median(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
@@ -86,7 +86,7 @@ def coordinate_median(solver: LocalSolver, *, stragglers: Stragglers = "drop") -
         solver: the local solver.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver, CoordinateMedian(), 0.0, stragglers)
+    return Averaging(solver=solver, aggregator=CoordinateMedian(), mu=0.0, stragglers=stragglers)
 
 
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
@@ -107,7 +107,7 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
         stragglers: drop or keep partial work.
     """
     return _over(aggregate, FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, lam,
-                                    stragglers))
+                                    stragglers=stragglers))
 
 
 def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
@@ -126,7 +126,8 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, 
         stragglers: drop or keep partial work.
     """
     # The Moreau centre of a squared norm is the mean: no iteration is needed.
-    return _over(aggregate, FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), sigma, lam, stragglers))
+    return _over(aggregate, FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), sigma, lam,
+                                    stragglers=stragglers))
 
 
 def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
@@ -181,7 +182,8 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
         aggregate: over the active parties, or over all N with absent ones' last models.
         stragglers: drop or keep partial work.
     """
-    return _over(aggregate, FedPlus(solver, PullAnchor(gamma), aggregator, sigma, lam, stragglers))
+    return _over(aggregate, FedPlus(solver, PullAnchor(gamma), aggregator, sigma, lam,
+                                    stragglers=stragglers))
 
 
 def splitting(solver: LocalSolver, *, eta: float | Schedule = 1.0, alpha: float | Schedule = 1.0,

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Phase, Replies, Stragglers, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -31,30 +31,23 @@ Option = Literal["I", "II"]
 Pair = tuple[Vector, Vector]
 
 
-class Scaffold(Algorithm):
+class Scaffold(Elementary):
     """Scaffold, options I and II.
 
     Attributes:
         solver: gradient steps; option II reads their length and number.
         option: ``I``, a gradient at the shared model, or ``II``, the average of the gradients that were used.
         server_rate: eta_g.
-        stragglers: drop or keep partial work.
     """
 
     solver: SGD | GD
     option: Option = eqx.field(static=True, default="II")
     server_rate: ArrayLike = 1.0
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         if self.option not in ("I", "II"):
             raise ValueError(f"Scaffold(option={self.option!r}) is not known: use 'I' or 'II'")
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Pair:
         """The shared model and c = 0."""

@@ -31,7 +31,7 @@ class OptimizerState(eqx.Module):
 class ServerOptimizer(Algorithm):
     """An algorithm whose server takes an optimizer's step where it would have moved.
 
-    Args:
+    Attributes:
         inner: an algorithm of one phase whose server holds the iterate.
         make: an optax optimizer, such as ``optax.adam``.
         settings: its arguments; they are data, so another value does not compile again.

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Stragglers, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
 from resolvent.algorithms.schedules import Constant, Schedule, as_schedule
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -94,7 +94,7 @@ class SplittingState(eqx.Module):
     t: Int[Array, ""]
 
 
-class Splitting(Algorithm):
+class Splitting(Elementary):
     """The centralised form: the server holds every u_k; a party computes P_f(u_k) and keeps nothing.
 
     With absent parties it is Algorithm 1 of the paper: an absent party keeps its z, the mean is over those present.
@@ -103,19 +103,12 @@ class Splitting(Algorithm):
         solver: the local solver.
         relaxation: eta, alpha, beta, gamma.
         local: the parties' proximal step, or plain gradient steps by the solver (FedAvg).
-        stragglers: drop or keep partial work.
     """
 
     solver: LocalSolver
     relaxation: Relaxation
     local: LocalStep = eqx.field(static=True, default="proximal")
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> SplittingState:
         """Every u and z at the first model."""
@@ -166,7 +159,7 @@ class Splitting(Algorithm):
         return SplittingState(u, state.z, state.mean, state.t)
 
 
-class DecentralisedSplitting(Algorithm):
+class DecentralisedSplitting(Elementary):
     """The decentralised form: a party holds its u_k and z_k, and only z_k and the mean of all z travel.
 
     Under full participation it is the centralised form; with absent parties it is another algorithm, because an absent
@@ -176,19 +169,12 @@ class DecentralisedSplitting(Algorithm):
         solver: the local solver.
         relaxation: eta, alpha, beta, gamma.
         local: the parties' proximal step, or plain gradient steps by the solver.
-        stragglers: drop or keep partial work.
     """
 
     solver: LocalSolver
     relaxation: Relaxation
     local: LocalStep = eqx.field(static=True, default="proximal")
-    stragglers: Stragglers = eqx.field(static=True, default="keep")
     replies_models: ClassVar[bool] = True
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As told."""
-        return self.stragglers
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[Vector, Array]:
         """The mean of all z, and the number of the next round."""
