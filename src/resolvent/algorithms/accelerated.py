@@ -4,31 +4,20 @@ Nothing more travels than before: the server keeps the last iterates and their i
 algorithm's own message is made of. Source: operator-splitting paper, section 4 and (27); errata 14.
 """
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies, ServerState, Stragglers
+from resolvent.algorithms.algorithm import Info, Replies, ServerState
+from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, holder_of
 from resolvent.math import tree
 from resolvent.math.anderson import History, mixing_weights
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
 
 __all__ = ["Anderson"]
-
-
-@runtime_checkable
-class HoldsIterate(Protocol):
-    """An algorithm whose server state contains a point that a round maps to the next."""
-
-    def iterate(self, state: ServerState) -> Vector:
-        """The point."""
-
-    def with_iterate(self, state: ServerState, point: Vector) -> ServerState:
-        """The same state at another point."""
 
 
 class AndersonState(eqx.Module):
@@ -47,7 +36,7 @@ class AndersonState(eqx.Module):
     image: Vector
 
 
-class Anderson(Algorithm):
+class Anderson(Combinator):
     """Anderson acceleration, type II, with memory, relative cut-off, safeguard and restart.
 
     A point whose residual norm exceeds ``safeguard`` times that of the last kept point is thrown away: the history is
@@ -63,23 +52,15 @@ class Anderson(Algorithm):
         TypeError: the inner algorithm's server holds no iterate.
     """
 
-    inner: Algorithm
     memory: int = eqx.field(static=True, default=3)
     safeguard: ArrayLike = 1.0
     cutoff: float | None = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if not isinstance(self.inner, HoldsIterate) or len(self.inner.phases) != 1:
-            raise TypeError(f"Anderson needs an algorithm of one phase whose server holds the iterate, got "
-                            f"{type(self.inner).__name__}: use splitting(...), fedpi(...) or fedprox(...)")
+        _ = self._held
         if self.memory < 1:
             raise ValueError(f"Anderson(memory={self.memory}) must be at least 1")
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As the inner algorithm."""
-        return self.inner.partial_work
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> AndersonState:
         """An empty history."""
@@ -89,26 +70,16 @@ class Anderson(Algorithm):
         return AndersonState(inner, History.empty(point, self.memory), jnp.array(jnp.inf, dtype),
                              jax.tree.map(jnp.array, point))
 
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """As the inner algorithm."""
-        return self.inner.init_party(w0, oracle, key)
-
     @property
     def _held(self) -> HoldsIterate:
-        assert isinstance(self.inner, HoldsIterate)
-        return self.inner
+        return holder_of(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...)")
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The inner phase, with a server that looks at where it led."""
-        phase = self.inner.phases[0]
-
-        def server(state: AndersonState, replies: Replies, key: Array) -> tuple[AndersonState, Info]:
-            after, info = phase.server(state.inner, replies, key)
-            state, grew = self._accelerate(state, after)
-            return state, {**info, "anderson_residual": state.residual, "anderson_restart": grew}
-
-        return (Phase(lambda state, k: phase.message(state.inner, k), phase.party, server),)
+    def server(self, inner: InnerServer, state: AndersonState, replies: Replies,
+               key: Array) -> tuple[AndersonState, Info]:
+        """Look at where the inner server led."""
+        after, info = inner(state.inner, replies, key)
+        state, grew = self._accelerate(state, after)
+        return state, {**info, "anderson_residual": state.residual, "anderson_restart": grew}
 
     def _accelerate(self, state: AndersonState, after: ServerState) -> tuple[AndersonState, Bool[Array, ""]]:
         point, image = self._held.iterate(state.inner), self._held.iterate(after)
@@ -121,11 +92,3 @@ class Anderson(Algorithm):
                              jnp.full_like(residual, jnp.inf), state.image)
         chosen: AndersonState = jax.tree.map(lambda a, b: jnp.where(grew, a, b), back, kept)
         return chosen, grew
-
-    def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """As the inner algorithm."""
-        return self.inner.deploy(state, message, oracle)
-
-    def server_model(self, state: AndersonState) -> Vector | None:
-        """As the inner algorithm."""
-        return self.inner.server_model(state.inner)

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies, ServerState, Stragglers
+from resolvent.algorithms.algorithm import Info, Replies, ServerState
+from resolvent.algorithms.combinator import Combinator, InnerServer
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
 
 __all__ = ["Remembered"]
 
@@ -23,7 +23,7 @@ class RememberedState(eqx.Module):
     weights: Float[Array, " N"]
 
 
-class Remembered(Algorithm):
+class Remembered(Combinator):
     """An algorithm whose server remembers every party's last model; before its first reply, the first model.
 
     This is how Algorithm 1 of Fed+ reads literally: A(W) over all N with w_k unchanged for absent parties.
@@ -36,7 +36,6 @@ class Remembered(Algorithm):
         TypeError: the replies are something else, so that nothing stands for a party that never replied.
     """
 
-    inner: Algorithm
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -44,41 +43,19 @@ class Remembered(Algorithm):
             raise TypeError(f"Remembered needs an algorithm of one phase whose replies are models, got "
                             f"{type(self.inner).__name__}: nothing could stand for a party that has not replied yet")
 
-    @property
-    def partial_work(self) -> Stragglers:
-        """As the inner algorithm."""
-        return self.inner.partial_work
-
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> RememberedState:
         """N copies of the first model beside the inner state."""
         return RememberedState(self.inner.init(w0, weights), jax.tree.map(jnp.array, tree.stack(w0, len(weights))),
                                weights)
 
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """As the inner algorithm."""
-        return self.inner.init_party(w0, oracle, key)
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The inner phase with a server that fills in the absent."""
-        phase = self.inner.phases[0]
-
-        def server(state: RememberedState, replies: Replies, key: Array) -> tuple[RememberedState, Info]:
-            last = jax.tree.map(
-                lambda memory, new: memory.at[replies.index].set(
-                    jnp.where(replies.column(new), new, memory[replies.index])),
-                state.replies, replies.payload)
-            n = len(state.weights)
-            everyone = Replies(last, state.weights, jnp.arange(n), jnp.ones(n, bool), state.weights)
-            inner, info = phase.server(state.inner, everyone, key)
-            return RememberedState(inner, last, state.weights), info
-
-        return (Phase(lambda state, k: phase.message(state.inner, k), phase.party, server),)
-
-    def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """As the inner algorithm."""
-        return self.inner.deploy(state, message, oracle)
-
-    def server_model(self, state: RememberedState) -> Vector | None:
-        """As the inner algorithm."""
-        return self.inner.server_model(state.inner)
+    def server(self, inner: InnerServer, state: RememberedState, replies: Replies,
+               key: Array) -> tuple[RememberedState, Info]:
+        """Fill in the absent."""
+        last = jax.tree.map(
+            lambda memory, new: memory.at[replies.index].set(
+                jnp.where(replies.column(new), new, memory[replies.index])),
+            state.replies, replies.payload)
+        n = len(state.weights)
+        everyone = Replies(last, state.weights, jnp.arange(n), jnp.ones(n, bool), state.weights)
+        after, info = inner(state.inner, everyone, key)
+        return RememberedState(after, last, state.weights), info

@@ -12,11 +12,10 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Float
 
-from resolvent.algorithms.accelerated import HoldsIterate
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies, ServerState, Stragglers
+from resolvent.algorithms.algorithm import Info, Replies, ServerState
+from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, holder_of
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
 
 __all__ = ["ServerOptimizer"]
 
@@ -28,7 +27,7 @@ class OptimizerState(eqx.Module):
     optimizer: Any
 
 
-class ServerOptimizer(Algorithm):
+class ServerOptimizer(Combinator):
     """An algorithm whose server takes an optimizer's step where it would have moved.
 
     Attributes:
@@ -40,54 +39,28 @@ class ServerOptimizer(Algorithm):
         TypeError: the inner algorithm's server holds no iterate.
     """
 
-    inner: Algorithm
     make: Callable[..., Any] = eqx.field(static=True)
     settings: dict[str, float]
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if not isinstance(self.inner, HoldsIterate) or len(self.inner.phases) != 1:
-            raise TypeError(f"ServerOptimizer needs an algorithm of one phase whose server holds the iterate, got "
-                            f"{type(self.inner).__name__}: use fedavg(...), fedprox(...) or rfa(...)")
+        _ = self._held
 
     @property
     def _held(self) -> HoldsIterate:
-        assert isinstance(self.inner, HoldsIterate)
-        return self.inner
-
-    @property
-    def partial_work(self) -> Stragglers:
-        """As the inner algorithm."""
-        return self.inner.partial_work
+        return holder_of(self.inner, "ServerOptimizer", "fedavg(...), fedprox(...) or rfa(...)")
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> OptimizerState:
         """The inner state and a fresh optimizer."""
         inner = self.inner.init(w0, weights)
         return OptimizerState(inner, self.make(**self.settings).init(self._held.iterate(inner)))
 
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """As the inner algorithm."""
-        return self.inner.init_party(w0, oracle, key)
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The inner phase with the optimizer's step."""
-        phase = self.inner.phases[0]
-
-        def server(state: OptimizerState, replies: Replies, key: Array) -> tuple[OptimizerState, Info]:
-            after, info = phase.server(state.inner, replies, key)
-            point = self._held.iterate(state.inner)
-            pseudo_gradient = tree.sub(point, self._held.iterate(after))
-            update, memory = self.make(**self.settings).update(pseudo_gradient, state.optimizer, point)
-            moved = optax.apply_updates(point, update)
-            return OptimizerState(self._held.with_iterate(after, moved), memory), info
-
-        return (Phase(lambda state, k: phase.message(state.inner, k), phase.party, server),)
-
-    def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """As the inner algorithm."""
-        return self.inner.deploy(state, message, oracle)
-
-    def server_model(self, state: OptimizerState) -> Vector | None:
-        """As the inner algorithm."""
-        return self.inner.server_model(state.inner)
+    def server(self, inner: InnerServer, state: OptimizerState, replies: Replies,
+               key: Array) -> tuple[OptimizerState, Info]:
+        """Take the optimizer's step."""
+        after, info = inner(state.inner, replies, key)
+        point = self._held.iterate(state.inner)
+        pseudo_gradient = tree.sub(point, self._held.iterate(after))
+        update, memory = self.make(**self.settings).update(pseudo_gradient, state.optimizer, point)
+        moved = optax.apply_updates(point, update)
+        return OptimizerState(self._held.with_iterate(after, moved), memory), info
