@@ -1,31 +1,10 @@
 """Resolvent: federated optimization as exact compositions of a few mathematical parts, on JAX."""
 
+from resolvent.algorithms import presets
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
-from resolvent.algorithms.presets import (
-    coordinate_median,
-    ditto,
-    fedadam,
-    fedavg,
-    fedavg_plus,
-    fedavgm,
-    fedcomed_plus,
-    feddane,
-    fedgeomed_plus,
-    fedpi,
-    fedplus,
-    fedplus_pull,
-    fedprox,
-    fedrp,
-    fedsplit,
-    fedyogi,
-    local,
-    reptile,
-    rfa,
-    scaffold,
-    splitting,
-)
+from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
 from resolvent.algorithms.server_optimizer import ServerOptimizer
@@ -96,28 +75,8 @@ __all__ = [
     "Subproblem",
     "Uniform",
     "Zero",
-    "coordinate_median",
     "datasets",
-    "ditto",
-    "fedadam",
-    "fedavg",
-    "fedavg_plus",
-    "fedavgm",
-    "fedcomed_plus",
-    "feddane",
-    "fedgeomed_plus",
-    "fedpi",
-    "fedplus",
-    "fedplus_pull",
-    "fedprox",
-    "fedrp",
-    "fedsplit",
-    "fedyogi",
-    "local",
     "models",
-    "reptile",
-    "rfa",
-    "scaffold",
     "simulate",
-    "splitting",
 ]
+__all__ += presets.__all__

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from resolvent.algorithms.algorithm import Info, Replies, ServerState
-from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, holder_of
+from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, Memory, holder_of
 from resolvent.math import tree
 from resolvent.math.anderson import History, mixing_weights
 from resolvent.math.tree import Vector
@@ -20,17 +20,15 @@ from resolvent.math.tree import Vector
 __all__ = ["Anderson"]
 
 
-class AndersonState(eqx.Module):
+class AndersonState(Memory):
     """The inner server's state and the memory of the accelerator.
 
     Attributes:
-        inner: the accelerated algorithm's state, at the point of the next round.
         history: the points that were kept, with their images.
         residual: |u - T u| of the last point that was kept; infinite where the next is kept whatever it brings.
         image: T u of that point, to go back to.
     """
 
-    inner: ServerState
     history: History
     residual: Float[Array, ""]
     image: Vector
@@ -55,7 +53,7 @@ class Anderson(Combinator):
     memory: int = eqx.field(static=True, default=3)
     safeguard: ArrayLike = 1.0
     cutoff: float | None = eqx.field(static=True, default=None)
-    replies_models: ClassVar[bool] = False
+    remembers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         _ = self._held

@@ -83,13 +83,12 @@ class Phase(NamedTuple):
 
 
 class Algorithm(eqx.Module):
-    """A federated algorithm.
+    """A federated algorithm."""
 
-    Attributes:
-        replies_models: whether each reply is the party's model (what ``Remembered`` needs to know).
-    """
-
-    replies_models: eqx.AbstractClassVar[bool]
+    @property
+    @abstractmethod
+    def replies_models(self) -> bool:
+        """Whether each reply is the party's model, so that the first model can stand for one that never came."""
 
     @property
     @abstractmethod

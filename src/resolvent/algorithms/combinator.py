@@ -1,18 +1,32 @@
-"""What every combinator shares: the parties and messages are the inner algorithm's, the server is its own."""
+"""What every combinator shares: what it does not change is the inner algorithm's."""
 
-from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, cast, runtime_checkable
 
-from jaxtyping import Array
+import equinox as eqx
+from jaxtyping import Array, Float, Int
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies, ServerState, Stragglers
+from resolvent.algorithms.algorithm import (
+    Algorithm,
+    Info,
+    Message,
+    PartyState,
+    Phase,
+    Replies,
+    Reply,
+    ServerState,
+    Stragglers,
+)
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Combinator", "HoldsIterate", "InnerServer", "holder_of"]
+__all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "holder_of",
+           "holds_iterate"]
 
+InnerMessage = Callable[[ServerState, Int[Array, ""]], Message]
+InnerParty = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
 InnerServer = Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
 
 
@@ -27,23 +41,60 @@ class HoldsIterate(Protocol):
         """The same state at another point."""
 
 
+class Memory(eqx.Module):
+    """The state of a combinator's server that keeps something of its own beside the inner server's state.
+
+    Attributes:
+        inner: the inner server's state.
+    """
+
+    inner: ServerState
+
+
 class Combinator(Algorithm):
-    """An algorithm around another of one phase; its server's state holds the inner one's as ``inner``.
+    """An algorithm around another. Each method here is transparent; a combinator says only what it changes.
 
     Attributes:
         inner: the algorithm that is changed.
+        remembers: whether the server's state is a ``Memory`` around the inner one's; else it is the inner one's.
     """
 
     inner: Algorithm
+    remembers: ClassVar[bool] = False
 
-    @abstractmethod
+    def _inner_state(self, state: ServerState) -> ServerState:
+        return state.inner if self.remembers else state
+
+    def _with_inner(self, state: ServerState, inner: ServerState) -> ServerState:
+        return replace(state, inner=inner) if self.remembers else inner
+
+    def message(self, inner: InnerMessage, state: ServerState, k: Int[Array, ""]) -> Message:
+        """What party k is sent, given what the inner server would send."""
+        return inner(self._inner_state(state), k)
+
+    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
+        """What a party does, given what it would do for the inner algorithm."""
+        return inner(state, message, oracle, key, effort)
+
     def server(self, inner: InnerServer, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
         """What the server does, given what the inner server would."""
+        after, info = inner(self._inner_state(state), replies, key)
+        return self._with_inner(state, after), info
 
     @property
     def partial_work(self) -> Stragglers:
         """As the inner algorithm."""
         return self.inner.partial_work
+
+    @property
+    def replies_models(self) -> bool:
+        """As the inner algorithm."""
+        return self.inner.replies_models
+
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> ServerState:
+        """As the inner algorithm."""
+        return self.inner.init(w0, weights)
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
         """As the inner algorithm."""
@@ -51,9 +102,9 @@ class Combinator(Algorithm):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The inner phase with a server of its own."""
-        phase = self.inner.phases[0]
-        return (Phase(lambda state, k: phase.message(state.inner, k), phase.party, partial(self.server, phase.server)),)
+        """The inner phases, changed."""
+        return tuple(Phase(partial(self.message, phase.message), partial(self.party, phase.party),
+                           partial(self.server, phase.server)) for phase in self.inner.phases)
 
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         """As the inner algorithm."""
@@ -61,7 +112,22 @@ class Combinator(Algorithm):
 
     def server_model(self, state: ServerState) -> Vector | None:
         """As the inner algorithm."""
-        return self.inner.server_model(state.inner)
+        return self.inner.server_model(self._inner_state(state))
+
+    def iterate(self, state: ServerState) -> Vector:
+        """The inner algorithm's iterate, where it has one."""
+        return cast(HoldsIterate, self.inner).iterate(self._inner_state(state))
+
+    def with_iterate(self, state: ServerState, point: Vector) -> ServerState:
+        """The same state at another point."""
+        return self._with_inner(state, cast(HoldsIterate, self.inner).with_iterate(self._inner_state(state), point))
+
+
+def holds_iterate(algorithm: Algorithm) -> bool:
+    """Whether the server holds a point that a round maps to the next: of a combinator, whether the inner one does."""
+    while isinstance(algorithm, Combinator):
+        algorithm = algorithm.inner
+    return isinstance(algorithm, HoldsIterate)
 
 
 def holder_of(inner: Algorithm, owner: str, instead: str) -> HoldsIterate:
@@ -70,7 +136,7 @@ def holder_of(inner: Algorithm, owner: str, instead: str) -> HoldsIterate:
     Raises:
         TypeError: it is none; the message names the combinator and what to use instead.
     """
-    if not isinstance(inner, HoldsIterate) or len(inner.phases) != 1:
+    if not holds_iterate(inner) or len(inner.phases) != 1:
         raise TypeError(f"{owner} needs an algorithm of one phase whose server holds the iterate, got "
                         f"{type(inner).__name__}: use {instead}")
-    return inner
+    return cast(HoldsIterate, inner)

@@ -2,23 +2,21 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from resolvent.algorithms.algorithm import Info, Replies, ServerState
-from resolvent.algorithms.combinator import Combinator, InnerServer
+from resolvent.algorithms.algorithm import Info, Replies
+from resolvent.algorithms.combinator import Combinator, InnerServer, Memory
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
 __all__ = ["Remembered"]
 
 
-class RememberedState(eqx.Module):
+class RememberedState(Memory):
     """The inner server's state, everybody's last reply (leaves [N, ...]) and weight [N]."""
 
-    inner: ServerState
     replies: PyTree[Any]
     weights: Float[Array, " N"]
 
@@ -36,7 +34,7 @@ class Remembered(Combinator):
         TypeError: the replies are something else, so that nothing stands for a party that never replied.
     """
 
-    replies_models: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         if not self.inner.replies_models or len(self.inner.phases) != 1:

@@ -12,18 +12,17 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Float
 
-from resolvent.algorithms.algorithm import Info, Replies, ServerState
-from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, holder_of
+from resolvent.algorithms.algorithm import Info, Replies
+from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, Memory, holder_of
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
 __all__ = ["ServerOptimizer"]
 
 
-class OptimizerState(eqx.Module):
+class OptimizerState(Memory):
     """The inner server's state and the optimizer's."""
 
-    inner: ServerState
     optimizer: Any
 
 
@@ -41,7 +40,7 @@ class ServerOptimizer(Combinator):
 
     make: Callable[..., Any] = eqx.field(static=True)
     settings: dict[str, float]
-    replies_models: ClassVar[bool] = False
+    remembers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         _ = self._held

@@ -121,14 +121,15 @@ class Bound:
         return named | {p: parts[p] if p in parts else _plain(self.values[p]) for p in order}
 
     def build(self, **given: Any) -> Any:
-        """Call the function; ``given`` supplies what the file leaves to the experiment.
+        """Call the function; ``given`` supplies what the file leaves to the experiment, to the parts as well.
 
         Raises:
             InputError: the function refuses its arguments; the message starts with the path in the file.
         """
         arguments = dict(self.values)
         for key, part in self.parts.items():
-            arguments[key] = {k: p.build() for k, p in part.items()} if isinstance(part, dict) else part.build()
+            arguments[key] = ({k: p.build(**given) for k, p in part.items()} if isinstance(part, dict)
+                              else part.build(**given))
         known = parameters(self.function)
         arguments |= {key: value for key, value in given.items() if key in known and key not in arguments}
         try:

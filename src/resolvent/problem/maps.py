@@ -1,0 +1,113 @@
+r"""Objectives composed with a map: f_k(T_k(w)), from which personalised and meta-learning objectives are made.
+
+FedMix mixes the shared model with the party's own optimum, T(w) = a w + (1-a) x_k; MAML and PerFedAvg look one gradient
+step ahead, T(w) = w - gamma grad f_k(w). By the chain rule the gradient is T'(w)^T grad f_k(T(w)).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle, QuadraticOracle
+
+__all__ = ["Composed", "GradientStep", "Map", "Mixture", "through"]
+
+Gradient = Callable[[Vector], Vector]
+
+
+class Map(eqx.Module):
+    """A map T of the parameters, which may ask for gradients of the objective that it is composed with."""
+
+    @abstractmethod
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        """T(w); ``grad`` is the objective's gradient, over all samples or a minibatch."""
+
+    @abstractmethod
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        """T'(w)^T g."""
+
+
+class Mixture(Map):
+    """T(w) = share w + (1 - share) own. Source: FedMix, (FedMix).
+
+    Attributes:
+        share: FedMix's alpha_k, in [0, 1]: 1 is the shared model, 0 the own one.
+        own: x_k, the party's own optimum.
+    """
+
+    share: ArrayLike
+    own: Vector
+
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        """The mixture."""
+        return tree.lerp(self.own, w, self.share)
+
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        """Share times g."""
+        return jax.tree.map(lambda leaf: (self.share * leaf).astype(leaf.dtype), g)
+
+
+class GradientStep(Map):
+    """T(w) = w - rate grad f(w). Source: MAML (Finn et al.); FedMix, (1).
+
+    Attributes:
+        rate: gamma, the length of the step.
+        second_order: whether the pullback has its Hessian term, g - rate H g; without it T' counts as the identity.
+    """
+
+    rate: ArrayLike
+    second_order: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        """One step ahead."""
+        return tree.axpy(-jnp.asarray(self.rate), grad(w), w)
+
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        """G - rate H(w) g: H is symmetric, so a forward derivative of the gradient will do."""
+        if not self.second_order:
+            return g
+        return tree.axpy(-jnp.asarray(self.rate), jax.jvp(grad, (w,), (g,))[1], g)
+
+
+class Composed(Oracle):
+    """The objective w -> f(T(w)).
+
+    Attributes:
+        inner: f.
+        map: T.
+    """
+
+    inner: Oracle
+    map: Map
+
+    def value(self, w: Vector) -> Float[Array, ""]:
+        """f(T(w))."""
+        return self.inner.value(self.map(w, self.inner.grad))
+
+    def grad(self, w: Vector) -> Vector:
+        """T'(w)^T grad f(T(w))."""
+        return self._chain(w, self.inner.grad)
+
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """The same, with every gradient over one minibatch."""
+        return self._chain(w, partial(self.inner.batch_grad, positions=positions, mask=mask))
+
+    def _chain(self, w: Vector, grad: Gradient) -> Vector:
+        return self.map.pullback(w, grad(self.map(w, grad)), grad)
+
+
+def through(oracle: Oracle, map: Map) -> Oracle:
+    """The oracle of f(T(w)); a quadratic through a mixture stays a quadratic, so that ``ClosedForm`` still answers."""
+    if isinstance(oracle, QuadraticOracle) and isinstance(map, Mixture):
+        a = jnp.asarray(map.share)
+        rest = (1 - a) * map.own
+        return QuadraticOracle(oracle.samples, a**2 * oracle.hessian, a * (oracle.linear - oracle.hessian @ rest),
+                               oracle.value(rest))
+    return Composed(oracle.samples, oracle, map)

@@ -1,0 +1,63 @@
+"""Composed objectives against automatic and finite differences."""
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.problem.maps import Composed, GradientStep, Mixture, through
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def problem():
+    rng = np.random.default_rng(5)
+    x, y = rng.normal(size=(2, 11, 3)), rng.integers(0, 3, (2, 11))
+    data = rv.FederatedData.from_arrays(list(x), list(y), validation=0, test=0, classes=["0", "1", "2"])
+    return rv.LearningProblem(rv.models.logistic(3, 3, l2=0.1), data, block=4)
+
+
+def point(seed):
+    key = jax.random.key(seed)
+    return {"weight": jax.random.normal(key, (3, 3)), "bias": jax.random.normal(key, (3,))}
+
+
+def numeric(f, w, h=1e-5):
+    flat, unravel = jax.flatten_util.ravel_pytree(w)
+    return unravel(jnp.array([(f(unravel(flat + h * e)) - f(unravel(flat - h * e))) / (2 * h)
+                              for e in jnp.eye(flat.size)]))
+
+
+@pytest.mark.parametrize("make", [lambda: Mixture(0.3, point(1)), lambda: GradientStep(0.7)], ids=["mixture", "step"])
+def test_the_gradient_is_that_of_the_value(make):
+    oracle = through(problem().oracle(jnp.array(1)), make())
+    w = point(2)
+    expected = numeric(oracle.value, w)
+    everything = jnp.arange(11)
+    for found in (oracle.grad(w), oracle.batch_grad(w, everything, everything >= 0)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), found, expected)
+
+
+def test_first_order_leaves_the_hessian_out():
+    oracle, w = problem().oracle(jnp.array(0)), point(3)
+    found = through(oracle, GradientStep(0.5, second_order=False)).grad(w)
+    ahead = jax.tree.map(lambda a, g: a - 0.5 * g, w, oracle.grad(w))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, oracle.grad(ahead))
+
+
+def test_a_quadratic_through_a_mixture_is_a_quadratic():
+    rng = np.random.default_rng(1)
+    a, b = jnp.asarray(rng.normal(size=(1, 6, 3))), jnp.asarray(rng.normal(size=(1, 6)))
+    oracle = rv.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0))
+    w, mixture = jnp.asarray(rng.normal(size=3)), Mixture(0.4, jnp.asarray(rng.normal(size=3)))
+    closed, general = through(oracle, mixture), Composed(oracle.samples, oracle, mixture)
+    np.testing.assert_allclose(closed.value(w), general.value(w), rtol=1e-12)
+    np.testing.assert_allclose(closed.grad(w), general.grad(w), atol=1e-12)
+    solved, _ = rv.ClosedForm()(rv.Subproblem(closed, w), w, jax.random.key(0), jnp.ones(()))
+    np.testing.assert_allclose(general.grad(solved), 0, atol=1e-12)
