@@ -5,6 +5,8 @@ from itertools import count
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")  # tests leave nothing in the user's folders
+
 import jax
 
 _finished = count(1)

@@ -14,6 +14,7 @@ from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
 from resolvent.problem.problem import LearningProblem, Problem
+from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.clock import stopwatch
 from resolvent.simulate.engine import Chunk, Schedule, initial, run_chunk
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
@@ -66,6 +67,7 @@ def simulate(
     Raises:
         InputError: something given does not fit; nothing has run then.
     """
+    keep_compiled()
     problem = _problem(model, data)
     who = Full() if participation is None else participation
     who.check(problem.parties)
