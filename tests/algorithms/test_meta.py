@@ -5,9 +5,10 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import classification, equal, limit, quadratic, trajectory
+from helpers import SEED, classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
+from resolvent.simulate.engine import initial, run_chunk
 
 ALIKE = rv.Full("uniform")
 WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
@@ -94,6 +95,16 @@ def test_perfedavg_finds_the_optimum_of_the_meta_objective(variant):
         assert np.abs(np.asarray(drifting) - best).max() > 1e-3
         corrected = limit(rv.MetaLearned(rv.scaffold(rv.GD(0.1, steps=5)), step=step), problem, 2000).server[0]
         np.testing.assert_allclose(corrected, best, atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [rv.perfedavg, rv.apfl, rv.pfedme], ids=lambda f: f.__name__)
+def test_the_model_after_the_work_is_what_a_party_alone_deploys(make):
+    """With one party aggregation changes nothing: the party's model just before it is the one deployed after it."""
+    problem, algorithm = quadratic(parties=1), make(rv.GD(0.1, steps=3))
+    state = initial(algorithm, problem, ALIKE, SEED)
+    record = run_chunk(algorithm, problem, ALIKE, state, SEED, jnp.array(0), jnp.array(3), capacity=3,
+                       record=("model_change",), schedule="sequential").record
+    np.testing.assert_allclose(record.party["model_change"], 0, atol=1e-12)
 
 
 def test_meta_learning_says_what_is_wrong():

@@ -30,7 +30,8 @@ def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", s
     Source: Finn, Abbeel, Levine; FedMix poster, (1).
 
     Args:
-        solver: the local solver, on the composed objective.
+        solver: the local solver, on the composed objective; one that compares values, as a line search does, needs
+            order second, because first order follows no gradient of theirs.
         gamma: the length of the step ahead.
         order: ``first`` leaves the Hessian out (FOMAML), ``second`` has it (MAML).
         steps: how many steps of length gamma a party makes before it uses the model.
@@ -57,7 +58,8 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
     Source: Fallah, Mokhtari, Ozdaglar, Algorithm 1 and its two approximations.
 
     Args:
-        solver: the local solver, on F_k; its learning rate is the paper's beta.
+        solver: the local solver, on F_k; its learning rate is the paper's beta. One that compares values, as a line
+            search does, needs the exact variant.
         alpha: the length of the step ahead.
         variant: ``FO``, first order; ``HF``, Hessian-free; ``exact``, with the exact Hessian-vector product.
         delta: of HF's difference: its error is of order delta^2, and of order 1/delta by rounding.
