@@ -4,6 +4,7 @@ from resolvent.algorithms import presets
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
@@ -12,6 +13,7 @@ from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadr
 from resolvent.problem import datasets, models
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
+from resolvent.problem.maps import GradientStep
 from resolvent.problem.models import Model
 from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem
 from resolvent.problem.solvers import GD, SGD, ClosedForm, LocalSolver
@@ -47,6 +49,7 @@ __all__ = [
     "FixedEffort",
     "Full",
     "GeometricMedian",
+    "GradientStep",
     "Indicator0",
     "InputError",
     "InverseLog",
@@ -55,6 +58,7 @@ __all__ = [
     "LearningProblem",
     "LocalSolver",
     "Mean",
+    "MetaLearned",
     "Model",
     "MoreauCentre",
     "Participation",

@@ -1,7 +1,8 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, operators, personal, server, shared
+from resolvent.algorithms.presets import baselines, meta, operators, personal, server, shared
 from resolvent.algorithms.presets.baselines import *
+from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
 from resolvent.algorithms.presets.server import *
@@ -12,4 +13,5 @@ __all__ += shared.__all__
 __all__ += personal.__all__
 __all__ += operators.__all__
 __all__ += baselines.__all__
+__all__ += meta.__all__
 __all__ += server.__all__
