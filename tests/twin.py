@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.algorithms.algorithm import Algorithm, Replies
+from resolvent.algorithms.admission import admit
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.problem.problem import Problem
 from resolvent.simulate import engine
 from resolvent.simulate.participation import Participation
@@ -38,24 +39,19 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
             alive = alive & ~np.asarray(cohort.late)
         for number, phase in enumerate(algorithm.phases):
             phase_key = jax.random.fold_in(round_key, number)
-            replies = []
-            for row, k in enumerate(np.asarray(cohort.index)):
-                if not alive[row]:
-                    replies.append(None)
-                    continue
-                parties[k], reply, _ = party_of(number)(parties[k], phase.message(server, jnp.array(k)), jnp.array(k),
-                                                        jax.random.fold_in(phase_key, int(k)), cohort.effort[row])
-                replies.append(reply)
+            replies, kept = {}, list(parties)
+            for row, k in enumerate(np.asarray(cohort.index).tolist()):
+                arguments = (parties[k], phase.message(server, jnp.array(k)), jnp.array(k),
+                             jax.random.fold_in(phase_key, k), cohort.effort[row])
+                like = party_of(number).eval_shape(*arguments)[1] if row == 0 else like
+                if alive[row]:
+                    kept[k], replies[k], _ = party_of(number)(*arguments)
+            arrived, refused = admit(replies, like, cohort.index, cohort.weight, shares[np.asarray(cohort.index)])
+            parties = [parties[k] if k in refused else kept[k] for k in range(problem.parties)]
+            alive = np.asarray(arrived.alive)
             if not alive.any():
                 continue
-            some = next(r for r in replies if r is not None)
-            filled = [jax.tree.map(jnp.zeros_like, some) if r is None else r for r in replies]
-            payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *filled)
-            arrived = np.where(alive, shares[np.asarray(cohort.index)], 0)
-            server, _ = server_of(number)(
-                server, Replies(payload, jnp.where(jnp.asarray(alive), cohort.weight, 0), cohort.index,
-                                jnp.asarray(alive), jnp.asarray(arrived, dtype)),
-                jax.random.fold_in(phase_key, engine._SERVER))
+            server, _ = server_of(number)(server, arrived, jax.random.fold_in(phase_key, engine._SERVER))
         history.append((server, list(parties)))
     return history
 

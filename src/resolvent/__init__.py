@@ -1,12 +1,15 @@
 """Resolvent: federated optimization as exact compositions of a few mathematical parts, on JAX."""
 
-from resolvent.algorithms import presets
+from resolvent.algorithms import attacks, presets
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.attacked import Attacked
+from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
+from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
 from resolvent.algorithms.server_optimizer import ServerOptimizer
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
@@ -39,8 +42,12 @@ __all__ = [
     "Aggregator",
     "Algorithm",
     "Anderson",
+    "Attack",
+    "Attacked",
     "Bernoulli",
+    "Bulyan",
     "BySize",
+    "CentredClipping",
     "ClosedForm",
     "Constant",
     "CoordinateMedian",
@@ -54,6 +61,7 @@ __all__ = [
     "InputError",
     "InverseLog",
     "InversePower",
+    "Krum",
     "L2Norm",
     "LearningProblem",
     "LocalSolver",
@@ -61,6 +69,8 @@ __all__ = [
     "MetaLearned",
     "Model",
     "MoreauCentre",
+    "MultiKrum",
+    "NormBound",
     "Participation",
     "Penalty",
     "PerLayer",
@@ -77,8 +87,10 @@ __all__ = [
     "SquaredL2",
     "Stragglers",
     "Subproblem",
+    "TrimmedMean",
     "Uniform",
     "Zero",
+    "attacks",
     "datasets",
     "models",
     "simulate",

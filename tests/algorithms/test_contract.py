@@ -33,6 +33,8 @@ ROWS = {
     "fedavgm": rv.fedavgm,
     "fedadam": rv.fedadam,
     "fedyogi": rv.fedyogi,
+    "robust": lambda s: rv.robust(s, rv.Bulyan(0.15)),
+    "attacked": lambda s: rv.attacked(rv.feddane(s), rv.attacks.NaN(), share=0.4),
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=0.4),
 }
 

@@ -24,17 +24,31 @@ class Aggregator(eqx.Module):
 
     linear: eqx.AbstractClassVar[bool]
 
+    @property
     @abstractmethod
-    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
-        """The aggregate and, where it is iterative, ``iterations`` and ``residual``."""
+    def breakdown(self) -> float:
+        """The share of the weight (where it says so, of the replies) up to which bad ones cannot carry the aggregate
+        arbitrarily far from the good ones: at most 1/2, because a majority decides what is good.
+        """
+
+    @abstractmethod
+    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+        """The aggregate and how it was found.
+
+        Args:
+            replies: leaves [C, ...].
+            centre: where the server stands, for aggregators that look at how far replies are from there; without it
+                they take the replies' coordinate median.
+        """
 
 
 class Mean(Aggregator):
     """The weighted mean."""
 
     linear: ClassVar[bool] = True
+    breakdown: ClassVar[float] = 0.0
 
-    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """Sum weight_k x_k / sum weight_k."""
         return replies.mean(), {}
 
@@ -57,11 +71,16 @@ class MoreauCentre(Aggregator):
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
 
-    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+    @property
+    def breakdown(self) -> float:
+        """1/2 where the penalty's pull is bounded (L1, L2Norm), else 0: the centre then moves as the mean does."""
+        return 0.5 if self.penalty.bounded_pull else 0.0
+
+    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The Moreau centre of the replies."""
-        centre, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
-                                             tolerance=self.tolerance, max_iterations=self.max_iterations)
-        return centre, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+        found, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
+                                            tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return found, {"centre_iterations": info.iterations, "centre_residual": info.residual}
 
 
 class GeometricMedian(Aggregator):
@@ -77,20 +96,22 @@ class GeometricMedian(Aggregator):
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
+    breakdown: ClassVar[float] = 0.5
 
-    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The weighted geometric median."""
-        centre, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
-                                                tolerance=self.tolerance, max_iterations=self.max_iterations)
-        return centre, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+        found, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
+                                               tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return found, {"centre_iterations": info.iterations, "centre_residual": info.residual}
 
 
 class CoordinateMedian(Aggregator):
     """The weighted median of each coordinate. Source: Yin et al."""
 
     linear: ClassVar[bool] = False
+    breakdown: ClassVar[float] = 0.5
 
-    def __call__(self, replies: Replies) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The coordinate-wise median."""
         return centres.coordinate_median(replies.payload, replies.weight), {
             "centre_iterations": jnp.array(0), "centre_residual": jnp.zeros(())}

@@ -57,7 +57,7 @@ class Averaging(Elementary):
         return state, w, info
 
     def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies)
+        return self.aggregator(replies, shared)
 
     def deploy(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
         """The shared model."""

@@ -60,7 +60,7 @@ class Ditto(Elementary):
         return v, w, info
 
     def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies)
+        return self.aggregator(replies, shared)
 
     def deploy(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
         """The personal model."""

@@ -132,7 +132,7 @@ class FedPlus(Elementary):
         return w, w, info
 
     def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies)
+        return self.aggregator(replies, centre)
 
     def deploy(self, state: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle) -> Vector:
         """The party's own model."""

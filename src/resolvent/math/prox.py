@@ -32,6 +32,11 @@ __all__ = ["L1", "Indicator0", "L2Norm", "Penalty", "PerLayer", "Quadratic", "Sc
 class Penalty(eqx.Module):
     """A convex function of a vector with a cheap proximal operator."""
 
+    @property
+    def bounded_pull(self) -> bool:
+        """Whether the pull stays bounded, however far x is: then no point can carry a Moreau centre away by itself."""
+        return False
+
     @abstractmethod
     def value(self, x: Vector) -> Float[Array, ""]:
         """The penalty at ``x``."""
@@ -112,6 +117,11 @@ class Indicator0(Penalty):
 class L1(Penalty):
     """Sum of absolute values: prox is the soft threshold sign(x)*max(|x| - t, 0); the envelope is Huber's."""
 
+    @property
+    def bounded_pull(self) -> bool:
+        """It is."""
+        return True
+
     def value(self, x: Vector) -> Float[Array, ""]:
         """Sum of |x_j|."""
         start = jnp.zeros((), tree.dtype(x))
@@ -132,6 +142,11 @@ class L1(Penalty):
 
 class L2Norm(Penalty):
     """Euclidean norm (not squared) of the whole vector: prox, the block soft threshold, shortens it by t."""
+
+    @property
+    def bounded_pull(self) -> bool:
+        """It is."""
+        return True
 
     def value(self, x: Vector) -> Float[Array, ""]:
         """|x|."""
@@ -231,6 +246,11 @@ class Scaled(Penalty):
     penalty: Penalty
     scale: ArrayLike
 
+    @property
+    def bounded_pull(self) -> bool:
+        """As the inner penalty."""
+        return self.penalty.bounded_pull
+
     def value(self, x: Vector) -> Float[Array, ""]:
         """The inner value times the scale."""
         value = self.penalty.value(x)
@@ -262,6 +282,11 @@ class PerLayer(Penalty):
 
     layers: dict[str, Penalty]
     default: Penalty | None = None
+
+    @property
+    def bounded_pull(self) -> bool:
+        """Where every layer's is."""
+        return all(p.bounded_pull for p in (*self.layers.values(), self.default) if p is not None)
 
     def _of(self, x: Vector) -> dict[str, Penalty]:
         if not isinstance(x, dict):

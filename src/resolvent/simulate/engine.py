@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from resolvent.algorithms.admission import finite_rows
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies, ServerState
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
@@ -38,6 +39,7 @@ class RoundRecord(eqx.Module):
         index: [C] the cohort.
         alive: [C] whose reply counted.
         invited: [C] who was sent a message.
+        refused: [C] whose reply was not finite, and counted as not arrived.
         party: name -> [C] per party.
         server: name -> scalar.
     """
@@ -45,6 +47,7 @@ class RoundRecord(eqx.Module):
     index: Int[Array, " C"]
     alive: Array
     invited: Array
+    refused: Array
     party: dict[str, Array]
     server: dict[str, Array]
 
@@ -143,25 +146,29 @@ def _round(
     round_key = jax.random.fold_in(key, t)
     cohort = participation(jax.random.fold_in(round_key, _COHORT), problem.sizes)
     alive = cohort.alive if algorithm.partial_work == "keep" else cohort.alive & ~cohort.late
-    before = state.server
+    before, came = state.server, alive
     party_info: dict[str, Any] = {}
     server_info: dict[str, Any] = {}
     for number, phase in enumerate(algorithm.phases):
         phase_key = jax.random.fold_in(round_key, number)
-        state, seen, found = _phase(phase, problem, cohort, alive, phase_key, state, schedule)
+        state, alive, seen, found = _phase(phase, problem, cohort, alive, phase_key, state, schedule)
         party_info |= seen
         server_info |= found
     local = party_info.pop("model")
     if "model_change" in record:
         party_info["model_change"] = _model_change(algorithm, problem, cohort, state, local)
-    kept = RoundRecord(cohort.index, alive, cohort.alive, {name: party_info[name] for name in record}, server_info)
+    kept = RoundRecord(cohort.index, alive, cohort.alive, came & ~alive, {name: party_info[name] for name in record},
+                       server_info)
     return state, Snapshot(kept, local, before)
 
 
 def _phase(
     phase: Phase, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation, schedule: Schedule,
-) -> tuple[Federation, dict[str, Any], dict[str, Any]]:
-    """Message, party and server of one phase; absent parties keep their state; without replies so does the server."""
+) -> tuple[Federation, Array, dict[str, Any], dict[str, Any]]:
+    """Message, party and server of one phase; absent parties keep their state; without replies so does the server.
+
+    A reply that is not finite counts as one that did not arrive, in this phase and the rest of the round.
+    """
     effort = jnp.where(alive, cohort.effort, 0)
     rows = tree.rows(state.parties, cohort.index)
 
@@ -171,6 +178,7 @@ def _phase(
 
     apply = jax.vmap(work) if schedule == "lanes" else partial(jax.lax.map, work)
     new_rows, payload, info = apply((cohort.index, rows, effort))
+    alive &= finite_rows(payload, len(alive))
     kept = _where(alive, new_rows, rows)
     parties = jax.tree.map(lambda all_, row: all_.at[cohort.index].set(row, unique_indices=True), state.parties, kept)
     replies = Replies(
@@ -183,7 +191,7 @@ def _phase(
     server, server_info = phase.server(state.server, replies, jax.random.fold_in(key, _SERVER))
     anybody = jnp.any(alive)
     server = jax.tree.map(lambda new, old: jnp.where(anybody, new, old).astype(old.dtype), server, state.server)
-    return Federation(server, parties), info, server_info
+    return Federation(server, parties), alive, info, server_info
 
 
 def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state: Federation,

@@ -130,9 +130,11 @@ class Measurements:
         self.seconds_per_round.append(watch.run / count)
         record = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], chunk.record)
         self.bytes["down"] += down * int(record.invited.sum())
-        self.bytes["up"] += up * int(record.alive.sum())
+        self.bytes["up"] += up * int((record.alive | record.refused).sum())
         rounds = np.arange(start + 1, start + count + 1)
         self.add(rounds, None, None, "replies", record.alive.sum(axis=1))
+        at, _ = np.nonzero(record.refused)
+        self.add(rounds[at], record.index[record.refused], None, "refused", np.ones(len(at)))
         at, _ = np.nonzero(record.alive)
         for metric, values in record.party.items():
             self.add(rounds[at], record.index[record.alive], "train", metric, values[record.alive])

@@ -17,9 +17,10 @@ import docstring_parser
 import pydantic
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms import aggregators, presets, schedules
+from resolvent.algorithms import aggregators, attacks, presets, robust, schedules
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
@@ -74,7 +75,12 @@ REGISTRIES: dict[type, Registry] = {
                                                      "PerLayer")),
     Aggregator: Registry("aggregator", "aggregators", {
         "mean": aggregators.Mean, "moreau_centre": aggregators.MoreauCentre,
-        "geometric_median": aggregators.GeometricMedian, "coordinate_median": aggregators.CoordinateMedian}),
+        "geometric_median": aggregators.GeometricMedian, "coordinate_median": aggregators.CoordinateMedian,
+        "trimmed_mean": robust.TrimmedMean, "krum": robust.Krum, "multi_krum": robust.MultiKrum,
+        "bulyan": robust.Bulyan, "centred_clipping": robust.CentredClipping, "norm_bound": robust.NormBound}),
+    Attack: Registry("attack", "attacks", {
+        "sign_flip": attacks.SignFlip, "scaled": attacks.Scaled, "gaussian": attacks.Gaussian, "alie": attacks.ALIE,
+        "ipm": attacks.IPM, "label_flip": attacks.LabelFlip, "nan": attacks.NaN}),
     Schedule: Registry("schedule", "schedules", {
         "constant": schedules.Constant, "inverse_power": schedules.InversePower, "inverse_log": schedules.InverseLog,
         "exponential": schedules.Exponential}, number=("constant", "first")),

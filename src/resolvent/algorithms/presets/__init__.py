@@ -1,10 +1,11 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, meta, operators, personal, server, shared
+from resolvent.algorithms.presets import baselines, meta, operators, personal, robustness, server, shared
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
+from resolvent.algorithms.presets.robustness import *
 from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
 
@@ -15,3 +16,4 @@ __all__ += operators.__all__
 __all__ += baselines.__all__
 __all__ += meta.__all__
 __all__ += server.__all__
+__all__ += robustness.__all__
