@@ -13,6 +13,7 @@ from resolvent.problem import datasets, models
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.models import Model
+from resolvent.problem.optimizers import LBFGS, Optax, adam, momentum
 from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem
 from resolvent.problem.solvers import GD, SGD, ClosedForm, LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "GD",
     "L1",
+    "LBFGS",
     "SGD",
     "Aggregator",
     "Algorithm",
@@ -57,6 +59,7 @@ __all__ = [
     "Mean",
     "Model",
     "MoreauCentre",
+    "Optax",
     "Participation",
     "Penalty",
     "PerLayer",
@@ -75,8 +78,10 @@ __all__ = [
     "Subproblem",
     "Uniform",
     "Zero",
+    "adam",
     "datasets",
     "models",
+    "momentum",
     "simulate",
 ]
 __all__ += presets.__all__
