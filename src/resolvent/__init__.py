@@ -2,8 +2,10 @@
 
 from resolvent.algorithms import presets
 from resolvent.algorithms.accelerated import Anderson
+from resolvent.algorithms.adaptive import AdaptiveMu
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
@@ -36,11 +38,13 @@ __all__ = [
     "L1",
     "LBFGS",
     "SGD",
+    "AdaptiveMu",
     "Aggregator",
     "Algorithm",
     "Anderson",
     "Bernoulli",
     "BySize",
+    "Centralised",
     "ClosedForm",
     "Constant",
     "CoordinateMedian",

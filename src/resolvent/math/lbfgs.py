@@ -13,7 +13,7 @@ from resolvent.math.tree import Vector
 
 __all__ = ["lbfgs"]
 
-State = tuple[Vector, Any, Array, Array]
+State = tuple[Vector, Vector, Any, Array]
 
 
 def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], start: Vector, *, steps: ArrayLike,
@@ -31,16 +31,14 @@ def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], st
         return value(here) + tree.full_dot(jax.lax.stop_gradient(grad(here)), tree.sub(v, here))
 
     def go_on(state: State) -> Bool[Array, ""]:
-        _, _, size, done = state
-        return (size > tolerance) & (done < steps)
+        _, g, _, done = state
+        return (tree.norm(g) > tolerance) & (done < steps)
 
     def step(state: State) -> State:
-        v, kept, _, done = state
-        g = grad(v)
+        v, g, kept, done = state
         update, kept = solver.update(g, kept, v, value=value(v), grad=g, value_fn=both)
         v = optax.apply_updates(v, update)
-        return v, kept, tree.norm(grad(v)), done + 1
+        return v, grad(v), kept, done + 1
 
-    v, _, size, done = jax.lax.while_loop(
-        go_on, step, (start, solver.init(start), tree.norm(grad(start)), jnp.array(0)))
-    return v, size, done
+    v, g, _, done = jax.lax.while_loop(go_on, step, (start, grad(start), solver.init(start), jnp.array(0)))
+    return v, tree.norm(g), done
