@@ -2,11 +2,13 @@
 
 from resolvent.algorithms import attacks, presets
 from resolvent.algorithms.accelerated import Anderson
+from resolvent.algorithms.adaptive import AdaptiveMu
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.meta import MetaLearned
+from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
@@ -18,6 +20,7 @@ from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.maps import GradientStep
 from resolvent.problem.models import Model
+from resolvent.problem.optimizers import LBFGS, Optax, adam, momentum
 from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem
 from resolvent.problem.solvers import GD, SGD, ClosedForm, LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -38,7 +41,9 @@ __version__ = "0.1.0"
 __all__ = [
     "GD",
     "L1",
+    "LBFGS",
     "SGD",
+    "AdaptiveMu",
     "Aggregator",
     "Algorithm",
     "Anderson",
@@ -48,6 +53,7 @@ __all__ = [
     "Bulyan",
     "BySize",
     "CentredClipping",
+    "Centralised",
     "ClosedForm",
     "Constant",
     "CoordinateMedian",
@@ -71,6 +77,7 @@ __all__ = [
     "MoreauCentre",
     "MultiKrum",
     "NormBound",
+    "Optax",
     "Participation",
     "Penalty",
     "PerLayer",
@@ -91,8 +98,10 @@ __all__ = [
     "Uniform",
     "Zero",
     "attacks",
+    "adam",
     "datasets",
     "models",
+    "momentum",
     "simulate",
 ]
 __all__ += presets.__all__

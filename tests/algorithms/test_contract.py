@@ -10,6 +10,8 @@ ROWS = {
     "local": rv.local,
     "fedavg": rv.fedavg,
     "fedprox": rv.fedprox,
+    "fedprox_adaptive": lambda s: rv.fedprox_adaptive(s, mu=0.3, patience=1),
+    "pooled": rv.pooled,
     "rfa": rv.rfa,
     "coordinate_median": rv.coordinate_median,
     "fedplus": lambda s: rv.fedplus(

@@ -1,6 +1,6 @@
 """What every combinator shares: what it does not change is the inner algorithm's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Protocol, cast, runtime_checkable
@@ -23,7 +23,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
 __all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "holder_of",
-           "holds_iterate"]
+           "holds_iterate", "layers"]
 
 InnerMessage = Callable[[ServerState, Int[Array, ""]], Message]
 InnerParty = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
@@ -123,11 +123,18 @@ class Combinator(Algorithm):
         return self._with_inner(state, cast(HoldsIterate, self.inner).with_iterate(self._inner_state(state), point))
 
 
-def holds_iterate(algorithm: Algorithm) -> bool:
-    """Whether the server holds a point that a round maps to the next: of a combinator, whether the inner one does."""
+def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
+    """The algorithm and those within it, the outermost first."""
+    yield algorithm
     while isinstance(algorithm, Combinator):
         algorithm = algorithm.inner
-    return isinstance(algorithm, HoldsIterate)
+        yield algorithm
+
+
+def holds_iterate(algorithm: Algorithm) -> bool:
+    """Whether the server holds a point that a round maps to the next: of a combinator, whether the innermost does."""
+    *_, innermost = layers(algorithm)
+    return isinstance(innermost, HoldsIterate)
 
 
 def holder_of(inner: Algorithm, owner: str, instead: str) -> HoldsIterate:

@@ -47,6 +47,14 @@ class Problem(eqx.Module):
     def oracle(self, k: Int[Array, ""]) -> Oracle:
         """f_k; ``k`` may be traced."""
 
+    def pooled(self) -> "Problem":
+        """The problem of one party whose training samples are everybody's: its objective is sum_k n_k/n f_k.
+
+        Raises:
+            InputError: this kind of problem does not say how its objectives are pooled.
+        """
+        raise InputError(f"{type(self).__name__} cannot be pooled: give it a method pooled(), or leave pooled out")
+
     @abstractmethod
     def split_sizes(self, split: int) -> Int[Array, " N"]:
         """How many samples each party has in the split with that number."""
@@ -125,6 +133,16 @@ class LearningProblem(Problem):
         """Samples per party."""
         return self.length[split]
 
+    def pooled(self) -> "LearningProblem":
+        """Everybody's training samples side by side; the one party has no samples in the other splits."""
+        begin, length = np.asarray(self.offset[0]), np.asarray(self.length[0])
+        rows = np.concatenate([np.arange(b, b + n) for b, n in zip(begin, length, strict=True)])
+        lengths = jnp.zeros((len(self.splits), 1), self.length.dtype).at[0].set(len(rows))
+        together: LearningProblem = eqx.tree_at(
+            lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self,
+            (self.x[rows], self.y[rows], jnp.zeros_like(lengths), lengths, lengths[0]))
+        return together
+
     def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         """Mean loss (without l2) and mean score on the split."""
         oracle = self._samples(k, split)
@@ -176,6 +194,13 @@ class QuadraticProblem(Problem):
         """Party k's quadratic."""
         return QuadraticOracle(samples=jnp.array(1), hessian=self.hessians[k], linear=self.linears[k],
                                constant=self.constants[k])
+
+    def pooled(self) -> "QuadraticProblem":
+        """The quadratic sum_k n_k/n f_k."""
+        shares = (self.sizes / jnp.sum(self.sizes)).astype(self.linears.dtype)
+        hessian, linear, constant = (jnp.tensordot(shares, part, axes=1, precision="highest")[None]
+                                     for part in (self.hessians, self.linears, self.constants))
+        return QuadraticProblem(hessian, linear, constant, jnp.sum(self.sizes)[None])
 
     def split_sizes(self, split: int) -> Int[Array, " N"]:
         """The parties' sizes."""

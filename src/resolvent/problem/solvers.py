@@ -7,21 +7,22 @@ Loops have the party's own number of steps, so they are right under ``vmap`` and
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math.shuffle import Shuffle
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import QuadraticOracle
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver"]
+__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minibatches", "share_of"]
 
+State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
 
 
@@ -32,6 +33,45 @@ class LocalSolver(eqx.Module):
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         """The parameters after the work, and the number of steps made."""
+
+
+def over_minibatches(step: Callable[[State, Array, Array], State], state: State, samples: Int[Array, ""], key: Array,
+                     effort: Float[Array, ""], *, batch_size: int, epochs: ArrayLike | None,
+                     steps: ArrayLike | None) -> tuple[State, Int[Array, ""]]:
+    """Run ``step(state, positions, mask)`` over shuffled minibatches, without replacement within an epoch.
+
+    Args:
+        step: one step, on the samples at ``positions`` where ``mask`` holds.
+        state: what it starts from.
+        samples: how many samples there are.
+        key: of the shuffles.
+        effort: the share of the work that is done.
+        batch_size: samples per step; the last batch of an epoch holds what is left.
+        epochs: passes over the samples, of which ceil(effort * epochs) are made; default: one.
+        steps: steps instead, of which ceil(effort * steps) are made.
+
+    Returns:
+        The last state, and the number of steps made.
+    """
+    per_epoch = (samples + batch_size - 1) // batch_size
+    if steps is not None:
+        total = share_of(steps, effort)
+    else:
+        total = share_of(1 if epochs is None else epochs, effort) * per_epoch
+
+    def epoch(e: Array, state: State) -> State:
+        order = Shuffle.draw(jax.random.fold_in(key, e), samples)
+
+        def of_batch(i: Array, state: State) -> State:
+            at = i * batch_size + jnp.arange(batch_size)
+            mask = at < samples
+            return step(state, order(jnp.where(mask, at, 0)), mask)
+
+        after: State = jax.lax.fori_loop(0, jnp.minimum(per_epoch, total - e * per_epoch), of_batch, state)
+        return after
+
+    after: State = jax.lax.fori_loop(0, (total + per_epoch - 1) // per_epoch, epoch, state)
+    return after, total
 
 
 class SGD(LocalSolver):
@@ -59,34 +99,18 @@ class SGD(LocalSolver):
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
 
     def __check_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"SGD(batch_size={self.batch_size}) must be at least 1")
-        if self.epochs is not None and self.steps is not None:
-            raise ValueError("SGD takes epochs= or steps=, not both")
-        _check_step(self)
+        check_budget(self)
+        _check_proximal(self)
 
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         """Run the epochs."""
-        samples = subproblem.oracle.samples
-        per_epoch = (samples + self.batch_size - 1) // self.batch_size
-        if self.steps is not None:
-            total = _share_of(self.steps, effort)
-        else:
-            total = _share_of(1 if self.epochs is None else self.epochs, effort) * per_epoch
+        def step(w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+            g = subproblem.batch_smooth(w, positions, mask)
+            return _proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
 
-        def epoch(e: Array, w: Vector) -> Vector:
-            order = Shuffle.draw(jax.random.fold_in(key, e), samples)
-
-            def step(i: Array, w: Vector) -> Vector:
-                at = i * self.batch_size + jnp.arange(self.batch_size)
-                mask = at < samples
-                g = subproblem.batch_smooth(w, order(jnp.where(mask, at, 0)), mask)
-                return _proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
-
-            return jax.lax.fori_loop(0, jnp.minimum(per_epoch, total - e * per_epoch), step, w)
-
-        return jax.lax.fori_loop(0, (total + per_epoch - 1) // per_epoch, epoch, start), total
+        return over_minibatches(step, start, subproblem.oracle.samples, key, effort, batch_size=self.batch_size,
+                                epochs=self.epochs, steps=self.steps)
 
 
 class GD(LocalSolver):
@@ -103,12 +127,13 @@ class GD(LocalSolver):
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
 
     def __check_init__(self) -> None:
-        _check_step(self)
+        check_budget(self)
+        _check_proximal(self)
 
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         """Run the steps."""
-        total = _share_of(self.steps, effort)
+        total = share_of(self.steps, effort)
 
         def step(_: Array, w: Vector) -> Vector:
             return _proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
@@ -147,16 +172,25 @@ def _proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike
     return jax.tree.map(lambda a, b, c: move(a, b, c).astype(a.dtype), w, g, subproblem.center)
 
 
-def _share_of(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
+def share_of(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
     """ceil(effort * budget), forgiving the rounding of effort = x/budget."""
     return jnp.ceil(jnp.asarray(effort * budget) - 1e-4).astype(jnp.int32)
 
 
-def _check_step(solver: SGD | GD) -> None:
-    name = type(solver).__name__
-    if solver.proximal not in ("implicit", "explicit"):
-        raise ValueError(f"{name}(proximal={solver.proximal!r}) is not known: use 'implicit' or 'explicit'")
+def check_budget(solver: LocalSolver) -> None:
+    """Refuse a batch without samples, both ``epochs`` and ``steps``, and budgets or rates that are not positive."""
+    name, known = type(solver).__name__, vars(solver)
+    if known.get("batch_size", 1) < 1:
+        raise ValueError(f"{name}(batch_size={known['batch_size']}) must be at least 1")
+    if known.get("epochs") is not None and known.get("steps") is not None:
+        raise ValueError(f"{name} takes epochs= or steps=, not both")
     for field in ("learning_rate", "epochs", "steps"):
-        value = getattr(solver, field, None)
+        value = known.get(field)
         if isinstance(value, int | float) and not value > 0:
             raise ValueError(f"{name}({field}={value}) must be positive")
+
+
+def _check_proximal(solver: SGD | GD) -> None:
+    if solver.proximal not in ("implicit", "explicit"):
+        raise ValueError(f"{type(solver).__name__}(proximal={solver.proximal!r}) is not known: use 'implicit' or "
+                         "'explicit'")

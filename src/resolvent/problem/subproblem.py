@@ -49,7 +49,7 @@ class Subproblem(eqx.Module):
 
     def pull(self, g: Vector, w: Vector) -> Vector:
         """G + weight*(w - center): add the proximal term's gradient."""
-        return jax.tree.map(lambda a, b, c: a + self.weight * (b - c), g, w, self.center)
+        return tree.axpy(self.weight, tree.sub(w, self.center), g)
 
     def inexactness(self, w: Vector, start: Vector) -> Float[Array, ""]:
         """Gamma = |grad h(w)| / |grad h(start)|: how far the work got; 0 is exact. Source: FedProx, Definition 2."""

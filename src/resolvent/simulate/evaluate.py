@@ -4,15 +4,15 @@ None of this depends on the algorithm, so each function is compiled once for all
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import centres, tree
+from resolvent.math.lbfgs import lbfgs
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation, party_weights
@@ -106,26 +106,4 @@ def pooled_optimum(problem: Problem, w: Vector, *, tolerance: float = 1e-6,
     def grad(v: Vector) -> Vector:
         return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(v), everyone), weights)
 
-    solver = optax.lbfgs()
-
-    def go_on(carry: tuple[Vector, Any, Array, Array]) -> Bool[Array, ""]:
-        _, _, size, iterations = carry
-        return (size > tolerance) & (iterations < max_iterations)
-
-    def iterate(carry: tuple[Vector, Any, Array, Array]) -> tuple[Vector, Any, Array, Array]:
-        v, memory, _, iterations = carry
-        g: PyTree[Any] = grad(v)
-        update, memory = solver.update(g, memory, v, value=value(v), grad=g, value_fn=_with_gradient(value, grad))
-        v = optax.apply_updates(v, update)
-        return v, memory, tree.norm(grad(v)), iterations + 1
-
-    v, _, size, iterations = jax.lax.while_loop(
-        go_on, iterate, (w, solver.init(w), tree.norm(grad(w)), jnp.array(0)))
-    return v, size, iterations
-
-
-def _with_gradient(value: Any, grad: Any) -> Any:
-    """A function with a gradient of its own: dynamic loops have no automatic reverse mode."""
-    function = jax.custom_vjp(value)
-    function.defvjp(lambda v: (value(v), v), lambda v, ct: (jax.tree.map(lambda g: ct * g, grad(v)),))
-    return function
+    return lbfgs(value, grad, w, steps=max_iterations, tolerance=tolerance)

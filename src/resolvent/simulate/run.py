@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.centralised import is_centralised
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
@@ -78,10 +79,15 @@ def simulate(
     how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every)
+    central = is_centralised(algorithm)
+    training = problem.pooled() if central else problem
+    if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
+        who, diagnostics = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")]
 
     try:
-        state = initial(algorithm, problem, who, jnp.array(seed))
-        down, up = message_bytes(algorithm, problem, state)  # traces a round: what does not fit is found here
+        state = initial(algorithm, training, who, jnp.array(seed))
+        down, up = message_bytes(algorithm, training, state)  # traces a round: what does not fit is found here
+        down, up = (0, 0) if central else (down, up)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
     measured = Measurements(algorithm, problem, tuple(diagnostics), name)
@@ -102,7 +108,7 @@ def simulate(
             count = min(every - done % every, rounds - done)
             with stopwatch() as watch:
                 chunk: Chunk = run_chunk(
-                    algorithm, problem, who, state, jnp.array(seed), jnp.array(done), jnp.array(count),
+                    algorithm, training, who, state, jnp.array(seed), jnp.array(done), jnp.array(count),
                     capacity=every, record=per_round, schedule=how)
                 jax.tree.leaves(chunk.record)[0].block_until_ready()
             state, done = chunk.state, done + count

@@ -24,7 +24,7 @@ from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
-from resolvent.problem import datasets, models, solvers
+from resolvent.problem import datasets, models, optimizers, solvers
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
@@ -66,7 +66,8 @@ REGISTRIES: dict[type, Registry] = {
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp"),
                     given=frozenset({"features", "classes", "task"})),
     Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__), given=frozenset({"solver"})),
-    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD")),
+    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD") | _named(optimizers, "momentum", "adam") | {
+        "lbfgs": optimizers.LBFGS, "closed_form": solvers.ClosedForm}),
     Participation: Registry("participation", "participation", {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
         "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,

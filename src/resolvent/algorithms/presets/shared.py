@@ -1,11 +1,13 @@
 """One shared model, averaged or by a median; and none at all."""
 
+from resolvent.algorithms.adaptive import AdaptiveMu
 from resolvent.algorithms.aggregators import CoordinateMedian, GeometricMedian, Mean
 from resolvent.algorithms.algorithm import Algorithm, Stragglers
 from resolvent.algorithms.averaging import Averaging, LocalOnly
+from resolvent.algorithms.centralised import Centralised
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["coordinate_median", "fedavg", "fedprox", "local", "rfa"]
+__all__ = ["coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local", "pooled", "rfa"]
 
 
 def local(solver: LocalSolver) -> Algorithm:
@@ -43,6 +45,51 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "k
         stragglers: drop or keep partial work.
     """
     return Averaging(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers)
+
+
+def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1, patience: int = 5,
+                     stragglers: Stragglers = "keep") -> Algorithm:
+    """FedProx adaptive: mu grows when the training loss does, and falls after a run of decreases.
+
+    Problem: min over w of sum_k lambda_k f_k(w), as FedProx.
+    Update: w_k = argmin f_k(w) + mu/2 |w - w~|^2 and w~ = mean of w_k; mu + step when the mean of f_k(w~) has grown,
+    max(mu - step, 0) after so many decreases in a row as patience says.
+    Travels: down 1 model and mu, up 1 model and one number, f_k(w~), for which a party passes over its samples once
+    more; a party keeps nothing.
+    Defaults: the paper's step and patience; it begins at mu = 0 on data that differ and at 1 on data that do not, to
+    make it hard for the rule.
+    Use when: no validation data are there to choose mu by; with small cohorts the loss, a mean over the cohort, is
+    noisy, and so is mu.
+    Source: FedProx (Li et al.), section 5.3.2 and appendix C.3.3; mu follows the loss one round later, for no round
+    more is spent.
+
+    Args:
+        solver: the local solver.
+        mu: the first weight of the proximal term.
+        step: by how much mu moves.
+        patience: after so many decreases in a row mu falls.
+        stragglers: drop or keep partial work.
+    """
+    return AdaptiveMu(inner=Averaging(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers), step=step,
+                      patience=patience)
+
+
+def pooled(solver: LocalSolver) -> Algorithm:
+    """Pooled: one model trained on everybody's samples together, the upper reference.
+
+    Problem: min over w of the mean loss over all samples, sum_k n_k/n f_k(w).
+    Update: w <- the solver's work from w on everybody's training samples.
+    Travels: nothing in a round, for the samples have been brought together, which a federation is there to avoid; no
+    cohort is drawn and nobody is late.
+    Defaults: none.
+    Use when: you want to know what one model could reach if the data could be shared; where parties differ, personal
+    models can still be better.
+    Source: centralised training, as in every comparison.
+
+    Args:
+        solver: the solver; an epoch is one over everybody's samples.
+    """
+    return Centralised(Averaging(solver=solver))
 
 
 def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers = "drop") -> Algorithm:
