@@ -7,8 +7,8 @@ from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, Geome
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
-from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.centralised import Centralised
+from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
@@ -52,8 +52,8 @@ __all__ = [
     "Bernoulli",
     "Bulyan",
     "BySize",
-    "CentredClipping",
     "Centralised",
+    "CentredClipping",
     "ClosedForm",
     "Constant",
     "CoordinateMedian",
@@ -97,8 +97,8 @@ __all__ = [
     "TrimmedMean",
     "Uniform",
     "Zero",
-    "attacks",
     "adam",
+    "attacks",
     "datasets",
     "models",
     "momentum",
