@@ -4,6 +4,7 @@ from resolvent.algorithms import presets
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
@@ -60,6 +61,7 @@ __all__ = [
     "Participation",
     "Penalty",
     "PerLayer",
+    "PersonalSplitting",
     "Phase",
     "Problem",
     "Quadratic",

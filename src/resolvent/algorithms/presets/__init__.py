@@ -1,9 +1,10 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, operators, personal, server, shared
+from resolvent.algorithms.presets import baselines, operators, personal, relaxed, server, shared
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
+from resolvent.algorithms.presets.relaxed import *
 from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
 
@@ -11,5 +12,6 @@ __all__: list[str] = []
 __all__ += shared.__all__
 __all__ += personal.__all__
 __all__ += operators.__all__
+__all__ += relaxed.__all__
 __all__ += baselines.__all__
 __all__ += server.__all__
