@@ -9,6 +9,7 @@ from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.meta import MetaLearned
+from resolvent.algorithms.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
@@ -81,6 +82,7 @@ __all__ = [
     "Participation",
     "Penalty",
     "PerLayer",
+    "PersonalSplitting",
     "Phase",
     "Problem",
     "Quadratic",

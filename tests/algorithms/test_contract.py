@@ -37,6 +37,9 @@ ROWS = {
     "fedyogi": rv.fedyogi,
     "robust": lambda s: rv.robust(s, rv.Bulyan(0.15)),
     "attacked": lambda s: rv.attacked(rv.feddane(s), rv.attacks.NaN(), share=0.4),
+    "personal_splitting": lambda s: rv.personal_splitting(
+        s, rv.PerLayer({"layer 1": rv.L1()}, default=rv.SquaredL2()), alpha=1.5, beta=1.7, gamma=0.8, lam=0.3),
+    "fedpi_plus": lambda s: rv.fedpi_plus(s, rv.L2Norm(), aggregate="all"),
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=0.4),
 }
 

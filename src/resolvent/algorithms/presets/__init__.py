@@ -1,11 +1,13 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
 from resolvent.algorithms.presets import baselines, meta, operators, personal, robustness, server, shared
+from resolvent.algorithms.presets import baselines, operators, personal, relaxed, server, shared
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
 from resolvent.algorithms.presets.robustness import *
+from resolvent.algorithms.presets.relaxed import *
 from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
 
@@ -13,6 +15,7 @@ __all__: list[str] = []
 __all__ += shared.__all__
 __all__ += personal.__all__
 __all__ += operators.__all__
+__all__ += relaxed.__all__
 __all__ += baselines.__all__
 __all__ += meta.__all__
 __all__ += server.__all__
