@@ -1,13 +1,12 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, meta, operators, personal, robustness, server, shared
-from resolvent.algorithms.presets import baselines, operators, personal, relaxed, server, shared
+from resolvent.algorithms.presets import baselines, meta, operators, personal, relaxed, robustness, server, shared
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
-from resolvent.algorithms.presets.robustness import *
 from resolvent.algorithms.presets.relaxed import *
+from resolvent.algorithms.presets.robustness import *
 from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
 
