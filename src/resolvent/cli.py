@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from resolvent.problem.errors import InputError
+from resolvent.study.catalogue import CAPTION, Entry, catalogue, table
 from resolvent.study.components import REGISTRIES, first_line
 from resolvent.study.experiment import ExperimentFile, experiments
 
@@ -72,21 +74,32 @@ def run(
     Console().print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 
-def list_(what: Annotated[Kind, tyro.conf.Positional] = "all") -> None:
+def list_(what: Annotated[Kind, tyro.conf.Positional] = "all", *, json: bool = False) -> None:
     """List what there is: experiments, algorithms, data sets, models and the rest, each with one line.
+
+    `resolvent list algorithms` says what each keeps, sends and is.
 
     Args:
         what: one kind, or all of them.
+        json: print it for a program: what a person sees as a table, as JSON.
     """
     lists = {"experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}}
     for registry in REGISTRIES.values():
         lists[registry.plural] = {name: first_line(function) for name, function in registry.functions.items()}
-    for kind, entries in lists.items():
-        if what in ("all", kind):
-            table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
-            for name, line in entries.items():
-                table.add_row(f"[bold]{escape(name)}[/bold]", escape(line))
-            Console().print(table)
+    chosen: dict[str, Any] = {kind: entries for kind, entries in lists.items() if what in ("all", kind)}
+    entries = catalogue() if what == "algorithms" else []
+    if entries:
+        chosen = {what: [entry.record() for entry in entries]}
+    if json:
+        sys.stdout.write(dumps(chosen, indent=2) + "\n")
+    elif entries:
+        _console().print(_algorithm_table(entries))
+    else:
+        for kind, lines in chosen.items():
+            shown = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
+            for name, line in lines.items():
+                shown.add_row(f"[bold]{escape(name)}[/bold]", escape(line))
+            Console().print(shown)
             Console().print()
 
 
@@ -132,6 +145,23 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: an unfinished run can be finished with --resume\n")
         sys.exit(130)
+
+
+def _console() -> Console:
+    """A console whose tables are folded for a person's screen, not for a program that reads line by line."""
+    return Console(width=None if sys.stdout.isatty() else 250)
+
+
+def _algorithm_table(entries: list[Entry]) -> Table:
+    """The table of algorithms."""
+    head, rows = table(entries)
+    shown = Table(title="algorithms", caption=CAPTION, title_justify="left", caption_justify="left",
+                  box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in head:
+        shown.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
+    for row in rows:
+        shown.add_row(*map(escape, row))
+    return shown
 
 
 def _score_table(summary: dict) -> Table:  # type: ignore[type-arg]

@@ -14,8 +14,15 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
              stragglers: Stragglers = "keep") -> Algorithm:
     """Scaffold: control variates cancel the drift of parties that differ, so that FedAvg's bias goes.
 
-    Solves the average loss (1). Down and up: two models (the model and a control variate); a party keeps its control
-    variate. Source: Karimireddy et al., Algorithm 1.
+    Problem: (1), min over w of sum_k lambda_k f_k(w), with many local steps.
+    Update: w_k = gradient steps on f_k + <c - c_k, .> from w~; c_k <- grad f_k(w~) (option I) or c_k - c + (w~ -
+    w_k)/(steps*learning_rate) (option II); w~ <- w~ + server_rate * mean of (w_k - w~); c moves by the sum of lambda_k
+    times the change of c_k, so that it stays their weighted mean.
+    Travels: down 2 models, up 2: the model and a control variate; a party keeps its control variate.
+    Defaults: option II, which costs no extra gradient; server_rate 1.
+    Use when: parties differ, come back often enough for their control variates to be fresh, and bandwidth is no
+    concern.
+    Source: Karimireddy et al., Algorithm 1
 
     Args:
         solver: gradient steps, SGD or GD.
@@ -31,8 +38,14 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
 def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
     """FedDANE: FedProx's subproblem with the gradient corrected by the mean gradient, in two exchanges a round.
 
-    Down: a model, then a model and a gradient; up: a gradient, then a model. Unstable where parties differ much.
-    Source: FedProx (Li et al.), appendix B and Figure 4.
+    Problem: (1), min over w of sum_k lambda_k f_k(w), with exact solves and everybody present.
+    Update: g = mean of grad f_k(w~); w_k = solve f_k + <g - grad f_k(w~), .> + mu/2 |. - w~|^2 from w~; w~ <- mean of
+    w_k.
+    Travels: down 1 model, then 2, up 1, then 1; a party keeps nothing.
+    Defaults: mu = 0.1 as for FedProx; the authors draw a cohort per exchange, here both have the same.
+    Use when: as a comparison: its authors find it unstable, and worse than FedProx, where parties differ or are
+    sampled.
+    Source: FedProx, appendix B and Figure 4; Li et al., FedDANE
 
     Args:
         solver: the local solver.
@@ -66,7 +79,12 @@ def fednova(solver: LocalSolver, *, stragglers: Stragglers = "keep") -> Algorith
 def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
     """Ditto: FedAvg's shared model and, beside it, a personal model held to it by lam/2 |v_k - w~|^2.
 
-    Up and down: one model; a party keeps its own and does the work twice. Source: Li, Hu, Beirami, Smith.
+    Problem: min over v_k of f_k(v_k) + lam/2 |v_k - w~|^2 for every party, at the w~ that FedAvg finds.
+    Update: w_k = solve f_k from w~; v_k <- solve f_k + lam/2 |. - w~|^2 from v_k; w~ <- mean of w_k.
+    Travels: down 1 model, up 1; a party keeps its own and does the work twice.
+    Defaults: lam = 0.1; 0 is local training, large lam approaches FedAvg.
+    Use when: parties differ and the shared model is wanted untouched beside the personal ones.
+    Source: Li, Hu, Beirami, Smith, Algorithm 1
 
     Args:
         solver: the local solver, for both models.

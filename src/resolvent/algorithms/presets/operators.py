@@ -13,8 +13,14 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule = 1.0, alpha: float 
               decentralised: bool = False, stragglers: Stragglers = "keep") -> Algorithm:
     """The grand scheme of operator splitting, of which FedAvg, FedProx, FedSplit, FedPi and FedRP are settings.
 
-    z = (1-alpha) u + alpha P_f(u); w = (1-beta) z + beta P_H(z); u = (1-gamma) u + gamma w. Up and down: one model.
-    Source: operator-splitting paper, (24)-(26) and Table 1; (1, 2, 1) is its variant (22), with gradient steps (21).
+    Problem: (1), min over w of sum_k lambda_k f_k(w), for alpha = beta = 2 or where eta falls to zero slowly enough
+    (Theorem 2); the regularised (13) for beta = 1 and a constant eta.
+    Update: z = (1-alpha) u + alpha P_f(u), P_f(u) = argmin f_k + 1/(2 eta) |. - u|^2; w = (1-beta) z + beta P_H(z), P_H
+    the weighted mean over the parties; u <- (1-gamma) u + gamma w.
+    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
+    Defaults: (1, 1, 1), which is FedProx with mu = 1/eta; (1, 2, 1) is the variant (22), with gradient steps (21).
+    Use when: you want to look between the named settings, or a schedule for a relaxation.
+    Source: operator-splitting paper, (24)-(26) and Table 1; absent parties as in its Algorithm 1
 
     Args:
         solver: how a party computes P_f; inexact unless exact.
@@ -35,8 +41,13 @@ def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised:
              stragglers: Stragglers = "keep") -> Algorithm:
     """FedSplit: Peaceman-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1).
 
-    Solves (1) exactly with a constant eta where it converges: strongly convex and smooth parties. Source: Pathak and
-    Wainwright; operator-splitting paper, (15).
+    Problem: (1), min over w of sum_k lambda_k f_k(w), with a constant eta.
+    Update: z = 2 P_f(u) - u; u <- 2 P_H(z) - z.
+    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
+    Defaults: eta = 1 knows nothing of your losses: it wants to be about 1/sqrt(mu L) of them.
+    Use when: losses are strongly convex and smooth and everybody takes part: only then is the step a contraction
+    (Theorem 5). The authors see it become unstable with half of the parties absent; take FedPi if in doubt.
+    Source: Pathak and Wainwright; operator-splitting paper, (15)
 
     Args:
         solver: how a party computes P_f.
@@ -51,7 +62,13 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
           stragglers: Stragglers = "keep") -> Algorithm:
     """FedPi: Douglas-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1/2).
 
-    Solves (1) exactly with a constant eta for any convex parties. Source: operator-splitting paper, (16), Theorem 5.
+    Problem: (1), min over w of sum_k lambda_k f_k(w), with a constant eta, for any convex losses.
+    Update: z = 2 P_f(u) - u; u <- u/2 + P_H(z) - z/2.
+    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
+    Defaults: eta = 1 knows nothing of your losses: it wants to be about 1/sqrt(mu L) of them.
+    Use when: the exact minimiser of the average loss is wanted, local solves are accurate and everybody takes part;
+    stable where FedSplit is not. With absent parties it stops near the solution, not at it (Figure 9).
+    Source: operator-splitting paper, (16) and Theorem 6
 
     Args:
         solver: how a party computes P_f.
@@ -67,8 +84,14 @@ def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
           stragglers: Stragglers = "keep") -> Algorithm:
     """FedRP: the reflected party step and a plain mean, (alpha, beta, gamma) = (2, 1, 1).
 
-    Shares FedProx's fixed points, those of the regularised problem (13), and is faster. Source: operator-splitting
-    paper, (23), Theorem 7.
+    Problem: the regularised problem (13) with a constant eta, whose solutions are its fixed points as they are
+    FedProx's.
+    Update: z = 2 P_f(u) - u; u <- P_H(z).
+    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
+    Defaults: eta = 1 is FedProx's mu = 1; let it fall (``InversePower``) to come near (1).
+    Use when: FedProx is right but slow. Convergence is proved for alike parties and idempotent reflectors only; in the
+    paper's nonconvex experiments it is among the best, under Anderson acceleration unstable.
+    Source: operator-splitting paper, (23) and Theorem 7
 
     Args:
         solver: how a party computes P_f.

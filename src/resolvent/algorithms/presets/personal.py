@@ -20,9 +20,15 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
             aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
     """Fed+ with any penalty: personal models around a centre that belongs to the same penalty.
 
-    min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2] with
-    Psi = sigma*delta*phi; the paper weighs all alike, which is ``Full("uniform")``.
-    Up and down: one model; a party keeps its own. Source: Fed+, Algorithm 1 and (3).
+    Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2] with Psi
+    = sigma*delta*phi; the paper weighs all alike, which is ``Full("uniform")``.
+    Update: theta_k = prox of delta*phi at w_k - w~; w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k +
+    lam w~; w~ <- argmin over w of sum_k weight_k min_theta phi(theta) + |w_k - w - theta|^2/(2 delta).
+    Travels: down 1 model, up 1; a party keeps its own.
+    Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), which recommends a sigma for which 1/(1 +
+    learning_rate*sigma) lies in [0.9, 0.999].
+    Use when: one penalty for all layers is not right: ``PerLayer`` and ``Scaled`` give each layer its own.
+    Source: Fed+, (3), (7), (11), (12) and Algorithm 1
 
     Args:
         solver: the local solver.
@@ -41,8 +47,14 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, 
                 aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
 
-    theta_k = (w_k - w~)/(1 + delta). The papers use delta 0.001 (newest) and rho = 1000 (first): nearly local
-    training and nearly FedProx. Source: Fed+, section 4.4.1; errata 4.
+    Problem: Fed+'s, min over W, w~ of sum_k lambda_k [f_k(w_k) + sigma*delta/(2(1 + delta)) |w_k - w~|^2].
+    Update: theta_k = (w_k - w~)/(1 + delta); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k + lam w~;
+    w~ <- mean of w_k.
+    Travels: down 1 model, up 1; a party keeps its own.
+    Defaults: delta = 0.1 (section 4.4.1); the experiments use 0.001 in the newest paper and rho = 1000 in the first:
+    nearly local training and nearly FedProx, so tune it (errata 4).
+    Use when: parties differ and all of them are honest.
+    Source: Fed+, section 4.4.1, with (7) and (11)
 
     Args:
         solver: the local solver.
@@ -61,8 +73,14 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.
                    aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
-    A party closer than delta to the centre is pulled all the way; one further away, outliers above all, by delta.
-    Source: Fed+, section 4.4.1 and (16).
+    Problem: Fed+'s with phi = |theta|: a party may be far from the centre at a cost that grows like the distance only.
+    Update: theta_k = max(0, 1 - delta/|w_k - w~|) (w_k - w~); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from
+    (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of |w_k - w|.
+    Travels: down 1 model, up 1; a party keeps its own.
+    Defaults: delta = 0.1 and lam = 0 (section 4.4.1). A party nearer than delta is pulled all the way to the centre,
+    one further away by delta; so delta is to be read against the distances between models.
+    Use when: parties differ and some may be outliers or corrupt: the first to try where nothing is known.
+    Source: Fed+, section 4.4.1 and (16)
 
     Args:
         solver: the local solver.
@@ -79,8 +97,15 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1
                   aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
 
-    Coordinates that differ by less than delta agree; the others keep a personal part. Source: Fed+, section 4.4.1,
-    (19) and (22) with the soft threshold in its odd form (errata 1).
+    Problem: Fed+'s with phi = |theta|_1: few coordinates of a party's model differ from the centre's.
+    Update: theta_k = sign(r) max(|r| - delta, 0), r = w_k - w~, by coordinate; w_k <- solve f_k + sigma/2 |. - w~ -
+    theta_k|^2 from (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of each
+    coordinate of w_k - w.
+    Travels: down 1 model, up 1; a party keeps its own.
+    Defaults: delta = 0.1 and lam = 0 (section 4.4.1); delta is per coordinate, so smaller than FedGeoMed+'s would be.
+    Use when: parties differ in few coordinates, such as the bias of a layer; in the paper's Table 2 it is the weakest
+    of the three on images.
+    Source: Fed+, section 4.4.1, (19) and (22), with the soft threshold in its odd form (errata 1)
 
     Args:
         solver: the local solver.
@@ -96,9 +121,16 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1
 def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
                  sigma: float = 0.1, lam: float = 0.0, aggregate: Over = "active",
                  stragglers: Stragglers = "keep") -> Algorithm:
-    """Fed+ with any aggregator and any pull per party: z_k = (1 - gamma_k) w_k + gamma_k w~.
+    """Fed+ with any aggregator and any pull per party: the anchor and the centre need not share a penalty.
 
-    Source: Fed+ (first paper), Proposition 3. With the mean and gamma = delta/(1 + delta) it is FedAvg+.
+    Problem: none in general; at a fixed point, for the mean and the medians, the aggregate of grad f^_k(z_k)/(sigma
+    gamma_k) is zero, f^_k the Moreau envelope of f_k.
+    Update: z_k = (1 - gamma_k) w_k + gamma_k w~; w_k <- solve f_k + sigma/2 |. - z_k|^2 from (1-lam) w_k + lam w~; w~
+    <- A(w_1, ..., w_N). With the mean and gamma = delta/(1 + delta) it is FedAvg+.
+    Travels: down 1 model and gamma_k, up 1 model; a party keeps its own.
+    Defaults: gamma = 0.5 pulls half of the way.
+    Use when: you want a certain aggregator, or some parties held closer than others.
+    Source: Fed+ (first paper), Proposition 3 with (27)-(29)
 
     Args:
         solver: the local solver.

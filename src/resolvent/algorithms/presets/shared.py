@@ -11,9 +11,14 @@ __all__ = ["coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local"
 
 
 def local(solver: LocalSolver) -> Algorithm:
-    """Every party trains alone: the yardstick of "better off than alone".
+    """Local training: every party alone, the yardstick of "better off than alone".
 
-    min over w_k of f_k(w_k), each on its own; nothing travels. Fed+ with lam = 0 and sigma = 0.
+    Problem: min over w_k of f_k(w_k), every party its own.
+    Update: w_k <- solve f_k from w_k; the server does nothing.
+    Travels: nothing; a party keeps its model.
+    Defaults: none; it has the solver and nothing else.
+    Use when: always, beside whatever else you run: it says who gains from taking part.
+    Source: Fed+, Table 1, first row (lambda = 0, sigma = 0)
 
     Args:
         solver: the local solver.
@@ -24,8 +29,13 @@ def local(solver: LocalSolver) -> Algorithm:
 def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
     """FedAvg: train from the shared model, average the results.
 
-    Up and down: one model. Fixed points are not those of the average loss once parties differ and take more
-    than one step. Source: McMahan et al.; stragglers are dropped as in the FedProx paper's comparison.
+    Problem: min over w of f(w) = sum_k lambda_k f_k(w), the problem (1); with one gradient step a round that is what it
+    solves, with more it stops elsewhere once parties differ, for least squares at (10).
+    Update: w_k = solve f_k from w~; w~ <- mean of w_k.
+    Travels: down 1 model, up 1; a party keeps nothing.
+    Defaults: work that is not finished in time is dropped, as in the FedProx paper's comparison (section 5.2).
+    Use when: parties are alike and one model will do; otherwise as the method to beat.
+    Source: McMahan et al.; FedProx, Algorithm 1; operator-splitting paper, (9)
 
     Args:
         solver: the local solver.
@@ -37,7 +47,13 @@ def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm
 def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
     """FedProx: FedAvg with a proximal term mu/2 |w - w~|^2 and partial work kept.
 
-    Up and down: one model. With mu = 0 and all work done it is FedAvg. Source: Li et al., Algorithm 2.
+    Problem: with exact solves the regularised problem (13), min over w of sum_k lambda_k min_x f_k(x) + mu/2 |x - w|^2;
+    the larger mu, the nearer to (1) and the slower.
+    Update: w_k = solve f_k + mu/2 |. - w~|^2 from w~; w~ <- mean of w_k. With mu = 0 and all work done it is FedAvg.
+    Travels: down 1 model, up 1; a party keeps nothing.
+    Defaults: mu = 0.1 lies inside the authors' candidates 0.001, 0.01, 0.1, 1, among which they tune per data set.
+    Use when: parties differ or many are slow, and one shared model is wanted all the same.
+    Source: FedProx, (2) and Algorithm 2; operator-splitting paper, (12) and (13)
 
     Args:
         solver: the local solver.
@@ -95,8 +111,13 @@ def pooled(solver: LocalSolver) -> Algorithm:
 def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers = "drop") -> Algorithm:
     """RFA: FedAvg with the geometric median in place of the mean.
 
-    One shared model that up to half the weight cannot carry away; parties whose data differ are outvoted.
-    Source: Pillutla, Kakade, Harchaoui.
+    Problem: one shared model that parties of less than half the weight cannot carry away; no objective is minimised.
+    Update: w_k = solve f_k from w~; w~ <- argmin over w of sum_k weight_k |w_k - w|, by smoothed Weiszfeld steps.
+    Travels: down 1 model, up 1; a party keeps nothing.
+    Defaults: the smoothing moves the objective by less than its 1e-6: the result is the median itself.
+    Use when: some replies may be corrupt and the honest parties are alike; where they differ, a median outvotes
+    minorities.
+    Source: Pillutla, Kakade, Harchaoui; Fed+, (4) and Table 1
 
     Args:
         solver: the local solver.
@@ -107,9 +128,15 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers 
 
 
 def coordinate_median(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
-    """FedAvg with the median of each coordinate in place of the mean.
+    """Coordinate-wise median: FedAvg with the median of each coordinate in place of the mean.
 
-    Source: Yin, Chen, Ramchandran, Bartlett.
+    Problem: one shared model each of whose coordinates less than half the weight cannot carry away; no objective is
+    minimised.
+    Update: w_k = solve f_k from w~; w~ <- argmin over w of sum_k weight_k |w_k - w|_1.
+    Travels: down 1 model, up 1; a party keeps nothing.
+    Defaults: the median is exact, the midpoint where half of the weight lies on either side.
+    Use when: as for RFA, if single coordinates rather than whole replies are corrupt; it is not rotation invariant.
+    Source: Yin, Chen, Ramchandran, Bartlett; Fed+, (5) and Table 1
 
     Args:
         solver: the local solver.
