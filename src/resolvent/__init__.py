@@ -16,7 +16,7 @@ from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
 from resolvent.algorithms.server_optimizer import ServerOptimizer
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
-from resolvent.problem import datasets, models
+from resolvent.problem import datasets, models, networks, partitions, shifts
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.maps import GradientStep
@@ -104,6 +104,9 @@ __all__ = [
     "datasets",
     "models",
     "momentum",
+    "networks",
+    "partitions",
+    "shifts",
     "simulate",
 ]
 __all__ += presets.__all__

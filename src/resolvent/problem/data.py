@@ -42,6 +42,8 @@ class FederatedData:
         features: the names of the inputs' columns where they have names.
         name: what the data is, for reports.
         notes: facts that a reader of a report should know (which party is an outlier, what was imputed).
+        vocabulary: what the tokens 0, 1, ... stand for, where inputs are sequences of tokens (integers): such inputs
+            stay integers, all others become floating numbers.
     """
 
     x: NDArray[Any]
@@ -53,6 +55,15 @@ class FederatedData:
     features: tuple[str, ...] = ()
     name: str = "data"
     notes: tuple[str, ...] = field(default=())
+    vocabulary: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.vocabulary:
+            if self.x.dtype.kind not in "iu":
+                raise InputError(f"inputs of type {self.x.dtype} cannot be tokens of a vocabulary: give integers")
+            if self.x.size and not 0 <= int(self.x.min()) <= int(self.x.max()) < len(self.vocabulary):
+                raise InputError(f"the inputs hold tokens {self.x.min()} to {self.x.max()}, but the vocabulary has "
+                                 f"{len(self.vocabulary)}: they are numbered 0 to {len(self.vocabulary) - 1}")
 
     def __len__(self) -> int:
         """How many parties there are."""
@@ -114,11 +125,12 @@ class FederatedData:
         parties: Sequence[str] | None = None,
         task: Task | Literal["auto"] = "auto",
         validation: float = 0.2,
-        test: float = 0.2,
+        test: float | Sequence[int] = 0.2,
         seed: int = 0,
         name: str = "data",
         features: Sequence[str] = (),
         classes: Sequence[str] | None = None,
+        vocabulary: tuple[str, ...] = (),
     ) -> "FederatedData":
         """Data from one array of inputs and one of labels per party, split at random within each party.
 
@@ -129,11 +141,13 @@ class FederatedData:
             task: ``classification``, ``regression``, or ``auto``: classification where labels are integers,
                 booleans or text.
             validation: share of each party's samples kept for validation.
-            test: share of each party's samples kept for testing.
+            test: share of each party's samples kept for testing; or, where the data say which these are, how many of
+                each party's last samples they are, and the rest is split between training and validation.
             seed: of the split; each party's depends on it, the party's number and size, and nothing else.
             name: what the data is, for reports.
             features: names of the inputs' columns.
             classes: the labels in the order of their class numbers; default: those that occur, sorted.
+            vocabulary: what the tokens 0, 1, ... stand for, where inputs are sequences of tokens.
 
         Raises:
             InputError: shapes that differ, a party without samples, values that are missing or not finite;
@@ -154,21 +168,26 @@ class FederatedData:
                              f"{xs[0].shape[1:]}: give one name per column, or none")
         if seed < 0:
             raise InputError(f"seed={seed} must not be negative: use 0 or more")
+        held_out = list(test) if isinstance(test, Sequence) else [0] * len(names)
+        share = 0.0 if isinstance(test, Sequence) else test
+        if len(held_out) != len(names) or any(not 0 <= h < len(a) for h, a in zip(held_out, xs, strict=False)):
+            raise InputError(f"test={held_out} must be one number per party, and leave it a sample to train on")
         labels, task, class_names = _labels(ys, task, classes, names)
         parts: list[NDArray[np.intp]] = []
         lengths = np.zeros((len(SPLITS), len(names)), np.int32)
         start = 0
         for k, a in enumerate(xs):
-            order = start + np.random.default_rng([seed, k]).permutation(len(a))
-            lengths[:, k] = split_sizes(len(a), validation, test)
-            parts.append(order)
+            order = np.random.default_rng([seed, k]).permutation(len(a) - held_out[k])
+            lengths[:, k] = split_sizes(len(order), validation, share)
+            lengths[2, k] += held_out[k]
+            parts.append(start + np.concatenate([order, np.arange(len(order), len(a))]))
             start += len(a)
         order = np.concatenate(parts)
         begin = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))[:-1]])
         offsets = begin + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
         splits = {s: Split(offsets[i].astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}
         return cls(np.concatenate(xs)[order], labels[order], splits, names, task, class_names,
-                   tuple(features), name)
+                   tuple(features), name, vocabulary=vocabulary)
 
 
 def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int, int]:

@@ -8,9 +8,15 @@ from sklearn.datasets import load_digits
 
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
+from resolvent.problem.generators import fedplus_regression, fedprox_synthetic, sines, splitting_logistic
+from resolvent.problem.images import cifar10, emnist, fashion_mnist, mnist
+from resolvent.problem.imports import leaf, libsvm
 from resolvent.problem.tables import from_frame, table
+from resolvent.problem.texts import sentiment, shakespeare, stackexchange
 
-__all__ = ["digits", "from_frame", "synthetic", "table"]
+__all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic", "from_frame",
+           "leaf", "libsvm", "mnist", "sentiment", "shakespeare", "sines", "splitting_logistic", "stackexchange",
+           "synthetic", "table"]
 
 
 def digits(*, parties: int = 10, classes_per_party: int = 3, outliers: int = 0, size_spread: float = 0.6,

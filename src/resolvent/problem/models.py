@@ -17,7 +17,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 
 __all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
-           "linear", "logistic", "mlp"]
+           "head", "linear", "logistic", "mlp"]
 
 AnyLoss = Loss | LossName | Callable[[Array, Array], Array]
 
@@ -112,7 +112,7 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
         classes: number of classes, at least 2.
         l2: weight of |params|^2 / 2; any positive value makes the problem strongly convex.
     """
-    outputs, loss = _head(classes)
+    outputs, loss = head(classes)
     return LinearModel(loss=loss, l2=l2, features=_positive("features", features), outputs=outputs)
 
 
@@ -128,7 +128,7 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         task: classification, or regression with one output.
         l2: weight of |params|^2 / 2.
     """
-    outputs, loss = (1, SquaredError()) if task == "regression" else _head(classes)
+    outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
     hidden = (_positive("width", width),) * _positive("depth", depth)
     return MLP(loss=loss, l2=l2, sizes=(_positive("features", features), *hidden, outputs))
 
@@ -191,7 +191,8 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
         apply_function=lambda params, x: module.apply({"params": params}, x))
 
 
-def _head(classes: int) -> tuple[int, Loss]:
+def head(classes: int) -> tuple[int, Loss]:
+    """Outputs and loss of a classifier: one logit for two classes, one per class for more."""
     if classes < 2:
         raise ValueError(f"classes={classes}: classification needs at least 2")
     return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())

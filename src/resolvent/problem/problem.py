@@ -69,7 +69,7 @@ class LearningProblem(Problem):
 
     Args:
         model: the predictor and its loss.
-        data: the samples.
+        data: the samples; inputs become floating numbers, except tokens of a vocabulary, which stay integers.
         block: rows per step of a pass over all samples; default: fits the median party.
     """
 
@@ -84,7 +84,7 @@ class LearningProblem(Problem):
         self.model = model
         dtype = jnp.zeros(()).dtype
         self.x = jnp.asarray(data.x.astype(dtype) if np.issubdtype(data.x.dtype, np.floating) else data.x)
-        if not jnp.issubdtype(self.x.dtype, jnp.floating):
+        if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
             self.x = self.x.astype(dtype)
         self.y = jnp.asarray(data.y if data.task == "classification" else data.y.astype(dtype))
         self.splits = SPLITS

@@ -24,10 +24,12 @@ from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
-from resolvent.problem import datasets, models, optimizers, solvers
+from resolvent.problem import datasets, models, networks, optimizers, partitions, shifts, solvers
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
+from resolvent.problem.partitions import Partition
+from resolvent.problem.shifts import Shift
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate import participation
 from resolvent.simulate.participation import Participation
@@ -62,9 +64,15 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
 
 
 REGISTRIES: dict[type, Registry] = {
-    FederatedData: Registry("data set", "data", _named(datasets, "digits", "synthetic", "table"), default="table"),
-    Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp"),
-                    given=frozenset({"features", "classes", "task"})),
+    FederatedData: Registry("data set", "data", _named(datasets, *(n for n in datasets.__all__ if n != "from_frame")),
+                            default="table"),
+    Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp") | _named(
+                        networks, "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm"),
+                    given=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
+    Partition: Registry("partition", "partitions", {
+        "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,
+        "dirichlet": partitions.Dirichlet, "by_user": partitions.ByUser, "quantity_skew": partitions.QuantitySkew}),
+    Shift: Registry("shift", "shifts", {"negative": shifts.Negative, "laplace_noise": shifts.LaplaceNoise}),
     Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__), given=frozenset({"solver"})),
     LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD") | _named(optimizers, "momentum", "adam") | {
         "lbfgs": optimizers.LBFGS, "closed_form": solvers.ClosedForm}),

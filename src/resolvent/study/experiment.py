@@ -128,7 +128,8 @@ class ExperimentFile:
         data = b.parts["data"].build()  # type: ignore[union-attr]
         _check_fit(b, data)
         model = b.parts["model"].build(features=int(np.prod(data.input_shape)),  # type: ignore[union-attr]
-                                       classes=data.outputs, task=data.task)
+                                       classes=data.outputs, task=data.task, shape=data.input_shape,
+                                       vocabulary=data.vocabulary)
         solver = b.parts["solver"].build()  # type: ignore[union-attr]
         algorithms = {label: part.build(solver=solver) for label, part in b.parts["algorithms"].items()}  # type: ignore[union-attr]
         who = b.parts["participation"].build()  # type: ignore[union-attr]
@@ -190,13 +191,16 @@ def _check_fit(bound: Bound, data: FederatedData) -> None:
     """Refuse a model for another task than the data's, and data that say nothing about how well a model does."""
     def serves(function: Callable[..., Any]) -> bool:
         known = parameters(function)
+        if ("vocabulary" in known) != bool(data.vocabulary):
+            return False
         return "task" in known or ("classes" in known) == (data.task == "classification")
 
     model = bound.parts["model"]
     assert isinstance(model, Bound)
     if not serves(model.function):
         fitting = [name for name, function in REGISTRIES[Model].functions.items() if serves(function)]
-        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are for {data.task}: "
+        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are "
+                         f"{'tokens, ' if data.vocabulary else ''}for {data.task}: "
                          f"use {' or '.join(fitting)}")
     if not data.sizes("test").any():
         raise InputError("data: no party has test samples, by which the methods are compared: give a larger share "
