@@ -11,6 +11,7 @@ from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.math import centres
 from resolvent.math.prox import Penalty
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 
 __all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre"]
 
@@ -57,6 +58,9 @@ class MoreauCentre(Aggregator):
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
 
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", delta=self.delta)
+
     def __call__(self, replies: Replies) -> tuple[Vector, Info]:
         """The Moreau centre of the replies."""
         centre, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
@@ -77,6 +81,9 @@ class GeometricMedian(Aggregator):
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", smoothing=self.smoothing)
 
     def __call__(self, replies: Replies) -> tuple[Vector, Info]:
         """The weighted geometric median."""

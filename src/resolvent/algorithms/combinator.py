@@ -22,7 +22,7 @@ from resolvent.algorithms.algorithm import (
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "holder_of",
+__all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "contains", "holder_of",
            "holds_iterate"]
 
 InnerMessage = Callable[[ServerState, Int[Array, ""]], Message]
@@ -121,6 +121,11 @@ class Combinator(Algorithm):
     def with_iterate(self, state: ServerState, point: Vector) -> ServerState:
         """The same state at another point."""
         return self._with_inner(state, cast(HoldsIterate, self.inner).with_iterate(self._inner_state(state), point))
+
+
+def contains(algorithm: Algorithm, kind: type[Combinator]) -> bool:
+    """Whether the algorithm is such a combinator or has one inside."""
+    return isinstance(algorithm, kind) or (isinstance(algorithm, Combinator) and contains(algorithm.inner, kind))
 
 
 def holds_iterate(algorithm: Algorithm) -> bool:
