@@ -163,7 +163,7 @@ MISTAKES = {
     "misspelt name key with a default": ("name: digits", "nme: digits", [
         "mine.yaml:2: data.nme: unknown key", "did you mean 'name'?"]),
     "data set": ("digits", "digit", ["mine.yaml:2: data.name: there is no data set 'digit'",
-                                     "digits, synthetic, table", "did you mean 'digits'?"]),
+                                     "cifar10, digits, emnist", "did you mean 'digits'?"]),
     "model": ("logistic", "logistics", ["mine.yaml:4: model.name: there is no model 'logistics'",
                                         "linear, logistic, mlp", "did you mean 'logistic'?"]),
     "solver": ("SGD", "SDG", ["mine.yaml:6: solver.name: there is no solver 'SDG'", "SGD, GD", "did you mean 'SGD'?"]),

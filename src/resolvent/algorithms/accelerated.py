@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from resolvent.algorithms.algorithm import Info, Replies, ServerState
-from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, Memory, holder_of
+from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, Memory, contains, holder_of
 from resolvent.math import tree
 from resolvent.math.anderson import History, mixing_weights
 from resolvent.math.tree import Vector
@@ -57,6 +57,8 @@ class Anderson(Combinator):
 
     def __check_init__(self) -> None:
         _ = self._held
+        if contains(self.inner, Anderson):
+            raise TypeError("Anderson got an algorithm that is accelerated already: use a larger memory")
         if self.memory < 1:
             raise ValueError(f"Anderson(memory={self.memory}) must be at least 1")
 

@@ -11,6 +11,7 @@ from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.math import centres
 from resolvent.math.prox import Penalty
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 
 __all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre"]
 
@@ -76,6 +77,9 @@ class MoreauCentre(Aggregator):
         """1/2 where the penalty's pull is bounded (L1, L2Norm), else 0: the centre then moves as the mean does."""
         return 0.5 if self.penalty.bounded_pull else 0.0
 
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", delta=self.delta)
+
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The Moreau centre of the replies."""
         found, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
@@ -97,6 +101,9 @@ class GeometricMedian(Aggregator):
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
     breakdown: ClassVar[float] = 0.5
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", smoothing=self.smoothing)
 
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The weighted geometric median."""

@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -34,6 +35,9 @@ class Averaging(Elementary):
     aggregator: Aggregator = Mean()
     mu: ArrayLike = 0.0
     replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, inf)", mu=self.mu)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the shared model."""

@@ -22,7 +22,7 @@ from resolvent.algorithms.algorithm import (
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "holder_of",
+__all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "contains", "holder_of",
            "holds_iterate", "layers"]
 
 InnerMessage = Callable[[ServerState, Int[Array, ""]], Message]
@@ -129,6 +129,11 @@ def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
     while isinstance(algorithm, Combinator):
         algorithm = algorithm.inner
         yield algorithm
+
+
+def contains(algorithm: Algorithm, kind: type[Combinator]) -> bool:
+    """Whether the algorithm is such a combinator or has one inside."""
+    return any(isinstance(layer, kind) for layer in layers(algorithm))
 
 
 def holds_iterate(algorithm: Algorithm) -> bool:

@@ -15,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, local_work
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -35,6 +36,9 @@ class Ditto(Elementary):
     lam: ArrayLike = 0.1
     aggregator: Aggregator = Mean()
     replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, inf)", lam=self.lam)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The shared model."""

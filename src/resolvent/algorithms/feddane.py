@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -36,6 +37,9 @@ class FedDANE(Elementary):
     solver: LocalSolver
     mu: ArrayLike = 0.1
     replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, inf)", mu=self.mu)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Pair:
         """The shared model, and room for the mean gradient."""

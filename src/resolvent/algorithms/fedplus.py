@@ -27,6 +27,7 @@ from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, loc
 from resolvent.math import tree
 from resolvent.math.prox import Penalty
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -60,6 +61,9 @@ class ProxAnchor(Anchor):
     penalty: Penalty
     delta: ArrayLike
 
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", delta=self.delta)
+
     def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
         """The centre plus the personal component."""
         return tree.axpy(1, self.penalty.prox(tree.sub(own, centre), self.delta), centre)
@@ -73,6 +77,9 @@ class PullAnchor(Anchor):
     """
 
     gamma: ArrayLike
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, 1]", gamma=self.gamma)
 
     def check(self, parties: int) -> None:
         """Refuse another number of pulls than of parties."""
@@ -106,6 +113,10 @@ class FedPlus(Elementary):
     sigma: ArrayLike
     lam: ArrayLike = 0.0
     replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, inf)", sigma=self.sigma)
+        check_range(self, "[0, 1]", lam=self.lam)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
         """The server holds the centre."""

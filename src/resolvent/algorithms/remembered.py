@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from resolvent.algorithms.algorithm import Info, Replies
-from resolvent.algorithms.combinator import Combinator, InnerServer, Memory
+from resolvent.algorithms.combinator import Combinator, InnerServer, Memory, contains
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
@@ -40,6 +40,9 @@ class Remembered(Combinator):
         if not self.inner.replies_models or len(self.inner.phases) != 1:
             raise TypeError(f"Remembered needs an algorithm of one phase whose replies are models, got "
                             f"{type(self.inner).__name__}: nothing could stand for a party that has not replied yet")
+
+        if contains(self.inner, Remembered):
+            raise TypeError("Remembered got an algorithm whose server remembers every reply already: use it once")
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> RememberedState:
         """N copies of the first model beside the inner state."""

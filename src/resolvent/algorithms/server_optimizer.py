@@ -5,6 +5,7 @@ the inner algorithm; a rate below 1 on FedAvg is Reptile's server step. Source: 
 Optimization*; Hsu et al. (FedAvgM); Nichol et al. (Reptile).
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -44,6 +45,12 @@ class ServerOptimizer(Combinator):
 
     def __check_init__(self) -> None:
         _ = self._held
+        known = inspect.signature(self.make)
+        try:
+            known.bind(**self.settings)
+        except TypeError as error:
+            raise TypeError(f"ServerOptimizer({self.make.__name__}) got {self.settings}: {error}: use settings such as "
+                            f"{', '.join(known.parameters)}") from error
 
     @property
     def _held(self) -> HoldsIterate:

@@ -1,9 +1,18 @@
 """Errors that a person can act on."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args
 
-__all__ = ["InputError", "nearest"]
+import numpy as np
+
+__all__ = ["InputError", "check_range", "nearest"]
+
+
+Interval = Literal["[0, inf)", "(0, inf)", "[0, 1]", "(0, 1]"]
+_INSIDE: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x >= 0, lambda x: x > 0, lambda x: (x >= 0) & (x <= 1), lambda x: (x > 0) & (x <= 1))
+_INTERVALS = dict(zip(get_args(Interval), _INSIDE, strict=True))
 
 
 class InputError(ValueError):
@@ -14,3 +23,15 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     """The nearest of the allowed words as the end of a sentence (``; did you mean 'x'?``), or nothing."""
     found = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def check_range(owner: object, interval: Interval, **values: Any) -> None:
+    """Refuse numbers outside an interval; what is no plain number, such as a schedule or a traced value, passes.
+
+    Raises:
+        ValueError: with the owner's type, the name, the value and the interval.
+    """
+    inside = _INTERVALS[interval]
+    for name, value in values.items():
+        if isinstance(value, int | float | list | tuple | np.ndarray) and not np.all(inside(np.asarray(value))):
+            raise ValueError(f"{type(owner).__name__}({name}={value}) must lie in {interval}")

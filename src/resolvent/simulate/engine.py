@@ -84,7 +84,10 @@ def initial(algorithm: Algorithm, problem: Problem, participation: Participation
     def of_party(k: Array) -> PartyState:
         return algorithm.init_party(w0, problem.oracle(k), jax.random.fold_in(key, k))
 
-    return Federation(server, jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=256))
+    state = Federation(server, jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=256))
+    # A weak type, such as that of a counter begun at 0, would be strong after a round: another program to compile.
+    strong: Federation = jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), state)
+    return strong
 
 
 @partial(jax.jit, static_argnames=("capacity", "record", "schedule"), donate_argnames=("state",))

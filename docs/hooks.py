@@ -1,0 +1,47 @@
+"""What the site's build makes of the code: the table of algorithms, and docstrings whose labelled paragraphs show."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+MARK = "<!-- the table of algorithms -->"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the table of algorithms where a page asks for it; each name leads to its docstring."""
+    if MARK not in markdown:
+        return markdown
+    from resolvent.algorithms import presets
+    from resolvent.study.catalogue import CAPTION, catalogue, table
+
+    head, rows = table(catalogue())
+    linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in rows]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked)]
+    return markdown.replace(MARK, "\n".join(lines) + "\n\n" + CAPTION)
+
+
+class Labels(griffe.Extension):
+    """Shows the labelled paragraphs of docstrings (``Problem: ...``) as paragraphs with bold labels."""
+
+    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
+        """Change one function's docstring."""
+        if func.docstring:
+            func.docstring.value = labelled(func.docstring.value)
+
+
+def labelled(text: str) -> str:
+    """A docstring whose labels are bold and begin paragraphs; without any, as it is."""
+    from resolvent.study.catalogue import LABELS
+
+    start = re.compile(rf"^(\s*)({'|'.join(LABELS)}): ", re.MULTILINE)
+    return start.sub(r"\n\1**\2.** ", escaped(text)) if start.search(text) else text
+
+
+def escaped(text: str) -> str:
+    """Formulas' angle brackets and bars as text."""
+    return re.sub(r"<(?=\w)", "&lt;", text).replace("|", "&#124;")

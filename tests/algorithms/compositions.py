@@ -1,0 +1,141 @@
+"""Random compositions of the library's parts, the same in every process. A new part is one line in one table here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import ArrayLike
+
+import resolvent as rv
+from resolvent.algorithms.averaging import Averaging
+from resolvent.algorithms.ditto import Ditto
+from resolvent.algorithms.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.algorithms.splitting import DecentralisedSplitting, Relaxation, Splitting
+
+SOLVERS = {
+    "SGD": rv.SGD(0.05, batch_size=4, epochs=2),
+    "GD": rv.GD(0.05, steps=3),
+    "explicit GD": rv.GD(0.05, steps=2, proximal="explicit"),
+}
+
+AGGREGATORS = {
+    "mean": rv.Mean(),
+    "geometric median": rv.GeometricMedian(),
+    "coordinate median": rv.CoordinateMedian(),
+    "Huber centre": rv.MoreauCentre(rv.L2Norm(), 0.3),
+}
+
+# From a solver and an aggregator, which not all of them have a use for.
+BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
+    "averaging": lambda solver, aggregator: Averaging(solver, aggregator, 0.1),
+    "fedplus": lambda solver, aggregator: FedPlus(solver, ProxAnchor(rv.L1(), 0.1), aggregator, 0.2, 0.3),
+    "pulled": lambda solver, aggregator: FedPlus(solver, PullAnchor(0.4), aggregator, 0.2),
+    "ditto": lambda solver, aggregator: Ditto(solver, 0.3, aggregator),
+    "splitting": lambda solver, _: Splitting(solver, Relaxation(rv.InversePower(1.0), 1.5, 1.7, 0.8)),
+    "decentralised": lambda solver, _: DecentralisedSplitting(solver, Relaxation(0.5, 2.0, 2.0, 0.5)),
+    "gradient splitting": lambda solver, _: Splitting(solver, Relaxation(0.5), local="gradient"),
+    "scaffold": lambda solver, _: rv.scaffold(solver, server_rate=0.7),
+    "feddane": lambda solver, _: rv.feddane(solver, mu=1.0),
+    "local": lambda solver, _: rv.local(solver),
+}
+
+# From the algorithm inside: Compressed, Personalised, Averaged and Attacked belong here, a line for each codec or kind.
+COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
+    "Anderson": lambda inner: rv.Anderson(inner, memory=2),
+    "Remembered": rv.Remembered,
+    "momentum": lambda inner: rv.ServerOptimizer(inner, optax.sgd, {"learning_rate": 0.5, "momentum": 0.5}),
+    "Adam": lambda inner: rv.ServerOptimizer(inner, optax.adam, {"learning_rate": 0.05}),
+}
+
+PARTICIPATIONS = {
+    "everybody": rv.Full("uniform"),
+    "uniform": rv.Uniform(3),
+    "by size": rv.BySize(3),
+    "Bernoulli": rv.Bernoulli(0.6),
+    "late": rv.Stragglers(rv.Uniform(4), share=0.5),
+    "own budgets": rv.FixedEffort(np.array([1.0, 0.4, 0.7, 0.2, 1.0]), rv.Bernoulli(0.8)),
+}
+
+
+class Present(rv.Participation):
+    """Another participation's cohort, or nobody where ``on`` is zero: a number, so that both are one program."""
+
+    inner: rv.Participation
+    on: ArrayLike = 1.0
+
+    def capacity(self, parties):
+        return self.inner.capacity(parties)
+
+    def shares(self, sizes):
+        return self.inner.shares(sizes)
+
+    def __call__(self, key, sizes):
+        cohort = self.inner(key, sizes)
+        return replace(cohort, alive=cohort.alive & (jnp.asarray(self.on) > 0))
+
+    def nobody(self):
+        return eqx.tree_at(lambda who: who.on, self, 0.0)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What was drawn, by name."""
+
+    base: str
+    solver: str
+    aggregator: str
+    combinators: tuple[str, ...]
+    participation: str
+    problem: str
+
+    def __str__(self):
+        around = "".join(f"{name}-of-" for name in reversed(self.combinators))
+        parts = (f"{around}{self.base}", self.solver, self.aggregator, self.participation, self.problem)
+        return "-".join(parts).replace(" ", "_")
+
+    def build(self) -> rv.Algorithm:
+        algorithm = BASES[self.base](SOLVERS[self.solver], AGGREGATORS[self.aggregator])
+        for name in self.combinators:
+            algorithm = COMBINATORS[name](algorithm)
+        return algorithm
+
+    def who(self) -> Present:
+        return Present(PARTICIPATIONS[self.participation])
+
+
+def drawn(seed: int = 2026):
+    """Compositions without end; every table is gone through in rounds, each in an order of its own."""
+    random = np.random.default_rng(seed)
+
+    def turns(table):
+        return cycle(random.permutation(np.array([*table], dtype=object)).tolist())
+
+    bases, solvers, aggregators, participations = map(turns, (BASES, SOLVERS, AGGREGATORS, PARTICIPATIONS))
+    problems = cycle(["quadratic"] * 4 + ["classification"])
+    while True:
+        number = min(int(random.integers(0, 4)), len(COMBINATORS))
+        around = tuple(random.choice(np.array([*COMBINATORS], dtype=object), number, replace=False).tolist())
+        yield Composition(next(bases), next(solvers), next(aggregators), around, next(participations), next(problems))
+
+
+def sample(wanted: int) -> tuple[list[Composition], list[tuple[Composition, Exception]]]:
+    """So many compositions that can be built, and what was refused before its outermost part was dropped."""
+    built: list[Composition] = []
+    refused = []
+    for composition in drawn():
+        while composition not in built:
+            try:
+                composition.build()
+            except (TypeError, ValueError) as error:
+                refused.append((composition, error))
+                composition = replace(composition, combinators=composition.combinators[:-1])
+            else:
+                built.append(composition)
+        if len(built) == wanted:
+            return built, refused
+    raise AssertionError
