@@ -77,9 +77,14 @@ def simulate(
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every)
 
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
     try:
         state = initial(algorithm, problem, who, jnp.array(seed))
-        down, up = message_bytes(algorithm, problem, state)  # traces a round: what does not fit is found here
+        down, up = message_bytes(algorithm, problem, state)
+        # What does not fit is found here. The trace is kept: the first chunk does not trace again.
+        run_chunk.eval_shape(  # type: ignore[no-untyped-call]
+            algorithm, problem, who, state, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
+            record=per_round, schedule=how)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
     measured = Measurements(algorithm, problem, tuple(diagnostics), name)
@@ -93,7 +98,6 @@ def simulate(
     else:
         measured.evaluate(state, 0)
 
-    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
     with bar(progress, name, rounds) as report:
         report(done, rounds)
         while done < rounds:
