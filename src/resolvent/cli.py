@@ -71,6 +71,8 @@ def run(
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress)
     Console().print(_score_table(summary))
     Console().print(summary["finding"], highlight=False, markup=False)
+    for warning in summary.get("warnings", []):
+        Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     Console().print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -56,9 +56,10 @@ def squared_distances(points: Vector) -> Float[Array, "C C"]:
 def krum(points: Vector, weights: Float[Array, " C"], bad: ArrayLike, keep: ArrayLike = 1) -> Vector:
     """The weighted mean of the ``keep`` points with the best scores: one is Krum, more multi-Krum.
 
-    A point's score is the sum of the squared distances to its n - bad - 2 nearest neighbours (one at least), n the
-    number of points that are present; of equal scores the first row's is the better. Robust where n >= 2*bad + 3 and
-    keep <= n - bad. Source: Blanchard, El Mhamdi, Guerraoui, Stainer.
+    A point's score is the sum of the squared distances to its n - bad - 2 nearest neighbours, n the number of points
+    that are present; at least two, because nearest neighbours of each other would have the same score with one. Of
+    equal scores the first row's is the better. Robust where n >= 2*bad + 3 and keep <= n - bad. Source: Blanchard, El
+    Mhamdi, Guerraoui, Stainer.
 
     Args:
         points: leaves [C, ...].
@@ -146,7 +147,7 @@ def _neighbours(points: Vector) -> tuple[Int[Array, "C C"], Float[Array, "C C"]]
 def _krum_scores(order: Int[Array, "C C"], near: Float[Array, "C C"], left: Bool[Array, " C"],
                  bad: ArrayLike) -> Float[Array, " C"]:
     """The sum of the squared distances to the nearest of those that are left; infinite for those that are not."""
-    count = jnp.maximum(jnp.sum(left) - jnp.asarray(bad) - 2, 1)
+    count = jnp.maximum(jnp.sum(left) - jnp.asarray(bad) - 2, 2)
     there = left[order] & (order != jnp.arange(len(left))[:, None])
     counted = there & (jnp.cumsum(there, axis=1) <= count)
     return jnp.where(left, jnp.sum(jnp.where(counted, near, 0), axis=1), jnp.inf)

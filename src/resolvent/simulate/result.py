@@ -32,7 +32,8 @@ class Result:
         data: the parties' samples, where the problem was made from them.
         state: the server's and every party's last state.
         metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
-            that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples.
+            that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
+            1 in every round in which the party's reply was not finite and counted as not arrived.
         facts: seconds (compile, rounds, evaluation), seconds per round of each chunk, bytes up and down.
         rounds: how many rounds ran.
         seed: of everything random.
@@ -70,6 +71,13 @@ class Result:
         """The shared model, or None where the algorithm has none."""
         shared: Vector | None = jax.tree.map(lambda x: x, self.algorithm.server_model(self.state.server))
         return shared
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many replies were refused because they were not finite, by the party's name; parties with any."""
+        count = self.metrics.loc[self.metrics["metric"] == "refused", "party"].value_counts().sort_index()
+        names = None if self.data is None else self.data.parties
+        return {str(k) if names is None else names[int(k)]: int(times) for k, times in count.items()}  # type: ignore[call-overload]
 
     def scores(self, split: str = "test", metric: str | None = None) -> pd.DataFrame:
         """A row per evaluated round, a column per party: a metric (default: the score) of the deployed models."""

@@ -84,10 +84,14 @@ def simulate(
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")]
 
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
     try:
         state = initial(algorithm, training, who, jnp.array(seed))
-        down, up = message_bytes(algorithm, training, state)  # traces a round: what does not fit is found here
-        down, up = (0, 0) if central else (down, up)
+        down, up = (0, 0) if central else message_bytes(algorithm, training, state)
+        # What does not fit is found here. The trace is kept: the first chunk does not trace again.
+        run_chunk.eval_shape(  # type: ignore[no-untyped-call]
+            algorithm, training, who, state, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
+            record=per_round, schedule=how)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
     measured = Measurements(algorithm, problem, tuple(diagnostics), name)
@@ -101,7 +105,6 @@ def simulate(
     else:
         measured.evaluate(state, 0)
 
-    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
     with bar(progress, name, rounds) as report:
         report(done, rounds)
         while done < rounds:

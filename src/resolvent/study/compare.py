@@ -12,7 +12,7 @@ from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.study.experiment import Experiment, ExperimentFile
 
-__all__ = ["Comparison", "compare", "finding", "score_table"]
+__all__ = ["Comparison", "compare", "finding", "refusals", "score_table"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,19 @@ def finding(table: pd.DataFrame, score: str, alone: str | None, *, higher_is_bet
                     *(f"{n} with {m}" for n, m in rest)])
     spared = f"; {_listed(safe)} leave{'s' if len(safe) == 1 else ''} none worse off" if safe else ""
     return f"Of {parties} parties, {hurt}{spared}; {top}."
+
+
+def refusals(result: Result) -> str | None:
+    """One sentence that names the parties whose replies were refused, most often first; None without any."""
+    most = sorted(result.refused.items(), key=lambda item: -item[1])
+    if not most:
+        return None
+    named = [f"{party} ({times})" for party, times in most[:10]]
+    rest = [f"{len(most) - 10} more"] if len(most) > 10 else []
+    total = sum(result.refused.values())
+    replies, were = ("reply", "was") if total == 1 else ("replies", "were")
+    return (f"{result.name}: {total} {replies} that {were} not finite did not count, of {_listed([*named, *rest])}; "
+            "such a party is broken or malicious, or its training diverges.")
 
 
 def _last(metrics: pd.DataFrame, method: str, metric: str, split: str) -> pd.Series:

@@ -16,7 +16,7 @@ from resolvent.problem.errors import InputError
 from resolvent.simulate.participation import Stragglers
 from resolvent.simulate.result import Result
 from resolvent.simulate.store import named_leaves, write_atomically, write_tree
-from resolvent.study.compare import Comparison, finding, score_table
+from resolvent.study.compare import Comparison, finding, refusals, score_table
 from resolvent.study.experiment import Experiment, ExperimentFile, slug
 
 __all__ = ["begin", "check_folder", "open_folder", "partial_of", "read_summary", "write_folder"]
@@ -173,6 +173,7 @@ def _summary(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
         "name": file.name,
         "title": experiment.title or file.name,
         "finding": finding(table, score, alone, higher_is_better=higher),
+        "warnings": [line for result in comparison.results.values() if (line := refusals(result)) is not None],
         "experiment": file.bound.settings(),
         "seed": experiment.seed,
         "rounds": experiment.rounds,
@@ -216,6 +217,7 @@ def _of_method(preset: str, result: Result, table: Any, higher: bool) -> dict[st
         "compile_seconds": seconds["compile"],
         "evaluation_seconds": seconds["evaluation"],
         "bytes": result.facts["bytes"],
+        "refused": result.refused,
         "digest": result.digest,
     }
 

@@ -44,6 +44,7 @@ def write_report(folder: Path) -> Path:
     template = environment.from_string((resources.files("resolvent.study") / "report.html.jinja").read_text("utf-8"))
     page = template.render(
         summary=summary,
+        warnings=summary.get("warnings", []),
         score=score.replace("_", " "),
         columns={"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "–", "global p10": "–",
                  "global worst": "–"},
