@@ -6,9 +6,11 @@ from resolvent.algorithms.adaptive import AdaptiveMu
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.centralised import Centralised
+from resolvent.algorithms.never_worse import NeverWorse
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
+from resolvent.algorithms.self_tuned import SelfTuned
 from resolvent.algorithms.server_optimizer import ServerOptimizer
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 from resolvent.problem import datasets, models
@@ -63,6 +65,7 @@ __all__ = [
     "Mean",
     "Model",
     "MoreauCentre",
+    "NeverWorse",
     "Optax",
     "Participation",
     "Penalty",
@@ -76,6 +79,7 @@ __all__ = [
     "Result",
     "Scaled",
     "Schedule",
+    "SelfTuned",
     "ServerOptimizer",
     "SquaredL2",
     "Stragglers",

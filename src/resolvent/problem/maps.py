@@ -99,6 +99,10 @@ class Composed(Oracle):
         """The same, with every gradient over one minibatch."""
         return self._chain(w, partial(self.inner.batch_grad, positions=positions, mask=mask))
 
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Held-out loss and score of T(w); T itself asks the training samples."""
+        return self.inner.held_out(self.map(w, self.inner.grad))
+
     def _chain(self, w: Vector, grad: Gradient) -> Vector:
         return self.map.pullback(w, grad(self.map(w, grad)), grad)
 

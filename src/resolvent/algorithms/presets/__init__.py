@@ -1,6 +1,7 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, operators, personal, server, shared
+from resolvent.algorithms.presets import automatic, baselines, operators, personal, server, shared
+from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
@@ -13,3 +14,4 @@ __all__ += personal.__all__
 __all__ += operators.__all__
 __all__ += baselines.__all__
 __all__ += server.__all__
+__all__ += automatic.__all__
