@@ -15,6 +15,7 @@ from resolvent.problem.maps import Mixture, through
 from resolvent.simulate.engine import initial
 from resolvent.simulate.evaluate import deployed, evaluate
 from resolvent.simulate.measure import message_bytes
+from resolvent.study.experiment import ExperimentFile
 
 WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.3, batch_size=4, epochs=2)
@@ -163,7 +164,7 @@ def test_held_out_measures_are_the_problems_evaluation():
 
 
 def test_what_cannot_choose_is_refused():
-    with pytest.raises(rv.InputError, match="SelfTuned chooses by validation samples, and none of the 6 parties has"):
+    with pytest.raises(rv.InputError, match="SelfTuned chooses by validation samples, and none of the 6 parties"):
         rv.simulate(rv.fedplus_auto(SOLVER), classification(), rounds=1, progress=False)
     with pytest.raises(rv.InputError, match="NeverWorse chooses by validation samples"):
         rv.simulate(rv.ServerOptimizer(rv.never_worse(SOLVER, rv.fedavg(SOLVER)), optax.sgd, {"learning_rate": 1.0}),
@@ -178,3 +179,14 @@ def test_what_cannot_choose_is_refused():
         rv.fedplus_auto(SOLVER, decay=1.0)
     with pytest.raises(ValueError, match=r"NeverWorse\(points=1\) must be at least 2"):
         rv.never_worse(SOLVER, rv.fedavg(SOLVER), points=1)
+
+
+def test_an_experiment_file_nests_the_algorithm_that_is_joined(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("data: {name: digits, parties: 2}\nmodel: logistic\nsolver: {name: adam, learning_rate: 0.01}\n"
+                    "algorithms:\n  safe: {name: never_worse, inner: {name: fedprox, mu: 0.3, solver: lbfgs}}\n")
+    safe = ExperimentFile.load(str(file)).build().algorithms["safe"]
+    assert isinstance(safe.solver, rv.Optax)
+    assert (safe.inner.mu, type(safe.inner.solver)) == (0.3, rv.LBFGS)
+    with pytest.raises(rv.InputError, match=r"algorithms.safe: NeverWorse chooses by validation samples"):
+        ExperimentFile.load(str(file), ["data.validation=0"]).build()
