@@ -10,10 +10,12 @@ from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.personal_splitting import PersonalSplitting
+from resolvent.algorithms.never_worse import NeverWorse
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
+from resolvent.algorithms.self_tuned import SelfTuned
 from resolvent.algorithms.server_optimizer import ServerOptimizer
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 from resolvent.problem import datasets, models, networks, partitions, shifts
@@ -78,6 +80,7 @@ __all__ = [
     "MoreauCentre",
     "MultiKrum",
     "NormBound",
+    "NeverWorse",
     "Optax",
     "Participation",
     "Penalty",
@@ -92,6 +95,7 @@ __all__ = [
     "Result",
     "Scaled",
     "Schedule",
+    "SelfTuned",
     "ServerOptimizer",
     "SquaredL2",
     "Stragglers",

@@ -57,10 +57,12 @@ class Combinator(Algorithm):
     Attributes:
         inner: the algorithm that is changed.
         remembers: whether the server's state is a ``Memory`` around the inner one's; else it is the inner one's.
+        needs_held_out: whether parties choose by held-out samples.
     """
 
     inner: Algorithm
     remembers: ClassVar[bool] = False
+    needs_held_out: ClassVar[bool] = False
 
     def _inner_state(self, state: ServerState) -> ServerState:
         return state.inner if self.remembers else state

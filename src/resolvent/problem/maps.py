@@ -128,6 +128,10 @@ class Composed(Oracle):
         hands = _deal(positions, mask, self.map.hands)
         return self._chain(w, [partial(self.inner.batch_grad, positions=p, mask=m) for p, m in hands])
 
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Held-out loss and score of T(w); T itself asks the training samples."""
+        return self.inner.held_out(self.map(w, self.inner.grad))
+
     def _chain(self, w: Vector, grads: list[Gradient]) -> Vector:
         ahead, at, back = (grads * 3)[:3]
         return self.map.pullback(w, at(self.map(w, ahead)), back)

@@ -5,6 +5,7 @@ user brings.
 """
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -40,6 +41,15 @@ class Oracle(eqx.Module):
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         """The mean gradient over the samples at ``positions`` (in [0, samples)) where ``mask`` holds."""
 
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mean loss, and mean score where larger is better, on samples that are not trained on; nan without any.
+
+        Raises:
+            TypeError: this kind of oracle does not say which samples are held out.
+        """
+        raise TypeError(f"{type(self).__name__} holds no samples out, by which a choice could be made: give it a "
+                        "method held_out()")
+
 
 class SampleOracle(Oracle):
     """f_k(w) = mean over the party's samples of loss(apply(w, x), y) + l2/2 |w|^2, over packed arrays.
@@ -50,6 +60,7 @@ class SampleOracle(Oracle):
         y: [total] labels.
         offset: the party's first row.
         block: rows per step of a pass over all samples.
+        validation: the first row and the number of the party's held-out samples, or None where there are none.
     """
 
     model: Model
@@ -57,6 +68,7 @@ class SampleOracle(Oracle):
     y: Array
     offset: Int[Array, ""]
     block: int = eqx.field(static=True)
+    validation: tuple[Int[Array, ""], Int[Array, ""]] | None = None
 
     def _sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
         """Sums of loss and score over the masked samples."""
@@ -96,6 +108,15 @@ class SampleOracle(Oracle):
         g = jax.grad(lambda v: self._sums(v, positions, mask)[0] / jnp.maximum(jnp.sum(mask), 1))(w)
         return tree.axpy(self.model.l2, w, g)
 
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mean loss (without l2) and mean score, larger being better, on the validation samples."""
+        if self.validation is None:
+            return jnp.full((), jnp.nan, tree.dtype(w)), jnp.full((), jnp.nan, tree.dtype(w))
+        offset, length = self.validation
+        loss, score = replace(self, offset=offset, samples=length, validation=None).sums(w)
+        n = jnp.where(length > 0, length, jnp.nan).astype(loss.dtype)
+        return loss / n, (score if self.model.loss.higher_is_better else -score) / n
+
 
 class QuadraticOracle(Oracle):
     """f_k(w) = w'Hw/2 - g'w + c for a vector w: the textbook problem, with everything in closed form.
@@ -122,3 +143,8 @@ class QuadraticOracle(Oracle):
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         """The full gradient: a quadratic has no samples to draw from."""
         return self.grad(w)
+
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """f_k(w), and -f_k(w): an objective that is known exactly holds nothing out."""
+        value = self.value(w)
+        return value, -value

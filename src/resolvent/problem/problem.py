@@ -1,6 +1,7 @@
 """Problems: the parties' objectives f_1, ..., f_N as one pytree, from which any party's oracle can be cut."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -126,8 +127,9 @@ class LearningProblem(Problem):
         return self.model.init(key)
 
     def oracle(self, k: Int[Array, ""]) -> Oracle:
-        """Party k's training samples."""
-        return self._samples(k, jnp.array(0))
+        """Party k's training samples, with its validation samples held out."""
+        split = self.splits.index("validation")
+        return replace(self._samples(k, jnp.array(0)), validation=(self.offset[split, k], self.length[split, k]))
 
     def split_sizes(self, split: int) -> Int[Array, " N"]:
         """Samples per party."""

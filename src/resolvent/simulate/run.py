@@ -8,9 +8,11 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.centralised import is_centralised
+from resolvent.algorithms.combinator import Combinator, layers
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
@@ -24,7 +26,7 @@ from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.store import Checkpoint, digest
 
-__all__ = ["simulate"]
+__all__ = ["check_held_out", "simulate"]
 
 
 def simulate(
@@ -76,6 +78,8 @@ def simulate(
     if rounds < 1 or every < 1:
         raise InputError(f"rounds={rounds} and evaluate_every={evaluate_every} must be at least 1")
     _check_diagnostics(diagnostics)
+    if "validation" in problem.splits:
+        check_held_out(algorithm, problem.split_sizes(problem.splits.index("validation")), name)
     how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every)
@@ -142,6 +146,20 @@ def _check_diagnostics(diagnostics: Sequence[str]) -> None:
     for one in diagnostics:
         if one not in allowed:
             raise InputError(f"there is no diagnostic {one!r}{nearest(one, allowed)} Use any of {list(allowed)}")
+
+
+def check_held_out(algorithm: Algorithm, samples: Any, name: str) -> None:
+    """Refuse a choice by held-out samples where no party has any.
+
+    Args:
+        algorithm: what may choose.
+        samples: [N] how many validation samples each party has.
+        name: of the method, for the error.
+    """
+    choosing = [type(a).__name__ for a in layers(algorithm) if isinstance(a, Combinator) and a.needs_held_out]
+    if choosing and not np.asarray(samples).any():
+        raise InputError(f"{name}: {choosing[0]} chooses by validation samples, and none of the {len(samples)} parties "
+                         "has any: give the data a share with validation")
 
 
 def _fingerprint(*parts: Any) -> str:

@@ -21,6 +21,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.measure import Diagnostic
 from resolvent.simulate.participation import Full, Participation
+from resolvent.simulate.run import check_held_out
 from resolvent.study.components import REGISTRIES, Bound, bind, parameters
 
 __all__ = ["Experiment", "ExperimentFile", "experiments", "slug"]
@@ -132,6 +133,8 @@ class ExperimentFile:
                                        vocabulary=data.vocabulary)
         solver = b.parts["solver"].build()  # type: ignore[union-attr]
         algorithms = {label: part.build(solver=solver) for label, part in b.parts["algorithms"].items()}  # type: ignore[union-attr]
+        for label, algorithm in algorithms.items():
+            check_held_out(algorithm, data.sizes("validation"), f"algorithms.{label}")
         who = b.parts["participation"].build()  # type: ignore[union-attr]
         try:
             who.check(len(data))

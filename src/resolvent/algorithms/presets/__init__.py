@@ -1,6 +1,8 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
 from resolvent.algorithms.presets import baselines, meta, operators, personal, relaxed, robustness, server, shared
+from resolvent.algorithms.presets import automatic, baselines, operators, personal, server, shared
+from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.operators import *
@@ -19,3 +21,4 @@ __all__ += baselines.__all__
 __all__ += meta.__all__
 __all__ += server.__all__
 __all__ += robustness.__all__
+__all__ += automatic.__all__

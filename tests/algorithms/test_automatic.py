@@ -1,0 +1,192 @@
+"""Choices by held-out data: never worse than alone, and settings followed as a plain loop would."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import SEED, classification, equal, quadratic, trajectory
+
+import resolvent as rv
+from resolvent.math import tree
+from resolvent.problem.maps import Mixture, through
+from resolvent.simulate.engine import initial
+from resolvent.simulate.evaluate import deployed, evaluate
+from resolvent.simulate.measure import message_bytes
+from resolvent.study.experiment import ExperimentFile
+
+WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+SOLVER = rv.SGD(0.3, batch_size=4, epochs=2)
+VALIDATION = jnp.array(1)
+
+
+@cache
+def federation():
+    """Six parties that agree but for the last, whose inputs are inverted; one has no validation samples."""
+    rng = np.random.default_rng(0)
+    sizes = [20, 30, 45, 60, 2, 40]
+    x = [rng.normal(size=(n, 4)) for n in sizes]
+    y = [(a @ [1, 2, -1, 0.5] + 0.5 * rng.normal(size=len(a)) > 0).astype(int) for a in x]
+    x[-1] = -x[-1]
+    data = rv.FederatedData.from_arrays(x, y, validation=0.2, test=0.2, classes=["0", "1"])
+    assert list(data.sizes("validation") == 0) == [False] * 4 + [True, False]
+    return rv.LearningProblem(rv.models.logistic(4, 2), data)
+
+
+def validation(problem, models, number=0):
+    everyone = jnp.arange(problem.parties)
+    return np.asarray(evaluate(problem, models, everyone, everyone, VALIDATION)[number])
+
+
+INNER = {
+    "fedavg": rv.fedavg(SOLVER, stragglers="keep"),
+    "personal": rv.fedgeomed_plus(SOLVER, sigma=0.5, delta=0.2),
+    "two phases": rv.feddane(SOLVER),
+    "diverging": rv.fedavg(rv.GD(jnp.inf, steps=2), stragglers="keep"),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_nobody_is_worse_than_alone_on_its_held_out_data(name):
+    problem, inner = federation(), INNER[name]
+    ours = rv.never_worse(SOLVER, inner)
+    states, plain, alone = (trajectory(a, problem, 5, WHO) for a in (ours, inner, rv.local(SOLVER)))
+    everyone = jnp.arange(problem.parties)
+    equal([s.parties.alone for s in states], [s.parties for s in alone], 0)  # to the bit the models of local training
+    for state, other, by_itself in zip(states, plain, alone, strict=True):
+        equal((state.server, state.parties.inner), (other.server, other.parties), 0)  # the others notice nothing
+        models = deployed(ours, problem, state, everyone)
+        mine, theirs = validation(problem, models), validation(problem, by_itself.parties)
+        assert np.isfinite(mine).sum() == 5
+        assert (mine[[0, 1, 2, 3, 5]] <= theirs[[0, 1, 2, 3, 5]]).all()
+        equal(tree.rows(models, 4), tree.rows(by_itself.parties, 4), 0)  # nothing held out: it stays alone
+    if name == "fedavg":
+        joined = validation(problem, deployed(inner, problem, plain[-1], everyone))
+        assert joined[5] > 2 * theirs[5]  # the inverted party, which joining would have hurt
+        assert (mine < theirs - 1e-3).any()  # while somebody gains
+        shares = [float(ours.joining(tree.rows(states[-1].parties, k), states[-1].server, problem.oracle(jnp.array(k))))
+                  for k in range(6)]
+        assert shares[4] == 0
+        assert max(shares) > 0
+        tried = [validation(problem, jax.vmap(tree.lerp, (0, None, None))(by_itself.parties, plain[-1].server, s))
+                 for s in np.linspace(0, 1, 11)]
+        np.testing.assert_allclose(mine[:4], np.min(tried, axis=0)[:4], atol=1e-14)
+        np.testing.assert_allclose(shares[:4], np.argmin(tried, axis=0)[:4] / 10, atol=1e-14)
+
+
+def test_what_travels_is_what_the_inner_algorithm_sends():
+    def bytes_of(algorithm):
+        return message_bytes(algorithm, federation(), initial(algorithm, federation(), WHO, SEED))
+
+    assert bytes_of(rv.never_worse(SOLVER, rv.feddane(SOLVER))) == bytes_of(rv.feddane(SOLVER))
+
+
+def test_to_join_or_to_stay_alone_by_the_score():
+    """With two points there is no mixture, and the accuracy is what is never worse."""
+    problem, who = federation(), rv.Full()
+    ours = rv.never_worse(SOLVER, rv.fedavg(SOLVER), points=2, by="score")
+    last = trajectory(ours, problem, 4, who)[-1]
+    models = deployed(ours, problem, last, jnp.arange(6))
+    for k in range(6):
+        mine = tree.rows(models, k)
+        ends = (last.server, tree.rows(last.parties.alone, k))
+        assert any(all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(end), strict=True))
+                   for end in ends)
+    gains = validation(problem, models, 1) - validation(problem, last.parties.alone, 1)
+    assert (gains[[0, 1, 2, 3, 5]] >= 0).all()
+
+
+SIGMAS, DELTAS = (0.2, 2.0), (0.1, 0.5, 1.5)
+
+
+def test_each_candidate_is_fed_plus_around_the_followed_centre():
+    """A plain loop: every pair's local step by NumPy's hand, the running measure, and which pair is followed."""
+    problem, decay = quadratic(), 0.6
+    algorithm = rv.fedplus_auto(rv.ClosedForm(), rv.SquaredL2(), sigmas=SIGMAS, deltas=DELTAS, decay=decay, by="loss")
+    candidates = [(float(a.sigma), float(a.anchor.delta)) for a in (algorithm.inner, *algorithm.others)]
+    assert sorted(candidates) == [(s, d) for s in SIGMAS for d in DELTAS]
+    assert candidates[0][1] == 0.5
+    states = trajectory(algorithm, problem, 12, rv.Full("uniform"))
+    h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
+    own, centre, measure, followed, seen = np.zeros((6, 6, 4)), np.zeros(4), np.zeros(6), 0, []
+    for state in states[1:]:
+        gains = np.zeros((6, 6))
+        for k in range(6):
+            for j, (sigma, delta) in enumerate(candidates):
+                anchor = centre + (own[k, j] - centre) / (1 + delta)
+                own[k, j] = np.linalg.solve(h[k] + sigma * np.eye(4), g[k] + sigma * anchor)
+                gains[k, j] = -(own[k, j] @ h[k] @ own[k, j] / 2 - g[k] @ own[k, j])
+        centre = own[:, followed].mean(axis=0)
+        measure = decay * measure + (1 - decay) * gains.mean(axis=0)
+        followed = int(np.argmax(measure))
+        seen.append(followed)
+        np.testing.assert_allclose(state.parties, own, atol=1e-11)
+        np.testing.assert_allclose(state.server.inner, centre, atol=1e-6)  # the Moreau centre is iterative
+        np.testing.assert_allclose(state.server.measure, measure, atol=1e-11)
+        assert int(state.server.followed) == followed
+        own, centre = np.array(state.parties), np.array(state.server.inner)
+    assert candidates[seen[-1]] == (0.2, 0.1)  # with nothing to generalise to, the freest fits best
+    assert seen[0] != seen[-1]
+
+
+def test_one_candidate_is_fed_plus():
+    ours = trajectory(rv.fedplus_auto(SOLVER, rv.L2Norm(), sigmas=(0.3,), deltas=(0.5,)), federation(), 4, WHO)
+    plain = trajectory(rv.fedgeomed_plus(SOLVER, sigma=0.3, delta=0.5), federation(), 4, WHO)
+    equal([s.server.inner for s in ours], [s.server for s in plain])
+    equal([tree.rows(jax.tree.map(lambda x: x.swapaxes(0, 1), s.parties), 0) for s in ours], [s.parties for s in plain])
+
+
+def test_a_party_without_held_out_samples_and_a_candidate_that_diverges_have_no_say():
+    """The measure is the mean accuracy of those who can measure; infinite steps count as the worst there is."""
+    problem = federation()
+    good, bad = (rv.fedavg_plus(rv.GD(rate, steps=2), sigma=0.1) for rate in (0.3, jnp.inf))
+    algorithm = rv.SelfTuned(bad, (good,), 0.0, "loss")
+    last = trajectory(algorithm, problem, 1)[-1]
+    assert int(last.server.followed) == 1
+    sizes = np.asarray(problem.sizes) * np.array([1, 1, 1, 1, 0, 1])
+    own = jax.tree.map(lambda x: x[:, 1], last.parties)
+    losses = np.nan_to_num(validation(problem, own))
+    np.testing.assert_allclose(last.server.measure, [-1e6, -(sizes @ losses) / sizes.sum()], rtol=1e-12)
+
+
+def test_held_out_measures_are_the_problems_evaluation():
+    problem = federation()
+    w = jax.tree.map(lambda x: x + 0.3, problem.init(jax.random.key(0)))
+    models = tree.stack(w, 6)
+    for k in (0, 4, 5):
+        loss, score = problem.oracle(jnp.array(k)).held_out(w)
+        np.testing.assert_array_equal([loss, score], [validation(problem, models, i)[k] for i in (0, 1)])
+    mixed = through(problem.oracle(jnp.array(0)), Mixture(0.25, jax.tree.map(jnp.zeros_like, w)))
+    np.testing.assert_array_equal(mixed.held_out(w)[0],
+                                  problem.oracle(jnp.array(0)).held_out(jax.tree.map(lambda x: 0.25 * x, w))[0])
+
+
+def test_what_cannot_choose_is_refused():
+    with pytest.raises(rv.InputError, match="SelfTuned chooses by validation samples, and none of the 6 parties"):
+        rv.simulate(rv.fedplus_auto(SOLVER), classification(), rounds=1, progress=False)
+    with pytest.raises(rv.InputError, match="NeverWorse chooses by validation samples"):
+        rv.simulate(rv.ServerOptimizer(rv.never_worse(SOLVER, rv.fedavg(SOLVER)), optax.sgd, {"learning_rate": 1.0}),
+                    classification(), rounds=1, progress=False)
+    with pytest.raises(TypeError, match="SelfTuned needs candidates that are one algorithm of one phase"):
+        rv.SelfTuned(rv.fedavg(SOLVER), (rv.local(SOLVER),))
+    with pytest.raises(TypeError, match="SelfTuned needs candidates that are one algorithm of one phase"):
+        rv.SelfTuned(rv.feddane(SOLVER), ())
+    with pytest.raises(ValueError, match=r"fedplus_auto\(sigmas=\[\]\) must be at least one number"):
+        rv.fedplus_auto(SOLVER, sigmas=())
+    with pytest.raises(ValueError, match=r"SelfTuned\(decay=1.0\) must lie in"):
+        rv.fedplus_auto(SOLVER, decay=1.0)
+    with pytest.raises(ValueError, match=r"NeverWorse\(points=1\) must be at least 2"):
+        rv.never_worse(SOLVER, rv.fedavg(SOLVER), points=1)
+
+
+def test_an_experiment_file_nests_the_algorithm_that_is_joined(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("data: {name: digits, parties: 2}\nmodel: logistic\nsolver: {name: adam, learning_rate: 0.01}\n"
+                    "algorithms:\n  safe: {name: never_worse, inner: {name: fedprox, mu: 0.3, solver: lbfgs}}\n")
+    safe = ExperimentFile.load(str(file)).build().algorithms["safe"]
+    assert isinstance(safe.solver, rv.Optax)
+    assert (safe.inner.mu, type(safe.inner.solver)) == (0.3, rv.LBFGS)
+    with pytest.raises(rv.InputError, match=r"algorithms.safe: NeverWorse chooses by validation samples"):
+        ExperimentFile.load(str(file), ["data.validation=0"]).build()
