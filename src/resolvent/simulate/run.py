@@ -82,7 +82,7 @@ def simulate(
         down, up = message_bytes(algorithm, problem, state)  # traces a round: what does not fit is found here
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
-    measured = Measurements(algorithm, problem, tuple(diagnostics), name)
+    measured = Measurements(algorithm, problem, tuple(diagnostics), name, who.shares(problem.sizes))
     done = 0
     found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
     if found:
@@ -93,7 +93,7 @@ def simulate(
     else:
         measured.evaluate(state, 0)
 
-    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics))) + (("gap",) if problem.optimum_known else ())
     with bar(progress, name, rounds) as report:
         report(done, rounds)
         while done < rounds:

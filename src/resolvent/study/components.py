@@ -17,16 +17,17 @@ import docstring_parser
 import pydantic
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms import aggregators, presets, schedules
+from resolvent.algorithms import accelerated, aggregators, presets, schedules
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
-from resolvent.problem import datasets, models, solvers
+from resolvent.problem import datasets, instances, models, solvers
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate import participation
 from resolvent.simulate.participation import Participation
@@ -64,8 +65,11 @@ REGISTRIES: dict[type, Registry] = {
     FederatedData: Registry("data set", "data", _named(datasets, "digits", "synthetic", "table"), default="table"),
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp"),
                     given=frozenset({"features", "classes", "task"})),
-    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__), given=frozenset({"solver"})),
-    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD")),
+    Problem: Registry("problem", "problems", _named(instances, "least_squares"), default="least_squares"),
+    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__) | {
+                            "Anderson": accelerated.Anderson},
+                        given=frozenset({"solver"})),
+    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD", "ClosedForm")),
     Participation: Registry("participation", "participation", {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
         "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,
