@@ -9,8 +9,8 @@ from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.meta import MetaLearned
-from resolvent.algorithms.personal_splitting import PersonalSplitting
 from resolvent.algorithms.never_worse import NeverWorse
+from resolvent.algorithms.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
@@ -79,8 +79,8 @@ __all__ = [
     "Model",
     "MoreauCentre",
     "MultiKrum",
-    "NormBound",
     "NeverWorse",
+    "NormBound",
     "Optax",
     "Participation",
     "Penalty",

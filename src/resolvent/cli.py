@@ -16,14 +16,15 @@ from rich.table import Table
 
 from resolvent.problem.errors import InputError
 from resolvent.study.catalogue import CAPTION, Entry, catalogue, table
+from resolvent.study.compare import columns_of
 from resolvent.study.components import REGISTRIES, first_line
 from resolvent.study.experiment import ExperimentFile, experiments
 
 __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
-Kind = Literal["all", "experiments", "algorithms", "data", "models", "solvers", "participation", "penalties",
-               "aggregators", "attacks", "schedules", "partitions", "shifts"]
+Kind = Literal["all", "experiments", "algorithms", "data", "models", "problems", "solvers", "participation",
+               "penalties", "aggregators", "attacks", "schedules", "partitions", "shifts"]
 
 
 def run(
@@ -169,22 +170,25 @@ def _algorithm_table(entries: list[Entry]) -> Table:
 def _score_table(summary: dict) -> Table:  # type: ignore[type-arg]
     """The table that a person reads."""
     percent = summary["score"] == "accuracy"
-    score = summary["score"].replace("_", " ")
+    score, parties = summary["score"].replace("_", " "), len(summary["data"]["parties"])
     against_alone = summary["alone"] is not None
-    title = f"test {score} over {len(summary['data']['parties'])} parties; global: of the one shared model"
+    title = f"test {score} over {parties} parties; global: of the one shared model"
     caption = "better, level, worse: parties against training alone" if against_alone else None
+    if score == "gap":
+        title = f"optimality gap f(w) - f* of the shared model of {parties} parties"
+        caption = "rounds to: until the gap was that share of the first one"
+    columns = columns_of(summary["score"])
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=rich.box.SIMPLE_HEAD,
                   pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", overflow="fold")
-    for column in ("mean", "p10", "worst", "global\nmean", "global\np10", "global\nworst"):
-        table.add_column(column, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column("\n".join(column.rsplit(" ", 1)), justify="right", no_wrap=True)
     if against_alone:
         for column in ("better", "level", "worse"):
             table.add_column(column, justify="right", no_wrap=True)
     for name, method in summary["methods"].items():
         final = method["final"]
-        cells = [_cell(final[c], percent, "diverged") for c in ("mean", "p10", "worst")]
-        cells += [_cell(final[c], percent, "-") for c in ("global mean", "global p10", "global worst")]
+        cells = [_cell(final[c], percent, missing or "-") for c, missing in columns.items()]
         if against_alone:
             cells += ["" if name == summary["alone"] else str(final[c]) for c in ("better", "level", "worse")]
         table.add_row(escape(name), *cells)

@@ -184,7 +184,7 @@ def test_what_cannot_choose_is_refused():
 def test_an_experiment_file_nests_the_algorithm_that_is_joined(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("data: {name: digits, parties: 2}\nmodel: logistic\nsolver: {name: adam, learning_rate: 0.01}\n"
-                    "algorithms:\n  safe: {name: never_worse, inner: {name: fedprox, mu: 0.3, solver: lbfgs}}\n")
+                    "algorithms:\n  safe: {name: never_worse, inner: {name: fedprox, mu: 0.3, solver: LBFGS}}\n")
     safe = ExperimentFile.load(str(file)).build().algorithms["safe"]
     assert isinstance(safe.solver, rv.Optax)
     assert (safe.inner.mu, type(safe.inner.solver)) == (0.3, rv.LBFGS)

@@ -201,7 +201,7 @@ MISTAKES = {
     "missing part": ("model: logistic\n", "", ["mine.yaml: model: missing; what every party trains"]),
     "missing penalty": ("FedAvg: fedavg", "FedAvg: fedplus", ["mine.yaml:10: algorithms.FedAvg.penalty: missing"]),
     "empty part": ("model: logistic", "model: {}", ["mine.yaml:4: model.name: missing", "linear, logistic, mlp"]),
-    "null part": ("model: logistic", "model:", ["mine.yaml:4: model: expected the name of a model"]),
+    "null part": ("model: logistic", "model:", ["mine.yaml:4: model: missing; what every party trains"]),
     "null rounds": ("rounds: 3", "rounds:", ["mine.yaml:12: rounds: None is not a valid value"]),
     "empty algorithms": ("algorithms:\n  alone: local\n  FedAvg: fedavg", "algorithms: {}", [
         "mine.yaml:8: algorithms: expected a mapping from labels to algorithms, at least one, got {}"]),

@@ -2,11 +2,12 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -28,8 +29,10 @@ class Problem(eqx.Module):
         splits: the names of the sample sets on which models can be evaluated.
         score_name: what ``evaluate`` reports beside the loss.
         higher_is_better: whether a larger score is better.
+        optimum_known: whether ``optimum`` and ``gap`` can be asked for.
     """
 
+    optimum_known: ClassVar[bool] = False
     sizes: Int[Array, " N"]
     splits: tuple[str, ...] = eqx.field(static=True)
     score_name: str = eqx.field(static=True)
@@ -63,6 +66,14 @@ class Problem(eqx.Module):
     @abstractmethod
     def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         """Mean loss and mean score of ``w`` on party k's samples of the split with that number; nan without any."""
+
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        """The minimiser of f = sum_k shares_k f_k, where it is known in closed form."""
+        raise NotImplementedError(f"{type(self).__name__} does not know its optimum")
+
+    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        """The optimality gap f(w) - f*, where the optimum is known."""
+        raise NotImplementedError(f"{type(self).__name__} does not know its optimum")
 
 
 class LearningProblem(Problem):
@@ -167,6 +178,7 @@ class QuadraticProblem(Problem):
         sizes: [N] the parties' sizes, for weights; default 1 each.
     """
 
+    optimum_known: ClassVar[bool] = True
     hessians: Float[Array, "N d d"]
     linears: Float[Array, "N d"]
     constants: Float[Array, " N"]
@@ -212,3 +224,16 @@ class QuadraticProblem(Problem):
         """The objective, twice."""
         value = self.oracle(k).value(w)
         return value, value
+
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        """The solution of (sum_k shares_k H_k) w = sum_k shares_k g_k; nan where that matrix is singular."""
+        return jax.scipy.linalg.solve(self._hessian(shares), shares @ self.linears, assume_a="pos")
+
+    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        """(w - w*)'H(w - w*)/2: exact far below the rounding of f itself."""
+        apart = w - self.optimum(shares)
+        gap: Array = apart @ (self._hessian(shares) @ apart) / 2
+        return gap
+
+    def _hessian(self, shares: Float[Array, " N"]) -> Float[Array, "d d"]:
+        return jnp.tensordot(shares, self.hessians, axes=1, precision="highest")

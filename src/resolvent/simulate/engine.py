@@ -117,7 +117,8 @@ def run_chunk(
         start: number of the first round.
         count: how many rounds, 1 to ``capacity``.
         capacity: rows of the record.
-        record: names of the parties' scalars to keep (``steps``, ``inexactness``, ``model_change``).
+        record: names of the parties' scalars to keep (``steps``, ``inexactness``, ``model_change``), and ``gap``, the
+            shared model's, of a problem whose optimum is known.
         schedule: parties one after the other, or all at once in lanes.
     """
     run_round = partial(_round, algorithm, problem, participation, jax.random.key(seed), record=record,
@@ -158,10 +159,12 @@ def _round(
         party_info |= seen
         server_info |= found
     local = party_info.pop("model")
+    if "gap" in record and (shared := algorithm.server_model(state.server)) is not None:
+        server_info["gap"] = problem.gap(shared, participation.shares(problem.sizes))
     if "model_change" in record:
         party_info["model_change"] = _model_change(algorithm, problem, cohort, state, local)
-    kept = RoundRecord(cohort.index, alive, cohort.alive, came & ~alive, {name: party_info[name] for name in record},
-                       server_info)
+    of_parties = {name: party_info[name] for name in record if name != "gap"}
+    kept = RoundRecord(cohort.index, alive, cohort.alive, came & ~alive, of_parties, server_info)
     return state, Snapshot(kept, local, before)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
@@ -43,8 +43,10 @@ def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> 
 class Measurements:
     """Collects the metrics of one run."""
 
-    def __init__(self, algorithm: Algorithm, problem: Problem, diagnostics: tuple[str, ...], name: str) -> None:
+    def __init__(self, algorithm: Algorithm, problem: Problem, diagnostics: tuple[str, ...], name: str,
+                 shares: Float[Array, " N"]) -> None:
         self.algorithm, self.problem, self.diagnostics, self.name = algorithm, problem, diagnostics, name
+        self.shares = shares
         self.frames: list[pd.DataFrame] = []
         self.seconds_per_round: list[float] = []
         self.seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
@@ -87,6 +89,8 @@ class Measurements:
             shared = self.algorithm.server_model(state.server)
             if shared is not None:
                 self._scores("global_", tree.stack(shared, 1), jnp.zeros_like(self.everyone), done)
+                if self.problem.optimum_known and done == 0:  # later rounds are recorded as they run
+                    self.add(0, None, None, "gap", self.problem.gap(shared, self.shares))
                 if "dissimilarity" in self.diagnostics:
                     found = ev.dissimilarity(self.problem, shared)
                     self.add(done, None, "train", "dissimilarity", found.b)

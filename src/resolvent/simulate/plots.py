@@ -21,9 +21,14 @@ style: dict[str, object] = {
 
 
 def colour_of(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a line style for each method, in order."""
-    return {m: (COLOURS[i % len(COLOURS)], _DASHES[(i // len(COLOURS)) % len(_DASHES)])
-            for i, m in enumerate(methods)}
+    """A colour and a line style for each method, in order; ``A + something`` has A's colour and another line style."""
+    seen: dict[str, list[str]] = {}
+    for m in methods:
+        base = m.partition(" + ")[0]
+        seen.setdefault(base if base in methods else m, []).append(m)
+    found = {m: (COLOURS[i % len(COLOURS)], _DASHES[(i // len(COLOURS) + family.index(m)) % len(_DASHES)])
+             for i, family in enumerate(seen.values()) for m in family}
+    return {m: found[m] for m in methods}
 
 
 def new_figure(width: float = 5.0, height: float = 3.4) -> tuple[Figure, Axes]:

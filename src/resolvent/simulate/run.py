@@ -88,7 +88,7 @@ def simulate(
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")]
 
-    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics))) + (("gap",) if problem.optimum_known else ())
     try:
         state = initial(algorithm, training, who, jnp.array(seed))
         down, up = (0, 0) if central else message_bytes(algorithm, training, state)
@@ -98,7 +98,7 @@ def simulate(
             record=per_round, schedule=how)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
-    measured = Measurements(algorithm, problem, tuple(diagnostics), name)
+    measured = Measurements(algorithm, problem, tuple(diagnostics), name, who.shares(problem.sizes))
     done = 0
     found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
     if found:

@@ -11,8 +11,10 @@ import pandas as pd
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.study.gap import TARGETS, gap_finding, gap_table
+from resolvent.study.wording import listed
 
-__all__ = ["Comparison", "compare", "finding", "refusals", "score_table"]
+__all__ = ["Comparison", "Verdict", "columns_of", "compare", "finding", "judge", "refusals", "score_table"]
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,63 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
         resume: go on from the checkpoints there.
         progress: called with (label, rounds done, rounds in all).
     """
-    experiment = file.build() if experiment is None else experiment
+    with file.precision():
+        return _compare(file, file.build() if experiment is None else experiment, checkpoints, resume, progress)
+
+
+def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | None, resume: bool,
+             progress: Callable[[str, int, int], None] | None) -> Comparison:
+    subject = experiment.model if experiment.problem is None else experiment.problem
+    assert subject is not None
     results = {}
     for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
         results[label] = simulate(
-            algorithm, experiment.model, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
+            algorithm, subject, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
             participation=experiment.participation, evaluate_every=experiment.evaluate_every,
             diagnostics=experiment.diagnostics, name=label, resume=resume,
             checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
             progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
     alone = next((label for label in results if file.preset_of(label) == "local"), None)
     return Comparison(experiment, results, alone)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out of a comparison.
+
+    Attributes:
+        score: what the methods are judged by: the problem's score on test samples, or ``gap``, the optimality gap.
+        higher_is_better: whether more of it is better.
+        alone: the label of local training where the parties' scores are compared with it.
+        table: a row per method; its columns are those of ``columns_of``.
+        finding: one sentence.
+    """
+
+    score: str
+    higher_is_better: bool
+    alone: str | None
+    table: pd.DataFrame
+    finding: str
+
+
+def judge(comparison: Comparison) -> Verdict:
+    """By the parties' test scores, or on a problem whose optimum is known by the shared model's gap."""
+    methods = list(comparison.results)
+    if comparison.experiment.problem is not None:
+        gaps = gap_table(comparison.metrics, methods)
+        return Verdict("gap", False, None, gaps, gap_finding(gaps, comparison.metrics))
+    problem, alone = comparison.results[methods[0]].problem, comparison.alone
+    score, higher = problem.score_name, problem.higher_is_better
+    scores = score_table(comparison.metrics, methods, score, higher_is_better=higher, alone=alone)
+    return Verdict(score, higher, alone, scores, finding(scores, score, alone, higher_is_better=higher))
+
+
+def columns_of(score: str) -> dict[str, str]:
+    """The columns of a verdict's table that have one number per method, and what it means where there is none."""
+    if score == "gap":
+        return {"first gap": "diverged", "final gap": "diverged", **{f"rounds to {t}": "" for t in TARGETS}}
+    return {"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "", "global p10": "",
+            "global worst": ""}
 
 
 def score_table(metrics: pd.DataFrame, methods: Sequence[str], score: str, *, higher_is_better: bool = True,
@@ -100,9 +148,9 @@ def finding(table: pd.DataFrame, score: str, alone: str | None, *, higher_is_bet
     if harmful.empty:
         return f"No method leaves any party worse off than alone; {top}."
     (most, by), *rest = zip(harmful["worse"], harmful["method"], strict=True)
-    hurt = _listed([f"{most} {'is' if most == 1 else 'are'} worse off than alone with {by}",
+    hurt = listed([f"{most} {'is' if most == 1 else 'are'} worse off than alone with {by}",
                     *(f"{n} with {m}" for n, m in rest)])
-    spared = f"; {_listed(safe)} leave{'s' if len(safe) == 1 else ''} none worse off" if safe else ""
+    spared = f"; {listed(safe)} leave{'s' if len(safe) == 1 else ''} none worse off" if safe else ""
     return f"Of {parties} parties, {hurt}{spared}; {top}."
 
 
@@ -115,7 +163,7 @@ def refusals(result: Result) -> str | None:
     rest = [f"{len(most) - 10} more"] if len(most) > 10 else []
     total = sum(result.refused.values())
     replies, were = ("reply", "was") if total == 1 else ("replies", "were")
-    return (f"{result.name}: {total} {replies} that {were} not finite did not count, of {_listed([*named, *rest])}; "
+    return (f"{result.name}: {total} {replies} that {were} not finite did not count, of {listed([*named, *rest])}; "
             "such a party is broken or malicious, or its training diverges.")
 
 
@@ -128,10 +176,6 @@ def _last(metrics: pd.DataFrame, method: str, metric: str, split: str) -> pd.Ser
 def _quantile(values: pd.Series, q: float) -> float:
     with np.errstate(invalid="ignore"):  # between an infinite and a finite score lies nothing
         return float(values.quantile(q))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _number(value: float, score: str) -> str:

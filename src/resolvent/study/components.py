@@ -17,18 +17,19 @@ import docstring_parser
 import pydantic
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms import aggregators, attacks, presets, robust, schedules
+from resolvent.algorithms import accelerated, aggregators, attacks, presets, robust, schedules
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
-from resolvent.problem import datasets, models, networks, optimizers, partitions, shifts, solvers
+from resolvent.problem import datasets, instances, models, networks, optimizers, partitions, shifts, solvers
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
 from resolvent.problem.partitions import Partition
+from resolvent.problem.problem import Problem
 from resolvent.problem.shifts import Shift
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate import participation
@@ -69,13 +70,16 @@ REGISTRIES: dict[type, Registry] = {
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp") | _named(
                         networks, "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm"),
                     given=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
+    Problem: Registry("problem", "problems", _named(instances, "least_squares"), default="least_squares"),
     Partition: Registry("partition", "partitions", {
         "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,
         "dirichlet": partitions.Dirichlet, "by_user": partitions.ByUser, "quantity_skew": partitions.QuantitySkew}),
     Shift: Registry("shift", "shifts", {"negative": shifts.Negative, "laplace_noise": shifts.LaplaceNoise}),
-    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__), given=frozenset({"solver"})),
-    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD") | _named(optimizers, "momentum", "adam") | {
-        "lbfgs": optimizers.LBFGS, "closed_form": solvers.ClosedForm}),
+    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__) | {
+                            "Anderson": accelerated.Anderson},
+                        given=frozenset({"solver"})),
+    LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD", "ClosedForm") | _named(
+        optimizers, "momentum", "adam", "LBFGS")),
     Participation: Registry("participation", "participation", {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
         "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from importlib import resources
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import jax
 import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -18,6 +19,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.measure import Diagnostic
 from resolvent.simulate.participation import Full, Participation
@@ -27,7 +29,10 @@ from resolvent.study.components import REGISTRIES, Bound, bind, parameters
 __all__ = ["Experiment", "ExperimentFile", "experiments", "slug"]
 
 
-@dataclass(frozen=True)
+Precision = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A comparison of algorithms on one federation in one common random world.
 
@@ -36,24 +41,37 @@ class Experiment:
         model: what every party trains.
         solver: how a party trains, unless an algorithm has a solver of its own.
         algorithms: what to compare: a label of your choice for each.
+        problem: in place of data and model, objectives whose optimum is known; the methods are then compared by their
+            optimality gap.
         participation: who takes part in a round, with what weight, and who is slow.
         rounds: how many rounds.
         seed: of everything random outside the data: first model, cohorts, stragglers, minibatches.
         evaluate_every: rounds between evaluations; left out, 20 evaluations in all.
         diagnostics: what to measure beside the scores.
+        precision: float32, or float64 where a gap far below 1e-6 is to be seen.
         title: the report's heading.
     """
 
-    data: FederatedData
-    model: Model
+    data: FederatedData | None = None
+    model: Model | None = None
     solver: LocalSolver
     algorithms: dict[str, Algorithm]
+    problem: Problem | None = None
     participation: Participation = Full()  # noqa: RUF009 - a frozen module
     rounds: int = 100
     seed: int = 0
     evaluate_every: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
+    precision: Precision = "float32"
     title: str = ""
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties' names."""
+        if self.data is not None:
+            return self.data.parties
+        assert self.problem is not None
+        return tuple(f"party {k}" for k in range(self.problem.parties))
 
 
 @dataclass(frozen=True)
@@ -121,26 +139,40 @@ class ExperimentFile:
         Raises:
             InputError: the data cannot be loaded, or a part refuses its settings.
         """
-        with _naming(self.place):
+        with _naming(self.place), self.precision():
             return self._build()
+
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """Everything that is made or run within is of the experiment's precision."""
+        context: contextlib.AbstractContextManager[None] = jax.enable_x64(self.bound.values["precision"] == "float64")
+        return context
 
     def _build(self) -> Experiment:
         b = self.bound
-        data = b.parts["data"].build()  # type: ignore[union-attr]
-        _check_fit(b, data)
-        model = b.parts["model"].build(features=int(np.prod(data.input_shape)),  # type: ignore[union-attr]
-                                       classes=data.outputs, task=data.task, shape=data.input_shape,
-                                       vocabulary=data.vocabulary)
+        parts: dict[str, Any] = {}
+        if "problem" in b.parts:
+            problem = parts["problem"] = b.parts["problem"].build()  # type: ignore[union-attr]
+            held_out = np.zeros(problem.parties)
+        else:
+            data = parts["data"] = b.parts["data"].build()  # type: ignore[union-attr]
+            held_out = data.sizes("validation")
+            _check_fit(b, data)
+            parts["model"] = b.parts["model"].build(features=int(np.prod(data.input_shape)),  # type: ignore[union-attr]
+                                                    classes=data.outputs, task=data.task, shape=data.input_shape,
+                                                    vocabulary=data.vocabulary)
         solver = b.parts["solver"].build()  # type: ignore[union-attr]
         algorithms = {label: part.build(solver=solver) for label, part in b.parts["algorithms"].items()}  # type: ignore[union-attr]
         for label, algorithm in algorithms.items():
-            check_held_out(algorithm, data.sizes("validation"), f"algorithms.{label}")
+            check_held_out(algorithm, held_out, f"algorithms.{label}")
         who = b.parts["participation"].build()  # type: ignore[union-attr]
+        parts |= {"solver": solver, "algorithms": algorithms, "participation": who}
+        experiment = Experiment(**{**b.values, **parts})
         try:
-            who.check(len(data))
+            who.check(len(experiment.parties))
         except ValueError as error:
             raise InputError(f"participation: {error}") from error
-        return Experiment(data, model, solver, algorithms, who, **b.values)
+        _check_shared(experiment)
+        return experiment
 
     def preset_of(self, label: str) -> str:
         """The name of the algorithm that a label stands for."""
@@ -175,6 +207,11 @@ def _check(bound: Bound) -> None:
     """Refuse what types do not say, before any data are loaded."""
     values, algorithms = bound.values, bound.parts["algorithms"]
     assert isinstance(algorithms, dict)
+    for key in ("data", "model"):
+        if "problem" in bound.parts and key in bound.parts:
+            raise InputError(f"{key}: a problem brings its own; leave {key} out, or the problem")
+        if "problem" not in bound.parts and key not in bound.parts:
+            raise InputError(f"{key}: missing; {parameters(Experiment)[key].help}")
     for key, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
         value = values[key]
         if value is not None and not least <= value < 2**31:
@@ -208,6 +245,18 @@ def _check_fit(bound: Bound, data: FederatedData) -> None:
     if not data.sizes("test").any():
         raise InputError("data: no party has test samples, by which the methods are compared: give a larger share "
                          "with test")
+
+
+def _check_shared(experiment: Experiment) -> None:
+    """Refuse a method without a shared model where the methods are compared by the shared model's gap."""
+    problem = experiment.problem
+    if problem is None:
+        return
+    w0, shares = problem.init(jax.random.key(0)), experiment.participation.shares(problem.sizes)
+    for label, algorithm in experiment.algorithms.items():
+        if algorithm.server_model(algorithm.init(w0, shares)) is None:
+            raise InputError(f"algorithms.{label}: it has no shared model, by whose optimality gap the methods are "
+                             "compared: leave it out")
 
 
 @contextlib.contextmanager

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.simulate.plots import colour_of, new_figure, style
 
-__all__ = ["change_panel", "curves_panel", "gain_panel", "legend", "line_panels", "spread_panels"]
+__all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "legend", "line_panels",
+           "spread_panels"]
 
 _INK = "#123456"  # stands for the page's text colour until the SVG is written
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
@@ -63,6 +64,43 @@ def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, al
         _rounds(axes)
         panels.append(_svg(figure, f"{method}: {split} {metric}, spread over parties"))
     return panels
+
+
+def gap_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str:
+    """Optimality gap of the shared model against rounds, all methods; the scale is logarithmic."""
+    figure, axes = _figure(*_WIDE)
+    for method, (colour, dashes) in colour_of(methods).items():
+        axes.plot(*_gaps(metrics, method), dashes, color=colour, label=method)
+    _gap_axes(axes)
+    axes.set_ylabel("optimality gap f(w) - f*")
+    return _svg(figure, "Optimality gap against rounds")
+
+
+def gap_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    """For each method its optimality gap against rounds, over the others' pale ones."""
+    panels = []
+    for method, (colour, dashes) in colour_of(methods).items():
+        figure, axes = _figure(*_PANEL)
+        for other in methods:
+            axes.plot(*_gaps(metrics, other), color=_INK, linewidth=0.7, alpha=0.25)
+        axes.plot(*_gaps(metrics, method), dashes, color=colour, linewidth=2)
+        axes.set_title(_short(method))
+        _gap_axes(axes)
+        panels.append(_svg(figure, f"{method}: optimality gap"))
+    return panels
+
+
+def _gaps(metrics: pd.DataFrame, method: str) -> tuple[pd.Series, pd.Series]:
+    """Rounds and gaps; a gap of nothing cannot be drawn, nor one that is not finite."""
+    rows = metrics[(metrics["method"] == method) & (metrics["metric"] == "gap")].sort_values("round")
+    return rows["round"], rows["value"].where((rows["value"] > 0) & np.isfinite(rows["value"]))
+
+
+def _gap_axes(axes: Axes) -> None:
+    _rounds(axes)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(numticks=7))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = False) -> str:

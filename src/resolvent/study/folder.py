@@ -11,12 +11,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from resolvent.problem.errors import InputError
+from resolvent.simulate import evaluate as ev
 from resolvent.simulate.participation import Stragglers
 from resolvent.simulate.result import Result
 from resolvent.simulate.store import named_leaves, write_atomically, write_tree
-from resolvent.study.compare import Comparison, finding, refusals, score_table
+from resolvent.study.compare import Comparison, Verdict, judge, refusals
 from resolvent.study.experiment import Experiment, ExperimentFile, slug
 
 __all__ = ["begin", "check_folder", "open_folder", "partial_of", "read_summary", "write_folder"]
@@ -122,7 +124,7 @@ def write_folder(folder: Path, file: ExperimentFile, comparison: Comparison) -> 
     """Write the models, the metrics and the summary beside the experiment; returns the summary."""
     (folder / "models").mkdir(exist_ok=True)
     for result in comparison.results.values():
-        _write_models(folder / "models" / slug(result.name), result)
+        _write_models(folder / "models" / slug(result.name), result, comparison.experiment.parties)
     comparison.metrics.to_parquet(folder / "metrics.parquet", index=False)
     summary = _summary(file, comparison)
     (folder / SUMMARY).write_text(json.dumps(summary, indent=1, allow_nan=False), encoding="utf-8")
@@ -145,12 +147,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def _write_models(folder: Path, result: Result) -> None:
+def _write_models(folder: Path, result: Result, names: tuple[str, ...]) -> None:
     """``parties.safetensors`` (leaves [N, ...], row k is party k), ``server.safetensors``, and a note of the tree."""
     folder.mkdir(parents=True, exist_ok=True)
     parties = result.personal_models
     write_tree(folder / "parties.safetensors", parties)
-    names = result.data.parties if result.data is not None else tuple(str(k) for k in range(result.problem.parties))
     shared = result.server_model
     if shared is not None:
         write_tree(folder / "server.safetensors", shared)
@@ -165,26 +166,20 @@ def _write_models(folder: Path, result: Result) -> None:
 
 
 def _summary(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
-    experiment, alone = comparison.experiment, comparison.alone
-    some = next(iter(comparison.results.values()))
-    score, higher = some.problem.score_name, some.problem.higher_is_better
-    table = score_table(comparison.metrics, list(comparison.results), score, higher_is_better=higher, alone=alone)
+    experiment, verdict = comparison.experiment, judge(comparison)
     return {
         "name": file.name,
         "title": experiment.title or file.name,
-        "finding": finding(table, score, alone, higher_is_better=higher),
+        "finding": verdict.finding,
         "warnings": [line for result in comparison.results.values() if (line := refusals(result)) is not None],
         "experiment": file.bound.settings(),
         "seed": experiment.seed,
         "rounds": experiment.rounds,
-        "score": score,
-        "higher_is_better": higher,
-        "alone": alone,
-        "data": {
-            "name": experiment.data.name, "parties": list(experiment.data.parties),
-            "train": experiment.data.sizes("train").tolist(), "test": experiment.data.sizes("test").tolist(),
-            "notes": [*experiment.data.notes, *_slow(experiment)]},
-        "methods": {name: _of_method(file.preset_of(name), result, table, higher)
+        "score": verdict.score,
+        "higher_is_better": verdict.higher_is_better,
+        "alone": verdict.alone,
+        "data": _subject(file, experiment),
+        "methods": {name: _of_method(file.preset_of(name), result, verdict)
                     for name, result in comparison.results.items()},
         "versions": {package: metadata.version(package) for package in ("resolvent", "jax", "jaxlib", "numpy")}
         | {"python": platform.python_version()},
@@ -192,9 +187,23 @@ def _summary(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _subject(file: ExperimentFile, experiment: Experiment) -> dict[str, Any]:
+    """What was learned from: the parties, their sizes and what a reader should know."""
+    data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
+    if data is not None:
+        return {"name": data.name, "parties": parties, "train": data.sizes("train").tolist(),
+                "test": data.sizes("test").tolist(), "notes": [*data.notes, *_slow(experiment)]}
+    assert problem is not None
+    found = ev.dissimilarity(problem, problem.optimum(experiment.participation.shares(problem.sizes)))
+    note = f"Heterogeneity H = {float(found.heterogeneity):.3g}, the mean of |grad f_k|^2 at the optimum"
+    name = file.bound.parts["problem"].name or ""  # type: ignore[union-attr]
+    return {"name": name.replace("_", " "), "parties": parties, "train": np.asarray(problem.sizes).tolist(),
+            "notes": [note, f"Computed in {experiment.precision}", *_slow(experiment)]}
+
+
 def _slow(experiment: Experiment) -> list[str]:
     """What a reader should know about slow parties."""
-    who, names = experiment.participation, experiment.data.parties
+    who, names = experiment.participation, experiment.parties
     if not isinstance(who, Stragglers):
         return []
     always = [f"{names[k]} is a straggler: each round it can do only a random part of its work" for k in who.parties]
@@ -202,9 +211,10 @@ def _slow(experiment: Experiment) -> list[str]:
     return always + share
 
 
-def _of_method(preset: str, result: Result, table: Any, higher: bool) -> dict[str, Any]:
+def _of_method(preset: str, result: Result, verdict: Verdict) -> dict[str, Any]:
+    table, higher = verdict.table, verdict.higher_is_better
     row = table[table["method"] == result.name].iloc[0].drop("method").to_dict()
-    means = result.scores().mean(axis=1, skipna=False)
+    means = _means(result, verdict.score)
     known = means.fillna(-np.inf if higher else np.inf).to_numpy()
     best = int(known.argmax() if higher else known.argmin())
     seconds = result.facts["seconds"]
@@ -220,6 +230,15 @@ def _of_method(preset: str, result: Result, table: Any, higher: bool) -> dict[st
         "refused": result.refused,
         "digest": result.digest,
     }
+
+
+def _means(result: Result, score: str) -> pd.Series:
+    """The score by round: the mean over the parties, or the one number that it is."""
+    if score == "gap":
+        rows: pd.Series = result.metrics[result.metrics["metric"] == score].set_index("round")["value"]
+        return rows
+    means: pd.Series = result.scores().mean(axis=1, skipna=False)
+    return means
 
 
 def _json(value: Any) -> float | int | None:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from resolvent.problem.errors import InputError
 from resolvent.simulate.store import write_atomically
 from resolvent.study import figures
+from resolvent.study.compare import columns_of
 from resolvent.study.folder import read_summary
 
 __all__ = ["write_report"]
@@ -39,6 +40,11 @@ def write_report(folder: Path) -> Path:
     picture = None
     if gains is not None and len(gains) > _MANY:
         picture = figures.gain_panel(gains, methods, percent=percent)
+    if score == "gap":
+        curves, panels = figures.gap_panel(metrics, methods), figures.gap_panels(metrics, methods)
+    else:
+        curves = figures.curves_panel(metrics, methods, score)
+        panels = figures.spread_panels(metrics, methods, score, alone, higher_is_better=summary["higher_is_better"])
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True)
     template = environment.from_string((resources.files("resolvent.study") / "report.html.jinja").read_text("utf-8"))
@@ -46,13 +52,11 @@ def write_report(folder: Path) -> Path:
         summary=summary,
         warnings=summary.get("warnings", []),
         score=score.replace("_", " "),
-        columns={"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "–", "global p10": "–",
-                 "global worst": "–"},
+        columns={column: missing or "–" for column, missing in columns_of(score).items()},
         number=lambda value, missing: _number(value, missing, percent=percent),
         legend=figures.legend(methods),
-        curves=Markup(figures.curves_panel(metrics, methods, score)),
-        spreads=[Markup(p) for p in figures.spread_panels(metrics, methods, score, alone,
-                                                          higher_is_better=summary["higher_is_better"])],
+        curves=Markup(curves),
+        panels=[Markup(p) for p in panels],
         gains=None if gains is None or picture else _gain_cells(gains, percent=percent),
         gain_methods=[] if gains is None else list(gains.columns),
         gain_picture=_markup(picture),

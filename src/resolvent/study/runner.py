@@ -41,7 +41,7 @@ def run_experiment(
     folder = out if out is not None else _default(file.name, resume=resume, overwrite=overwrite)
     check_folder(folder, resume=resume, overwrite=overwrite)
     experiment = file.build()  # what it refuses, it refuses before there is a folder
-    with open_folder(folder, resume=resume, overwrite=overwrite) as work:
+    with file.precision(), open_folder(folder, resume=resume, overwrite=overwrite) as work:
         begin(work, file, resume=resume)
         checkpoints = work / "checkpoints"
         comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress)

@@ -1,7 +1,16 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, meta, operators, personal, relaxed, robustness, server, shared
-from resolvent.algorithms.presets import automatic, baselines, operators, personal, server, shared
+from resolvent.algorithms.presets import (
+    automatic,
+    baselines,
+    meta,
+    operators,
+    personal,
+    relaxed,
+    robustness,
+    server,
+    shared,
+)
 from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.meta import *
