@@ -1,5 +1,7 @@
 """What the site's build makes of the code: the table of algorithms, and docstrings whose labelled paragraphs show."""
 
+import importlib
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -9,20 +11,30 @@ import griffe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-MARK = "<!-- the table of algorithms -->"
+TABLE = "<!-- the table of algorithms -->"
+SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of algorithms where a page asks for it; each name leads to its docstring."""
-    if MARK not in markdown:
-        return markdown
-    from resolvent.algorithms import presets
-    from resolvent.study.catalogue import CAPTION, catalogue, table
+    """Put the table of algorithms and the source of functions where a page asks for them."""
+    return SOURCE.sub(lambda found: source(found[1]), markdown.replace(TABLE, table() if TABLE in markdown else ""))
 
-    head, rows = table(catalogue())
+
+def table() -> str:
+    """The table of algorithms; each name leads to its docstring."""
+    from resolvent.algorithms import presets
+    from resolvent.study import catalogue
+
+    head, rows = catalogue.table(catalogue.catalogue())
     linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in rows]
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked)]
-    return markdown.replace(MARK, "\n".join(lines) + "\n\n" + CAPTION)
+    return "\n".join(lines) + "\n\n" + catalogue.CAPTION
+
+
+def source(name: str) -> str:
+    """The source of a function as a block of code."""
+    module, function = name.rsplit(".", 1)
+    return f"```py\n{inspect.getsource(getattr(importlib.import_module(module), function))}```"
 
 
 class Labels(griffe.Extension):

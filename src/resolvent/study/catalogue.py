@@ -178,13 +178,13 @@ def _built(name: str, preset: Callable[..., Algorithm]) -> tuple[Algorithm, dict
     solver = frozenset({"solver"})
     needed = {key: p.registry for key, p in parameters(preset).items()
               if p.registry and p.default is inspect.Parameter.empty and key not in solver}
-    given = {key: next(n for n, f in registry.functions.items() if not set(_required(f)) - registry.given)
+    given = {key: next(n for n, f in registry.functions.items() if _required(f) <= registry.given)
              for key, registry in needed.items()}
     return bind(preset, given, where=name, given=solver).build(solver=SGD(0.1, steps=1)), given
 
 
-def _required(function: Callable[..., Any]) -> list[str]:
-    return [key for key, p in parameters(function).items() if p.default is inspect.Parameter.empty]
+def _required(function: Callable[..., Any]) -> set[str]:
+    return {key for key, p in parameters(function).items() if p.default is inspect.Parameter.empty}
 
 
 def _weights() -> Array:
