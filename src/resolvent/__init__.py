@@ -4,10 +4,14 @@ from resolvent.algorithms import presets
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.compressed import Compressed
+from resolvent.algorithms.gradient import DistributedGradient
+from resolvent.algorithms.personalised import Personalised
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
 from resolvent.algorithms.server_optimizer import ServerOptimizer
+from resolvent.math.codecs import QSGD, Codec, Identity, NaturalCompression, RandK, TopK
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 from resolvent.problem import datasets, models
 from resolvent.problem.data import FederatedData
@@ -33,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "GD",
     "L1",
+    "QSGD",
     "SGD",
     "Aggregator",
     "Algorithm",
@@ -40,13 +45,17 @@ __all__ = [
     "Bernoulli",
     "BySize",
     "ClosedForm",
+    "Codec",
+    "Compressed",
     "Constant",
     "CoordinateMedian",
+    "DistributedGradient",
     "Exponential",
     "FederatedData",
     "FixedEffort",
     "Full",
     "GeometricMedian",
+    "Identity",
     "Indicator0",
     "InputError",
     "InverseLog",
@@ -57,13 +66,16 @@ __all__ = [
     "Mean",
     "Model",
     "MoreauCentre",
+    "NaturalCompression",
     "Participation",
     "Penalty",
     "PerLayer",
+    "Personalised",
     "Phase",
     "Problem",
     "Quadratic",
     "QuadraticProblem",
+    "RandK",
     "Remembered",
     "Replies",
     "Result",
@@ -73,6 +85,7 @@ __all__ = [
     "SquaredL2",
     "Stragglers",
     "Subproblem",
+    "TopK",
     "Uniform",
     "Zero",
     "datasets",

@@ -21,7 +21,7 @@ __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Kind = Literal["all", "experiments", "algorithms", "data", "models", "solvers", "participation", "penalties",
-               "aggregators", "schedules"]
+               "aggregators", "codecs", "schedules"]
 
 
 def run(

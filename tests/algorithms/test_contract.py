@@ -1,5 +1,6 @@
 """Every preset passes the contract. A new algorithm is one row here."""
 
+import jax.numpy as jnp
 import pytest
 
 import contract
@@ -29,6 +30,13 @@ ROWS = {
     "fedadam": rv.fedadam,
     "fedyogi": rv.fedyogi,
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=0.4),
+    "fedmix": lambda s: rv.fedmix(s, alpha=jnp.linspace(0, 1, 7), inner=rv.fedprox(s), repeats=2),
+    "flix": lambda s: rv.flix(s, alpha=0.3, inner=rv.Compressed(rv.scaffold(s), rv.QSGD()), repeats=2),
+    "one_shot": lambda s: rv.one_shot(s, repeats=2),
+    "dgd": lambda s: rv.dgd(s, learning_rate=s.learning_rate, repeats=2),
+    "dcgd": lambda s: rv.dcgd(s, codec=rv.NaturalCompression(), repeats=2),
+    "diana": lambda s: rv.diana(s, repeats=2),
+    "l2gd": rv.l2gd,
 }
 
 

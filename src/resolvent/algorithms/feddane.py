@@ -35,6 +35,7 @@ class FedDANE(Elementary):
 
     solver: LocalSolver
     mu: ArrayLike = 0.1
+    reads_rows: ClassVar[None] = None
     replies_models: ClassVar[bool] = True
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Pair:

@@ -41,6 +41,11 @@ class Remembered(Combinator):
             raise TypeError(f"Remembered needs an algorithm of one phase whose replies are models, got "
                             f"{type(self.inner).__name__}: nothing could stand for a party that has not replied yet")
 
+    @property
+    def reads_rows(self) -> str:
+        """It keeps every reply."""
+        return type(self).__name__
+
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> RememberedState:
         """N copies of the first model beside the inner state."""
         return RememberedState(self.inner.init(w0, weights), jax.tree.map(jnp.array, tree.stack(w0, len(weights))),

@@ -21,7 +21,8 @@ from resolvent.algorithms import aggregators, presets, schedules
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.schedules import Schedule
-from resolvent.math import prox
+from resolvent.math import codecs, prox
+from resolvent.math.codecs import Codec
 from resolvent.math.prox import Penalty
 from resolvent.problem import datasets, models, solvers
 from resolvent.problem.data import FederatedData
@@ -75,6 +76,7 @@ REGISTRIES: dict[type, Registry] = {
     Aggregator: Registry("aggregator", "aggregators", {
         "mean": aggregators.Mean, "moreau_centre": aggregators.MoreauCentre,
         "geometric_median": aggregators.GeometricMedian, "coordinate_median": aggregators.CoordinateMedian}),
+    Codec: Registry("codec", "codecs", _named(codecs, "Identity", "RandK", "TopK", "NaturalCompression", "QSGD")),
     Schedule: Registry("schedule", "schedules", {
         "constant": schedules.Constant, "inverse_power": schedules.InversePower, "inverse_log": schedules.InverseLog,
         "exponential": schedules.Exponential}, number=("constant", "first")),

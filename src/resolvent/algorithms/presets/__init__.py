@@ -1,7 +1,8 @@
 """The papers' algorithms under the papers' names: each a plain function that returns a composition."""
 
-from resolvent.algorithms.presets import baselines, operators, personal, server, shared
+from resolvent.algorithms.presets import baselines, mixing, operators, personal, server, shared
 from resolvent.algorithms.presets.baselines import *
+from resolvent.algorithms.presets.mixing import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
 from resolvent.algorithms.presets.server import *
@@ -13,3 +14,4 @@ __all__ += personal.__all__
 __all__ += operators.__all__
 __all__ += baselines.__all__
 __all__ += server.__all__
+__all__ += mixing.__all__
