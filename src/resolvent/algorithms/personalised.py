@@ -29,6 +29,7 @@ Own = tuple[Vector, PartyState]
 Sent = tuple[Message, Float[Array, ""]]
 
 
+@jax.jit
 def own_optimum(solver: LocalSolver, repeats: ArrayLike, w0: Vector, oracle: Oracle, key: Array) -> Vector:
     """x_k = argmin f_k, as well as so many runs of the solver one after the other find it from the first model."""
     def run(i: Array, x: Vector) -> Vector:
