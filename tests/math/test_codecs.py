@@ -41,7 +41,8 @@ def all_outcomes(codec, x):
 def test_bits_are_exact(codec, single, double):
     with jax.enable_x64(True):
         for dtype, expected in ((jnp.float32, single), (jnp.float64, double)):
-            x = {"a": jnp.linspace(-3, 2, 6, dtype=dtype).reshape(2, 3), "b": [jnp.ones(3, dtype), jnp.zeros((), dtype)]}
+            x = {"a": jnp.linspace(-3, 2, 6, dtype=dtype).reshape(2, 3),
+                 "b": [jnp.ones(3, dtype), jnp.zeros((), dtype)]}
             wire = codec.encode(x, KEY)
             assert wire.bits == codec.bits(x) == expected
             back = codec.decode(wire)
@@ -67,7 +68,8 @@ def test_randk_over_all_subsets():
     with jax.enable_x64(True):
         d, k, draws = 5, 2, 3000
         x, codec = jnp.array([1.0, -2.0, 0.5, 3.0, -0.25]), rv.RandK(k=k)
-        got = np.asarray(jax.jit(jax.vmap(lambda key: codec.decode(codec.encode(x, key))))(jax.random.split(KEY, draws)))
+        keys = jax.random.split(KEY, draws)
+        got = np.asarray(jax.jit(jax.vmap(lambda key: codec.decode(codec.encode(x, key))))(keys))
         subsets = {tuple(np.flatnonzero(row)): row for row in got}
         assert sorted(subsets) == list(itertools.combinations(range(d), k))
         for subset, row in subsets.items():
