@@ -30,6 +30,7 @@ Average = tuple[Vector, Float[Array, ""]]
 Sent = tuple[Vector, Float[Array, ""], Float[Array, ""]]
 
 
+@jax.jit
 def curvature(oracle: Oracle, w: Vector, key: Array, *, tolerance: float = 1e-6, cap: int = 1000) -> Float[Array, ""]:
     """The largest absolute eigenvalue of the Hessian at ``w``, by power iteration until it changes no more."""
     def apply(v: Vector) -> Vector:
