@@ -8,15 +8,19 @@ from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.centralised import Centralised
+from resolvent.algorithms.compressed import Compressed
+from resolvent.algorithms.gradient import DistributedGradient
 from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.never_worse import NeverWorse
 from resolvent.algorithms.personal_splitting import PersonalSplitting
+from resolvent.algorithms.personalised import Personalised
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
 from resolvent.algorithms.self_tuned import SelfTuned
 from resolvent.algorithms.server_optimizer import ServerOptimizer
+from resolvent.math.codecs import QSGD, Codec, Identity, NaturalCompression, RandK, TopK
 from resolvent.math.prox import L1, Indicator0, L2Norm, Penalty, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 from resolvent.problem import datasets, models, networks, partitions, shifts
 from resolvent.problem.data import FederatedData
@@ -45,6 +49,7 @@ __all__ = [
     "GD",
     "L1",
     "LBFGS",
+    "QSGD",
     "SGD",
     "AdaptiveMu",
     "Aggregator",
@@ -58,14 +63,18 @@ __all__ = [
     "Centralised",
     "CentredClipping",
     "ClosedForm",
+    "Codec",
+    "Compressed",
     "Constant",
     "CoordinateMedian",
+    "DistributedGradient",
     "Exponential",
     "FederatedData",
     "FixedEffort",
     "Full",
     "GeometricMedian",
     "GradientStep",
+    "Identity",
     "Indicator0",
     "InputError",
     "InverseLog",
@@ -79,6 +88,7 @@ __all__ = [
     "Model",
     "MoreauCentre",
     "MultiKrum",
+    "NaturalCompression",
     "NeverWorse",
     "NormBound",
     "Optax",
@@ -86,10 +96,12 @@ __all__ = [
     "Penalty",
     "PerLayer",
     "PersonalSplitting",
+    "Personalised",
     "Phase",
     "Problem",
     "Quadratic",
     "QuadraticProblem",
+    "RandK",
     "Remembered",
     "Replies",
     "Result",
@@ -100,6 +112,7 @@ __all__ = [
     "SquaredL2",
     "Stragglers",
     "Subproblem",
+    "TopK",
     "TrimmedMean",
     "Uniform",
     "Zero",

@@ -24,7 +24,7 @@ __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Kind = Literal["all", "experiments", "algorithms", "data", "models", "problems", "solvers", "participation",
-               "penalties", "aggregators", "attacks", "schedules", "partitions", "shifts"]
+               "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts"]
 
 
 def run(

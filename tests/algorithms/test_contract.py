@@ -43,6 +43,13 @@ ROWS = {
     "fedplus_auto": lambda s: rv.fedplus_auto(s, rv.L2Norm(), sigmas=(0.1, 1.0), deltas=(0.3, 0.1)),
     "never_worse": lambda s: rv.never_worse(s, rv.feddane(s), points=3),
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=0.4),
+    "fedmix": lambda s: rv.fedmix(s, alpha=0.6, inner=rv.fedprox(s), repeats=2),
+    "flix": lambda s: rv.flix(s, alpha=0.3, inner=rv.Compressed(rv.scaffold(s), rv.QSGD()), repeats=2),
+    "one_shot": lambda s: rv.one_shot(s, smoothness=2.0, repeats=2),
+    "dgd": lambda s: rv.dgd(s, learning_rate=s.learning_rate, repeats=2),
+    "dcgd": lambda s: rv.dcgd(s, codec=rv.NaturalCompression(), alpha=1.0),
+    "diana": lambda s: rv.diana(s, alpha=1.0),
+    "l2gd": rv.l2gd,
 }
 
 

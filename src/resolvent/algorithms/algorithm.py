@@ -116,6 +116,22 @@ class Algorithm(eqx.Module):
     def server_model(self, state: ServerState) -> Vector | None:
         """The shared model, or None where there is none."""
 
+    @property
+    def reads_rows(self) -> str | None:
+        """What in the server reads single replies, where a memory of their mean would not do; None where nothing does.
+
+        The aggregator answers where there is one. Without, an algorithm that takes replies through ``Replies.mean`` and
+        ``Replies.total`` alone says None.
+        """
+        aggregator = getattr(self, "aggregator", None)
+        if aggregator is None:
+            return type(self).__name__
+        return None if aggregator.linear else type(aggregator).__name__
+
+    def reply_like(self, w0: Vector) -> tuple[Reply, ...]:
+        """For each phase something of a reply's shape, for memories of replies; by default each is like a model."""
+        return (w0,) * len(self.phases)
+
 
 class Elementary(Algorithm):
     """An algorithm that is no combinator: it says itself what becomes of partial work.

@@ -88,6 +88,7 @@ class LocalOnly(Elementary):
     """
 
     solver: LocalSolver
+    reads_rows: ClassVar[None] = None
     replies_models: ClassVar[bool] = False
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[()]:
@@ -115,3 +116,7 @@ class LocalOnly(Elementary):
     def server_model(self, state: tuple[()]) -> None:
         """There is none."""
         return
+
+    def reply_like(self, w0: Vector) -> tuple[tuple[()]]:
+        """Nothing."""
+        return ((),)

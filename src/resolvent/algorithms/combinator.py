@@ -116,6 +116,15 @@ class Combinator(Algorithm):
         """As the inner algorithm."""
         return self.inner.server_model(self._inner_state(state))
 
+    @property
+    def reads_rows(self) -> str | None:
+        """As the inner algorithm."""
+        return self.inner.reads_rows
+
+    def reply_like(self, w0: Vector) -> tuple[Reply, ...]:
+        """As the inner algorithm."""
+        return self.inner.reply_like(w0)
+
     def iterate(self, state: ServerState) -> Vector:
         """The inner algorithm's iterate, where it has one."""
         return cast(HoldsIterate, self.inner).iterate(self._inner_state(state))

@@ -36,6 +36,7 @@ class FedDANE(Elementary):
 
     solver: LocalSolver
     mu: ArrayLike = 0.1
+    reads_rows: ClassVar[None] = None
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:

@@ -44,6 +44,11 @@ class Remembered(Combinator):
         if contains(self.inner, Remembered):
             raise TypeError("Remembered got an algorithm whose server remembers every reply already: use it once")
 
+    @property
+    def reads_rows(self) -> str:
+        """It keeps every reply."""
+        return type(self).__name__
+
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> RememberedState:
         """N copies of the first model beside the inner state."""
         return RememberedState(self.inner.init(w0, weights), jax.tree.map(jnp.array, tree.stack(w0, len(weights))),

@@ -43,6 +43,7 @@ class Scaffold(Elementary):
     solver: SGD | GD
     option: Option = eqx.field(static=True, default="II")
     server_rate: ArrayLike = 1.0
+    reads_rows: ClassVar[None] = None
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
@@ -88,3 +89,7 @@ class Scaffold(Elementary):
     def server_model(self, state: Pair) -> Vector:
         """The shared model."""
         return state[0]
+
+    def reply_like(self, w0: Vector) -> tuple[Pair]:
+        """Two differences."""
+        return ((w0, w0),)

@@ -174,6 +174,7 @@ class DecentralisedSplitting(Elementary):
     solver: LocalSolver
     relaxation: Relaxation
     local: LocalStep = eqx.field(static=True, default="proximal")
+    reads_rows: ClassVar[None] = None
     replies_models: ClassVar[bool] = True
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[Vector, Array]:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
+from resolvent.math.codecs import wire_bits
 from resolvent.problem.problem import Problem
 from resolvent.simulate import evaluate as ev
 from resolvent.simulate.clock import Stopwatch, stopwatch
@@ -26,7 +27,7 @@ LINE_POINTS = 11
 
 
 def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> tuple[int, int]:
-    """Bytes that one party receives and sends in a round, over all phases: uncompressed leaves."""
+    """Bytes that one party receives and sends in a round, over all phases: leaves as they are, wires by their bits."""
     def of_round(server: Any, row: Any, k: Array) -> tuple[list[Any], list[Any]]:
         sent, replied = [], []
         for phase in algorithm.phases:
@@ -36,8 +37,8 @@ def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> 
         return sent, replied
 
     shapes = jax.eval_shape(of_round, state.server, tree.rows(state.parties, 0), jnp.array(0))
-    down, up = (sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(part)) for part in shapes)
-    return int(down), int(up)
+    down, up = (-(-wire_bits(part) // 8) for part in shapes)
+    return down, up
 
 
 class Measurements:

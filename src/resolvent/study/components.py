@@ -22,7 +22,8 @@ from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.schedules import Schedule
-from resolvent.math import prox
+from resolvent.math import codecs, prox
+from resolvent.math.codecs import Codec
 from resolvent.math.prox import Penalty
 from resolvent.problem import datasets, instances, models, networks, optimizers, partitions, shifts, solvers
 from resolvent.problem.data import FederatedData
@@ -94,6 +95,7 @@ REGISTRIES: dict[type, Registry] = {
     Attack: Registry("attack", "attacks", {
         "sign_flip": attacks.SignFlip, "scaled": attacks.Scaled, "gaussian": attacks.Gaussian, "alie": attacks.ALIE,
         "ipm": attacks.IPM, "label_flip": attacks.LabelFlip, "nan": attacks.NaN}),
+    Codec: Registry("codec", "codecs", _named(codecs, "Identity", "RandK", "TopK", "NaturalCompression", "QSGD")),
     Schedule: Registry("schedule", "schedules", {
         "constant": schedules.Constant, "inverse_power": schedules.InversePower, "inverse_log": schedules.InverseLog,
         "exponential": schedules.Exponential}, number=("constant", "first")),

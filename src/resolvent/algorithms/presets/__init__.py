@@ -4,6 +4,7 @@ from resolvent.algorithms.presets import (
     automatic,
     baselines,
     meta,
+    mixing,
     operators,
     personal,
     relaxed,
@@ -14,6 +15,7 @@ from resolvent.algorithms.presets import (
 from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.meta import *
+from resolvent.algorithms.presets.mixing import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
 from resolvent.algorithms.presets.relaxed import *
@@ -31,3 +33,4 @@ __all__ += meta.__all__
 __all__ += server.__all__
 __all__ += robustness.__all__
 __all__ += automatic.__all__
+__all__ += mixing.__all__
