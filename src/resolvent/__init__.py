@@ -19,6 +19,7 @@ from resolvent.problem.subproblem import Subproblem
 from resolvent.simulate.participation import (
     Bernoulli,
     BySize,
+    Dropout,
     FixedEffort,
     Full,
     Participation,
@@ -27,6 +28,7 @@ from resolvent.simulate.participation import (
 )
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.systems import VirtualClock
 
 __version__ = "0.1.0"
 
@@ -42,6 +44,7 @@ __all__ = [
     "ClosedForm",
     "Constant",
     "CoordinateMedian",
+    "Dropout",
     "Exponential",
     "FederatedData",
     "FixedEffort",
@@ -74,6 +77,7 @@ __all__ = [
     "Stragglers",
     "Subproblem",
     "Uniform",
+    "VirtualClock",
     "Zero",
     "datasets",
     "models",

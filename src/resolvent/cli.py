@@ -32,7 +32,7 @@ __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Kind = Literal["all", "experiments", "algorithms", "data", "models", "solvers", "participation", "penalties",
-               "aggregators", "schedules", "partitions", "shifts"]
+               "aggregators", "schedules", "partitions", "shifts", "clocks"]
 
 
 def run(

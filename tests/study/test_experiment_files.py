@@ -164,7 +164,7 @@ MISTAKES = {
     "misspelt name key with a default": ("name: digits", "nme: digits", [
         "mine.yaml:2: data.nme: unknown key", "did you mean 'name'?"]),
     "data set": ("digits", "digit", ["mine.yaml:2: data.name: there is no data set 'digit'",
-                                     "digits, synthetic, table", "did you mean 'digits'?"]),
+                                     "stackexchange, synthetic, table", "did you mean 'digits'?"]),
     "model": ("logistic", "logistics", ["mine.yaml:4: model.name: there is no model 'logistics'",
                                         "linear, logistic, mlp", "did you mean 'logistic'?"]),
     "solver": ("SGD", "SDG", ["mine.yaml:6: solver.name: there is no solver 'SDG'", "SGD, GD", "did you mean 'SGD'?"]),
@@ -476,6 +476,9 @@ def test_data_sets_with_partitions_and_networks_are_named_in_a_file(tmp_path, mo
     built = ExperimentFile.load("digits", [change, "model=mnist_cnn"]).build()
     assert (len(built.data), built.data.input_shape, built.model.shape) == (4, (28, 28), (28, 28, 1))
     assert "party 3 is an outlier: its images are inverted" in built.data.notes
+    timed = ExperimentFile.load("digits", ["clock={speed: 10}"])
+    assert (built.clock, timed.build().clock) == (None, rv.VirtualClock(speed=10.0))
+    assert "name: lognormal" in timed.to_yaml()
     said = f"data={{name: shakespeare, file: {tmp_path}/said.txt, length: 5}}"
     spoken = ExperimentFile.load("digits", [said, "model={name: char_lstm, width: 4}"]).build()
     assert (spoken.model.tokens, spoken.model.outputs, spoken.data.parties) == (80, 80, ("A", "B"))

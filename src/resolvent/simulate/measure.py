@@ -17,6 +17,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulate import evaluate as ev
 from resolvent.simulate.clock import Stopwatch, stopwatch
 from resolvent.simulate.engine import Chunk, Federation, Snapshot
+from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["PER_ROUND", "Diagnostic", "Measurements", "message_bytes"]
 
@@ -43,8 +44,10 @@ def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> 
 class Measurements:
     """Collects the metrics of one run."""
 
-    def __init__(self, algorithm: Algorithm, problem: Problem, diagnostics: tuple[str, ...], name: str) -> None:
+    def __init__(self, algorithm: Algorithm, problem: Problem, diagnostics: tuple[str, ...], name: str,
+                 clock: VirtualClock | None = None) -> None:
         self.algorithm, self.problem, self.diagnostics, self.name = algorithm, problem, diagnostics, name
+        self.clock = clock
         self.frames: list[pd.DataFrame] = []
         self.seconds_per_round: list[float] = []
         self.seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
@@ -133,8 +136,16 @@ class Measurements:
         self.bytes["up"] += up * int(record.alive.sum())
         rounds = np.arange(start + 1, start + count + 1)
         self.add(rounds, None, None, "replies", record.alive.sum(axis=1))
+        if self.clock is not None:
+            steps = record.party["steps"]
+            self.add(rounds, None, None, "simulated_seconds", self.clock.seconds(
+                record.index, record.alive, steps, down + up, self.problem.parties))
+            self.add(rounds, None, None, "bytes_down", down * record.invited.sum(axis=1))
+            self.add(rounds, None, None, "bytes_up", up * record.alive.sum(axis=1))
         at, _ = np.nonzero(record.alive)
         for metric, values in record.party.items():
+            if metric not in self.diagnostics:
+                continue  # recorded for the clock
             self.add(rounds[at], record.index[record.alive], "train", metric, values[record.alive])
         for metric, values in record.server.items():
             self.add(rounds, None, None, metric, values)

@@ -21,6 +21,7 @@ from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.store import Checkpoint, digest
+from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["simulate"]
 
@@ -35,6 +36,7 @@ def simulate(
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
+    clock: VirtualClock | None = None,
     schedule: Schedule | Literal["auto"] = "auto",
     checkpoint: Path | str | None = None,
     resume: bool = False,
@@ -53,6 +55,7 @@ def simulate(
         evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations in all.
         diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
             ``heterogeneity``.
+        clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
         schedule: parties one after the other (``sequential``, the better on a CPU), all at once (``lanes``), or by
             backend.
         checkpoint: a folder to write the state to after every evaluation.
@@ -75,14 +78,14 @@ def simulate(
     _check_diagnostics(diagnostics)
     how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
     folder = Path(checkpoint) if checkpoint is not None else None
-    fingerprint = _fingerprint(algorithm, problem, who, seed, every)
+    fingerprint = _fingerprint(algorithm, problem, who, seed, every, *(() if clock is None else (repr(clock),)))
 
     try:
         state = initial(algorithm, problem, who, jnp.array(seed))
         down, up = message_bytes(algorithm, problem, state)  # traces a round: what does not fit is found here
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
-    measured = Measurements(algorithm, problem, tuple(diagnostics), name)
+    measured = Measurements(algorithm, problem, tuple(diagnostics), name, clock)
     done = 0
     found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
     if found:
@@ -93,7 +96,7 @@ def simulate(
     else:
         measured.evaluate(state, 0)
 
-    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics)))
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
     with bar(progress, name, rounds) as report:
         report(done, rounds)
         while done < rounds:

@@ -21,6 +21,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.measure import Diagnostic
 from resolvent.simulate.participation import Full, Participation
+from resolvent.simulate.systems import VirtualClock
 from resolvent.study.components import REGISTRIES, Bound, bind, parameters
 
 __all__ = ["Experiment", "ExperimentFile", "experiments", "slug"]
@@ -41,6 +42,7 @@ class Experiment:
         evaluate_every: rounds between evaluations; left out, 20 evaluations in all.
         diagnostics: what to measure beside the scores.
         title: the report's heading.
+        clock: measure the seconds and bytes of each round by a virtual clock.
     """
 
     data: FederatedData
@@ -53,6 +55,7 @@ class Experiment:
     evaluate_every: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
     title: str = ""
+    clock: VirtualClock | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,9 @@ class ExperimentFile:
             who.check(len(data))
         except ValueError as error:
             raise InputError(f"participation: {error}") from error
-        return Experiment(data, model, solver, algorithms, who, **b.values)
+        clock = b.parts.get("clock")
+        parts = {"clock": clock.build()} if isinstance(clock, Bound) else {}
+        return Experiment(data, model, solver, algorithms, who, **{**b.values, **parts})
 
     def preset_of(self, label: str) -> str:
         """The name of the algorithm that a label stands for."""
