@@ -34,6 +34,7 @@ from resolvent.problem.subproblem import Subproblem
 from resolvent.simulate.participation import (
     Bernoulli,
     BySize,
+    Dropout,
     FixedEffort,
     Full,
     Participation,
@@ -42,6 +43,7 @@ from resolvent.simulate.participation import (
 )
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.systems import VirtualClock
 
 __version__ = "0.1.0"
 
@@ -68,6 +70,7 @@ __all__ = [
     "Constant",
     "CoordinateMedian",
     "DistributedGradient",
+    "Dropout",
     "Exponential",
     "FederatedData",
     "FixedEffort",
@@ -115,6 +118,7 @@ __all__ = [
     "TopK",
     "TrimmedMean",
     "Uniform",
+    "VirtualClock",
     "Zero",
     "adam",
     "attacks",

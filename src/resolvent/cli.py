@@ -5,13 +5,21 @@ import sys
 from collections.abc import Callable
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import rich.box
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from resolvent.problem.errors import InputError
@@ -20,11 +28,14 @@ from resolvent.study.compare import columns_of
 from resolvent.study.components import REGISTRIES, first_line
 from resolvent.study.experiment import ExperimentFile, experiments
 
+if TYPE_CHECKING:
+    from resolvent.problem.fetch import Found
+
 __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Kind = Literal["all", "experiments", "algorithms", "data", "models", "problems", "solvers", "participation",
-               "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts"]
+               "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts", "clocks"]
 
 
 def run(
@@ -133,11 +144,63 @@ def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="
     Console().print(f"Report: {write_report(folder)}", highlight=False, markup=False, soft_wrap=True)
 
 
+def data(
+    action: Annotated[Literal["fetch", "check"], tyro.conf.Positional],
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = (),
+    *,
+    to: Path | None = None,
+) -> None:
+    """Download data sets from their official addresses, or check which are there and whole.
+
+    Data are looked for in the folder that RESOLVENT_DATA names, then in the user's cache folder. A transfer that broke
+    off is gone on with when the command is run again. Checking ends with exit code 1 where a file is damaged.
+
+    Args:
+        action: fetch (the named data sets) or check (the named ones, or all).
+        names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
+        to: the folder to download to; default: RESOLVENT_DATA, or else the user's cache folder.
+    """
+    from resolvent.problem.fetch import CATALOGUE, check, fetch
+
+    if action == "check":
+        _check_data([found for name in names or (None,) for found in check(name)])
+        return
+    if not names:
+        raise InputError(f"say what to fetch: {', '.join(CATALOGUE)}")
+    columns = (TextColumn("{task.description:>28}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = shown.add_task(escape(file), total=total or None)
+            shown.update(tasks[file], completed=done)
+
+        paths = [path for name in names for path in fetch(name, to, progress)]
+    for path in paths:
+        Console().print(str(path), highlight=False, markup=False, soft_wrap=True)
+
+
+def _check_data(found: "list[Found]") -> None:
+    """A line per file; exit code 1 where one is damaged."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(4):
+        table.add_column(overflow="fold")
+    for one in found:
+        colour = {"whole": "green", "damaged": "red"}.get(one.state, "dim")
+        table.add_row(f"[bold]{one.data_set}[/bold]", f"[{colour}]{one.state}[/{colour}]", escape(one.path.name),
+                      escape(one.detail))
+    Console(soft_wrap=True).print(table)
+    if any(one.state == "damaged" for one in found):
+        sys.exit(1)
+
+
 def main() -> None:
     """Run the command line; exit code 0 done, 2 the input is wrong, 1 it failed."""
     # Steps this small do not fill two cores: XLA's other threads would only spin, at up to three times the wall time.
     os.environ.setdefault("PJRT_NPROC", "1")
-    commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report}
+    commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report,
+                                                "data": data}
     try:
         tyro.extras.subcommand_cli_from_dict(
             commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),

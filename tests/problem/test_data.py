@@ -203,6 +203,8 @@ NAN, INF = float("nan"), float("inf")
     ({"classes": ["0", "1", "0"]}, r"\['0', '1', '0'\] name one twice"),
     ({"features": ["a", "b"]}, r"2 names of features for inputs of shape \(3,\)"),
     ({"seed": -1}, r"seed=-1 must not be negative"),
+    ({"test": [1, 2]}, r"test=\[1, 2\] must be one number per party, and leave it a sample to train on"),
+    ({"test": [1]}, r"test=\[1\] must be one number per party"),
     ({"validation": 0.7, "test": 0.3}, r"validation=0.7 and test=0.3"),
 ])
 def test_what_is_wrong_is_refused_by_name(change, message):

@@ -168,6 +168,7 @@ def test_failure_is_1_with_its_traceback(tmp_path):
                 "aggregators"]),
     (["show"], ["NAME|FILE.yaml", "--set"]),
     (["report"], ["DIR"]),
+    (["data"], ["fetch", "check", "--to", "RESOLVENT_DATA"]),
 ])
 def test_help_mentions_every_option(command, wanted, call, tmp_path):
     outcome = call(*command, "--help", cwd=tmp_path)
@@ -192,6 +193,22 @@ def test_list_names_everything_that_a_file_can_use(call, tmp_path):
             assert row.rstrip() in lines
         assert len([line for line in rest if not line.startswith(" ")]) == len(names)
     assert "party k does effort[k] of the solver's work" in flat(everything.out)
+
+
+def test_data_are_checked_and_the_exit_code_says_when_they_are_damaged(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("RESOLVENT_DATA", str(tmp_path))
+    missing = call("data", "check", "shakespeare", cwd=tmp_path)
+    assert missing.code == 0
+    assert "missing" in missing.out
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist/train-images-idx3-ubyte").write_bytes(b"cut off")
+    damaged = call("data", "check", "mnist", cwd=tmp_path)
+    assert damaged.code == 1
+    assert "damaged" in damaged.out
+    for wrong in (["fetch"], ["fetch", "minst"], ["check", "minst"]):
+        refused = call("data", *wrong, cwd=tmp_path)
+        assert refused.code == 2
+        assert "mnist" in refused.err
 
 
 def test_show_prints_yaml_that_can_be_run(call, tmp_path):

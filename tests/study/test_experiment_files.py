@@ -5,6 +5,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pydantic
 import pytest
 
@@ -163,7 +164,7 @@ MISTAKES = {
     "misspelt name key with a default": ("name: digits", "nme: digits", [
         "mine.yaml:2: data.nme: unknown key", "did you mean 'name'?"]),
     "data set": ("digits", "digit", ["mine.yaml:2: data.name: there is no data set 'digit'",
-                                     "cifar10, digits, emnist", "did you mean 'digits'?"]),
+                                     "stackexchange, synthetic, table", "did you mean 'digits'?"]),
     "model": ("logistic", "logistics", ["mine.yaml:4: model.name: there is no model 'logistics'",
                                         "linear, logistic, mlp", "did you mean 'logistic'?"]),
     "solver": ("SGD", "SDG", ["mine.yaml:6: solver.name: there is no solver 'SDG'", "SGD, GD", "did you mean 'SGD'?"]),
@@ -460,6 +461,31 @@ def test_what_the_experiment_supplies_is_a_parameter_of_something():
         assert registry.given <= known
     assert REGISTRIES[Model].given
     assert REGISTRIES[FederatedData].default == "table"
+
+
+def test_data_sets_with_partitions_and_networks_are_named_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESOLVENT_DATA", str(tmp_path))
+    images = np.arange(60 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(60, 28, 28)
+    for name, array in (("images-idx3", images), ("labels-idx1", np.arange(60, dtype=np.uint8) % 10)):
+        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        (tmp_path / f"train-{name}-ubyte").write_bytes(header + array.tobytes())
+    (tmp_path / "mnist").symlink_to(tmp_path)
+    (tmp_path / "said.txt").write_text("A:\nto be or not to be\n\nB:\nthat is the question\n")
+    shift = "shift: {name: laplace_noise, scale: 0.1, inner: {name: negative, share: 0.5}}"
+    change = f"data={{name: mnist, part: train, partition: {{name: dirichlet, parties: 4}}, {shift}}}"
+    built = ExperimentFile.load("digits", [change, "model=mnist_cnn"]).build()
+    assert (len(built.data), built.data.input_shape, built.model.shape) == (4, (28, 28), (28, 28, 1))
+    assert "party 3 is an outlier: its images are inverted" in built.data.notes
+    timed = ExperimentFile.load("digits", ["clock={speed: 10}"])
+    assert (built.clock, timed.build().clock) == (None, rv.VirtualClock(speed=10.0))
+    assert "name: lognormal" in timed.to_yaml()
+    said = f"data={{name: shakespeare, file: {tmp_path}/said.txt, length: 5}}"
+    spoken = ExperimentFile.load("digits", [said, "model={name: char_lstm, width: 4}"]).build()
+    assert (spoken.model.tokens, spoken.model.outputs, spoken.data.parties) == (80, 80, ("A", "B"))
+    with pytest.raises(InputError, match=r"model: logistic does not fit .*Shakespeare.* tokens.*use char_lstm or "):
+        ExperimentFile.load("digits", [said, "model=logistic"]).build()
+    with pytest.raises(InputError, match=r"data\.partition\.name: there is no partition 'dirichle';.*'dirichlet'"):
+        ExperimentFile.load("digits", ["data={name: mnist, partition: dirichle}"])
 
 
 def test_function_that_refuses_is_named_by_its_path():

@@ -164,12 +164,13 @@ def _federate(x: Pixels, y: NDArray[Any], classes: list[str], partition: Partiti
               validation: float, test: float, seed: int, name: str) -> FederatedData:
     """Dealt, in [0, 1], shifted and then standardised with the moments of all images as they were."""
     data = divide(x, y, partition, seed=seed, classes=classes, validation=validation, test=test, name=name)
-    data = replace(data, x=data.x.astype(np.float32) / 255)
+    data = replace(data, x=np.divide(data.x, 255, dtype=np.float32))
     data = data if shift is None else shift(data, seed)
     if scale == "unit":
         return data
     mean, deviation = _moments(x)
-    scaled = ((data.x - mean / 255) / ((deviation + 0.001) / 255)).astype(np.float32)
+    scaled = np.subtract(data.x, mean / 255, dtype=np.float32)
+    scaled /= ((deviation + 0.001) / 255).astype(np.float32)
     return replace(data, x=scaled).noting("pixels standardised by the mean and deviation of all images, pooled")
 
 

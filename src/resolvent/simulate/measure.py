@@ -18,6 +18,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulate import evaluate as ev
 from resolvent.simulate.clock import Stopwatch, stopwatch
 from resolvent.simulate.engine import Chunk, Federation, Snapshot
+from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["PER_ROUND", "Diagnostic", "Measurements", "message_bytes"]
 
@@ -45,9 +46,9 @@ class Measurements:
     """Collects the metrics of one run."""
 
     def __init__(self, algorithm: Algorithm, problem: Problem, diagnostics: tuple[str, ...], name: str,
-                 shares: Float[Array, " N"]) -> None:
+                 shares: Float[Array, " N"], clock: VirtualClock | None = None) -> None:
         self.algorithm, self.problem, self.diagnostics, self.name = algorithm, problem, diagnostics, name
-        self.shares = shares
+        self.shares, self.clock = shares, clock
         self.frames: list[pd.DataFrame] = []
         self.seconds_per_round: list[float] = []
         self.seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
@@ -135,13 +136,22 @@ class Measurements:
         self.seconds_per_round.append(watch.run / count)
         record = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], chunk.record)
         self.bytes["down"] += down * int(record.invited.sum())
-        self.bytes["up"] += up * int((record.alive | record.refused).sum())
+        came = record.alive | record.refused
+        self.bytes["up"] += up * int(came.sum())
         rounds = np.arange(start + 1, start + count + 1)
         self.add(rounds, None, None, "replies", record.alive.sum(axis=1))
         at, _ = np.nonzero(record.refused)
         self.add(rounds[at], record.index[record.refused], None, "refused", np.ones(len(at)))
+        if self.clock is not None:
+            steps = record.party["steps"]
+            self.add(rounds, None, None, "simulated_seconds", self.clock.seconds(
+                record.index, came, steps, down + up, self.problem.parties))
+            self.add(rounds, None, None, "bytes_down", down * record.invited.sum(axis=1))
+            self.add(rounds, None, None, "bytes_up", up * came.sum(axis=1))
         at, _ = np.nonzero(record.alive)
         for metric, values in record.party.items():
+            if metric not in self.diagnostics:
+                continue  # recorded for the clock
             self.add(rounds[at], record.index[record.alive], "train", metric, values[record.alive])
         for metric, values in record.server.items():
             self.add(rounds, None, None, metric, values)

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from resolvent.math.shuffle import Shuffle
 from resolvent.problem.errors import InputError
 
-__all__ = ["Bernoulli", "BySize", "Cohort", "FixedEffort", "Full", "Participation", "Stragglers", "Uniform"]
+__all__ = ["Bernoulli", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation", "Stragglers", "Uniform"]
 
 Weighting = Literal["size", "uniform"]
 
@@ -255,6 +255,40 @@ class FixedEffort(Participation):
         """The inner cohort with its members' budgets."""
         cohort = self.inner(key, sizes)
         return replace(cohort, effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
+
+
+class Dropout(Participation):
+    """Parties with unreliable devices: party k is away with a probability of its own, in each round anew.
+
+    Attributes:
+        probability: [N], in [0, 1).
+        inner: who would take part.
+    """
+
+    probability: Float[Array, " N"]
+    inner: Participation = Full()
+
+    def check(self, parties: int) -> None:
+        """Refuse another number of probabilities than of parties, and what is no probability."""
+        self.inner.check(parties)
+        p = jnp.asarray(self.probability)
+        if p.shape != (parties,) or not bool(jnp.all((p >= 0) & (p < 1))):
+            raise InputError(f"Dropout(probability=...) needs one number in [0, 1) per party, {parties}, got "
+                             f"{self.probability}")
+
+    def capacity(self, parties: int) -> int:
+        """As the inner participation."""
+        return self.inner.capacity(parties)
+
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """As the inner participation."""
+        return self.inner.shares(sizes)
+
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        """The inner cohort without those who are away."""
+        cohort = self.inner(key, sizes)
+        chance = jax.random.uniform(jax.random.fold_in(key, 2), cohort.index.shape, cohort.effort.dtype)
+        return replace(cohort, alive=cohort.alive & (chance >= jnp.asarray(self.probability)[cohort.index]))
 
 
 def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]:

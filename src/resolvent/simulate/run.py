@@ -25,6 +25,7 @@ from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.store import Checkpoint, digest
+from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["check_held_out", "simulate"]
 
@@ -39,6 +40,7 @@ def simulate(
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
+    clock: VirtualClock | None = None,
     schedule: Schedule | Literal["auto"] = "auto",
     checkpoint: Path | str | None = None,
     resume: bool = False,
@@ -57,6 +59,7 @@ def simulate(
         evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations in all.
         diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
             ``heterogeneity``.
+        clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
         schedule: parties one after the other (``sequential``, the better on a CPU), all at once (``lanes``), or by
             backend.
         checkpoint: a folder to write the state to after every evaluation.
@@ -82,13 +85,14 @@ def simulate(
         check_held_out(algorithm, problem.split_sizes(problem.splits.index("validation")), name)
     how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
     folder = Path(checkpoint) if checkpoint is not None else None
-    fingerprint = _fingerprint(algorithm, problem, who, seed, every)
+    fingerprint = _fingerprint(algorithm, problem, who, seed, every, *(() if clock is None else (repr(clock),)))
     central = is_centralised(algorithm)
     training = problem.pooled() if central else problem
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
-        who, diagnostics = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")]
+        who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
-    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics))) + (("gap",) if problem.optimum_known else ())
+    per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
+    per_round += ("gap",) if problem.optimum_known else ()
     try:
         state = initial(algorithm, training, who, jnp.array(seed))
         down, up = (0, 0) if central else message_bytes(algorithm, training, state)
@@ -98,7 +102,7 @@ def simulate(
             record=per_round, schedule=how)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
-    measured = Measurements(algorithm, problem, tuple(diagnostics), name, who.shares(problem.sizes))
+    measured = Measurements(algorithm, problem, tuple(diagnostics), name, who.shares(problem.sizes), clock)
     done = 0
     found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
     if found:

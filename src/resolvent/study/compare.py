@@ -61,7 +61,7 @@ def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | N
         results[label] = simulate(
             algorithm, subject, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
             participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-            diagnostics=experiment.diagnostics, name=label, resume=resume,
+            diagnostics=experiment.diagnostics, clock=experiment.clock, name=label, resume=resume,
             checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
             progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
     alone = next((label for label in results if file.preset_of(label) == "local"), None)

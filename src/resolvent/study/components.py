@@ -35,6 +35,7 @@ from resolvent.problem.shifts import Shift
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate import participation
 from resolvent.simulate.participation import Participation
+from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["REGISTRIES", "Bound", "Registry", "bind", "first_line", "help_of"]
 
@@ -75,6 +76,7 @@ REGISTRIES: dict[type, Registry] = {
     Partition: Registry("partition", "partitions", {
         "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,
         "dirichlet": partitions.Dirichlet, "by_user": partitions.ByUser, "quantity_skew": partitions.QuantitySkew}),
+    VirtualClock: Registry("clock", "clocks", {"lognormal": VirtualClock}, default="lognormal"),
     Shift: Registry("shift", "shifts", {"negative": shifts.Negative, "laplace_noise": shifts.LaplaceNoise}),
     Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__) | {
                             "Anderson": accelerated.Anderson},
@@ -84,7 +86,7 @@ REGISTRIES: dict[type, Registry] = {
     Participation: Registry("participation", "participation", {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
         "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,
-        "fixed_effort": participation.FixedEffort}),
+        "fixed_effort": participation.FixedEffort, "dropout": participation.Dropout}),
     Penalty: Registry("penalty", "penalties", _named(prox, "L1", "L2Norm", "SquaredL2", "Zero", "Indicator0", "Scaled",
                                                      "PerLayer")),
     Aggregator: Registry("aggregator", "aggregators", {

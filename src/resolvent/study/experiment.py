@@ -24,6 +24,7 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.measure import Diagnostic
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.run import check_held_out
+from resolvent.simulate.systems import VirtualClock
 from resolvent.study.components import REGISTRIES, Bound, bind, parameters
 
 __all__ = ["Experiment", "ExperimentFile", "experiments", "slug"]
@@ -50,6 +51,7 @@ class Experiment:
         diagnostics: what to measure beside the scores.
         precision: float32, or float64 where a gap far below 1e-6 is to be seen.
         title: the report's heading.
+        clock: measure the seconds and bytes of each round by a virtual clock.
     """
 
     data: FederatedData | None = None
@@ -64,6 +66,7 @@ class Experiment:
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
     precision: Precision = "float32"
     title: str = ""
+    clock: VirtualClock | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -166,6 +169,8 @@ class ExperimentFile:
             check_held_out(algorithm, held_out, f"algorithms.{label}")
         who = b.parts["participation"].build()  # type: ignore[union-attr]
         parts |= {"solver": solver, "algorithms": algorithms, "participation": who}
+        clock = b.parts.get("clock")
+        parts |= {"clock": clock.build()} if isinstance(clock, Bound) else {}
         experiment = Experiment(**{**b.values, **parts})
         try:
             who.check(len(experiment.parties))
