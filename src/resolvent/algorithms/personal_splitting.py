@@ -34,7 +34,7 @@ ones, and with half of the parties a round and the others' replies remembered, e
 nearer. On a small network with tanh 29 of 32 did; (1/2, 2, 1) swings. Where both settle, gamma = 1 needs about half
 the rounds of 1/2.
 
-Source: Fed+, (2), (3), (11); operator-splitting paper, (24)-(26), whose Theorems 5 and 7 are the case of consensus.
+Source: Fed+, (2), (3), (11); operator-splitting paper, (24)-(26), whose Theorems 6 and 7 are the case of consensus.
 """
 
 from typing import ClassVar
