@@ -25,10 +25,16 @@ What is proved, for convex f_k, exact proximal steps, an exact centre and full p
 
 Proof: with g_k = sigma (u_k - w_k), the gradient of f_k at w_k, u = z + beta (a - z) gives
 alpha g_k / sigma = beta (a_k - z_k), where (z - a)/delta is a subgradient of Phi at a, and
-a_k - w_k = (1 + alpha/beta - alpha) g_k / sigma: the optimality conditions. Whatever else converges (inexact steps,
-absent parties, losses that are not convex) is observed only: ``benchmarks/relaxation.py``.
+a_k - w_k = (1 + alpha/beta - alpha) g_k / sigma: the optimality conditions.
 
-Source: Fed+, (2), (3), (11); operator-splitting paper, (24)-(26), whose Theorems 5 and 7 are the case of consensus.
+Whatever else converges is observed only (``benchmarks/relaxation.py``: the Euclidean norm, alpha and beta from 1/2 to
+2, gamma 1/2 and 1, 1000 rounds). With gamma = 1 and exact steps, (2, beta < 2) settled on every convex loss; (alpha, 2)
+swings on linear losses for every alpha, and (1/2, 2) on least squares too. With three gradient steps in place of exact
+ones, and with half of the parties a round and the others' replies remembered, every setting settled or came steadily
+nearer. On a small network with tanh 29 of 32 did; (1/2, 2, 1) swings. Where both settle, gamma = 1 needs about half
+the rounds of 1/2.
+
+Source: Fed+, (2), (3), (11); operator-splitting paper, (24)-(26), whose Theorems 6 and 7 are the case of consensus.
 """
 
 from typing import ClassVar

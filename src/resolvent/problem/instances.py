@@ -11,10 +11,11 @@ __all__ = ["least_squares"]
 
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
                   heterogeneity: float = 0.0, seed: int = 0) -> Problem:
-    """Least squares with normal designs: f_k(w) = |A_k w - b_k|^2 / 2, b_k = A_k (w + heterogeneity*v_k) + noise*e_k.
+    """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
 
-    The entries of A_k, w, v_k and e_k are standard normal. What is minimised is the mean over the parties (the paper
-    has the sum). The paper's measure of heterogeneity, H = mean of |grad f_k|^2 at the optimum, is about
+    The parties' answers are b_k = A_k (w + heterogeneity*v_k) + noise*e_k; the entries of A_k, w, v_k and e_k are
+    standard normal. What is minimised is the mean over the parties (the paper has the sum). The paper's measure of
+    heterogeneity, H = mean of |grad f_k|^2 at the optimum, is about
     samples*features*(noise^2 + samples*heterogeneity^2); the paper varies H and does not say how. Its three cases,
     H = 1.2e5, 7.6e6 and 1.9e8, are met by 0, 0.055 and 0.28. The defaults are the paper's sizes.
     Source: operator-splitting paper, A.1.

@@ -41,9 +41,9 @@ def gap_finding(table: pd.DataFrame, metrics: pd.DataFrame) -> str:
     if rounds.notna().any():
         text += (f"; {rounds.idxmin()} is the first to bring the gap down to {target} of the first one, "
                  f"in {_rounds(rounds.min())}")
-    still = near[[_stands_still(metrics, m) for m in near["method"]]]
+    still = near[[_stands_still(metrics, m) for m in near["method"]]].sort_index()
     if len(still):
-        low, high = (f"{still['final gap'].iloc[i]:.2g}" for i in (0, -1))
+        low, high = (f"{end:.2g}" for end in (still["final gap"].min(), still["final gap"].max()))
         text += (f". {listed(list(still['method']))} stand{'s' if len(still) == 1 else ''} still short of it, at "
                  f"{low}{'' if low == high else f' to {high}'} above")
     gone = table.loc[~table["method"].isin(near["method"]), "method"]
@@ -51,10 +51,10 @@ def gap_finding(table: pd.DataFrame, metrics: pd.DataFrame) -> str:
 
 
 def _stands_still(metrics: pd.DataFrame, method: str) -> bool:
-    """Whether the second half of the rounds gained next to nothing, though rounding was still far."""
+    """Whether the last quarter of the rounds gained next to nothing, though rounding was still far."""
     mine = metrics[(metrics["method"] == method) & (metrics["metric"] == "gap")].sort_values("round")
     gaps = mine["value"].to_numpy()
-    return bool(gaps[-1] > 0.9 * gaps[len(gaps) // 2] and gaps[-1] > 1e-14 * gaps[0])
+    return bool(gaps[-1] > 0.9 * gaps[3 * (len(gaps) - 1) // 4] and gaps[-1] > 1e-14 * gaps[0])
 
 
 def _rounds(count: float) -> str:
