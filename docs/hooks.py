@@ -1,4 +1,4 @@
-"""What the site's build makes of the code: the table of algorithms, and docstrings whose labelled paragraphs show."""
+"""What the site's build makes of the code: the table of algorithms, the source of functions, docstrings that show."""
 
 import importlib
 import inspect
@@ -6,8 +6,6 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
-
-import griffe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
@@ -35,15 +33,6 @@ def source(name: str) -> str:
     """The source of a function as a block of code."""
     module, function = name.rsplit(".", 1)
     return f"```py\n{inspect.getsource(getattr(importlib.import_module(module), function))}```"
-
-
-class Labels(griffe.Extension):
-    """Shows the labelled paragraphs of docstrings (``Problem: ...``) as paragraphs with bold labels."""
-
-    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
-        """Change one function's docstring."""
-        if func.docstring:
-            func.docstring.value = labelled(func.docstring.value)
 
 
 def labelled(text: str) -> str:
