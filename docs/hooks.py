@@ -9,24 +9,40 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-TABLE = "<!-- the table of algorithms -->"
+TABLE, USES = "<!-- the table of algorithms -->", "<!-- the uses of algorithms -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of algorithms and the source of functions where a page asks for them."""
-    return SOURCE.sub(lambda found: source(found[1]), markdown.replace(TABLE, table() if TABLE in markdown else ""))
+    """Put the tables of algorithms and the source of functions where a page asks for them."""
+    for mark, made in ((TABLE, table), (USES, uses)):
+        if mark in markdown:
+            markdown = markdown.replace(mark, made())
+    return SOURCE.sub(lambda found: source(found[1]), markdown)
 
 
 def table() -> str:
-    """The table of algorithms; each name leads to its docstring."""
-    from resolvent.algorithms import presets
+    """The table of algorithms."""
     from resolvent.study import catalogue
 
-    head, rows = catalogue.table(catalogue.catalogue())
-    linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in rows]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked)]
-    return "\n".join(lines) + "\n\n" + catalogue.CAPTION
+    return rows(*catalogue.table(catalogue.catalogue())) + "\n\n" + catalogue.CAPTION
+
+
+def uses() -> str:
+    """When to use each algorithm, as its docstring says."""
+    from resolvent.algorithms import presets
+    from resolvent.study.catalogue import paragraphs
+
+    return rows(("algorithm", "use when"),
+                [(name, paragraphs(getattr(presets, name))["Use when"]) for name in presets.__all__])
+
+
+def rows(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    """A table in which the name of an algorithm, the first cell, leads to its docstring."""
+    from resolvent.algorithms import presets
+
+    linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in lines]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked))
 
 
 def source(name: str) -> str:

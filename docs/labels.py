@@ -8,7 +8,7 @@ import griffe
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hooks import labelled  # noqa: E402
+from hooks import labelled
 
 
 class Labels(griffe.Extension):
