@@ -1,4 +1,4 @@
-"""What the site's build makes of the code: the table of algorithms, and docstrings whose labelled paragraphs show."""
+"""What the site's build makes of the code: the table of algorithms, the source of functions, docstrings that show."""
 
 import importlib
 import inspect
@@ -7,43 +7,48 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import griffe
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-TABLE = "<!-- the table of algorithms -->"
+TABLE, USES = "<!-- the table of algorithms -->", "<!-- the uses of algorithms -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of algorithms and the source of functions where a page asks for them."""
-    return SOURCE.sub(lambda found: source(found[1]), markdown.replace(TABLE, table() if TABLE in markdown else ""))
+    """Put the tables of algorithms and the source of functions where a page asks for them."""
+    for mark, made in ((TABLE, table), (USES, uses)):
+        if mark in markdown:
+            markdown = markdown.replace(mark, made())
+    return SOURCE.sub(lambda found: source(found[1]), markdown)
 
 
 def table() -> str:
-    """The table of algorithms; each name leads to its docstring."""
-    from resolvent.algorithms import presets
+    """The table of algorithms."""
     from resolvent.study import catalogue
 
-    head, rows = catalogue.table(catalogue.catalogue())
-    linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in rows]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked)]
-    return "\n".join(lines) + "\n\n" + catalogue.CAPTION
+    return rows(*catalogue.table(catalogue.catalogue())) + "\n\n" + catalogue.CAPTION
+
+
+def uses() -> str:
+    """When to use each algorithm, as its docstring says."""
+    from resolvent.algorithms import presets
+    from resolvent.study.catalogue import paragraphs
+
+    return rows(("algorithm", "use when"),
+                [(name, paragraphs(getattr(presets, name))["Use when"]) for name in presets.__all__])
+
+
+def rows(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    """A table in which the name of an algorithm, the first cell, leads to its docstring."""
+    from resolvent.algorithms import presets
+
+    linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in lines]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked))
 
 
 def source(name: str) -> str:
     """The source of a function as a block of code."""
     module, function = name.rsplit(".", 1)
     return f"```py\n{inspect.getsource(getattr(importlib.import_module(module), function))}```"
-
-
-class Labels(griffe.Extension):
-    """Shows the labelled paragraphs of docstrings (``Problem: ...``) as paragraphs with bold labels."""
-
-    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
-        """Change one function's docstring."""
-        if func.docstring:
-            func.docstring.value = labelled(func.docstring.value)
 
 
 def labelled(text: str) -> str:

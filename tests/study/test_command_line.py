@@ -183,6 +183,9 @@ def test_list_names_everything_that_a_file_can_use(call, tmp_path):
     lines = [line.rstrip() for line in everything.out.splitlines()]
     kinds = {"experiments": experiments(), **{r.plural: r.functions for r in REGISTRIES.values()}}
     for kind, names in kinds.items():
+        if kind == "algorithms":  # a table of its own, see test_catalogue.py
+            assert {line.split()[0] for line in lines if line} >= {*names}
+            continue
         one = call("list", kind, cwd=tmp_path)
         assert one.code == 0
         first, *rest = one.out.strip().splitlines()
