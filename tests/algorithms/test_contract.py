@@ -30,7 +30,7 @@ ROWS = {
     "fedavgm": rv.fedavgm,
     "fedadam": rv.fedadam,
     "fedyogi": rv.fedyogi,
-    "fedplus_auto": lambda s: rv.fedplus_auto(s, rv.L2Norm(), sigmas=(0.1, 1.0), deltas=(0.3, 0.1)),
+    "fedplus_auto": lambda s: rv.fedplus_auto(s, rv.SquaredL2(), sigmas=(0.1, 1.0), deltas=(0.3,)),
     "never_worse": lambda s: rv.never_worse(s, rv.feddane(s), points=3),
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=0.4),
 }
