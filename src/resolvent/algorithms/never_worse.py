@@ -9,8 +9,8 @@ what the inner algorithm would deploy, it deploys
 
 where L_k is its held-out loss (or minus the score), and s* the smallest where several are best. s = 0 is among the
 choices, so that L_k(M_k(s*)) <= L_k(v_k): by construction no party is worse off than alone on its held-out data,
-whatever the others do. s* = 0 is to stay alone, 1 to join, anything else a mixture. Nothing more travels: only the party
-knows its choice.
+whatever the others do. s* = 0 is to stay alone, 1 to join, anything else a mixture. Nothing more travels: only the
+party knows its choice.
 
 Source: the guarantee is the participation constraint of incentive theory; choosing the mixture on held-out data is
 Mansour, Mohri, Ro, Suresh, *Three Approaches for Personalization* (model interpolation), here with whole histories.
