@@ -1,6 +1,7 @@
-"""Choices by held-out data: never worse than alone, and settings followed as a plain loop would."""
+"""Choices by held-out data: never worse than alone, and the best of several settings."""
 
 from functools import cache
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,6 @@ def validation(problem, models, number=0):
 INNER = {
     "fedavg": rv.fedavg(SOLVER, stragglers="keep"),
     "personal": rv.fedgeomed_plus(SOLVER, sigma=0.5, delta=0.2),
-    "two phases": rv.feddane(SOLVER),
     "diverging": rv.fedavg(rv.GD(jnp.inf, steps=2), stragglers="keep"),
 }
 
@@ -98,57 +98,59 @@ def test_to_join_or_to_stay_alone_by_the_score():
     assert (gains[[0, 1, 2, 3, 5]] >= 0).all()
 
 
-SIGMAS, DELTAS = (0.2, 2.0), (0.1, 0.5, 1.5)
+PAIRS = [(s, d) for s in (2.0, 0.2) for d in (1.5, 0.5, 0.1)]  # the most binding first
 
 
-def test_each_candidate_is_fed_plus_around_the_followed_centre():
-    """A plain loop: every pair's local step by NumPy's hand, the running measure, and which pair is followed."""
-    problem, decay = quadratic(), 0.6
-    algorithm = rv.fedplus_auto(rv.ClosedForm(), rv.SquaredL2(), sigmas=SIGMAS, deltas=DELTAS, decay=decay, by="loss")
-    candidates = [(float(a.sigma), float(a.anchor.delta)) for a in (algorithm.inner, *algorithm.others)]
-    assert sorted(candidates) == [(s, d) for s in SIGMAS for d in DELTAS]
-    assert candidates[0][1] == 0.5
-    states = trajectory(algorithm, problem, 12, rv.Full("uniform"))
+def test_the_federation_is_fed_plus_for_the_largest_pair_and_nothing_else_travels():
+    problem = federation()
+    ours = rv.fedplus_auto(SOLVER, sigmas=(0.2, 2.0), deltas=(0.5, 0.1, 1.5))
+    plain = rv.fedgeomed_plus(SOLVER, sigma=2.0, delta=1.5)
+    states, others = trajectory(ours, problem, 4, WHO), trajectory(plain, problem, 4, WHO)
+    equal([(s.server, jax.tree.map(lambda x: x[:, 0], s.parties)) for s in states],
+          [(s.server, s.parties) for s in others])
+    bytes_of = [message_bytes(a, problem, initial(a, problem, WHO, SEED)) for a in (ours, plain)]
+    assert bytes_of[0] == bytes_of[1]
+
+
+def test_each_candidate_is_fed_plus_around_that_centre_and_the_best_is_deployed():
+    """A plain NumPy loop over parties and pairs. On a quadratic, f_k itself is the held-out measure."""
+    problem = quadratic()
+    ours = rv.fedplus_auto(rv.ClosedForm(), rv.SquaredL2(), sigmas=(0.2, 2.0), deltas=(0.5, 0.1, 1.5))
+    assert [(a.sigma, a.anchor.delta) for a in (ours.inner, *ours.others)] == PAIRS
+    states = trajectory(ours, problem, 8, rv.Full("uniform"))
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
-    own, centre, measure, followed, seen = np.zeros((6, 6, 4)), np.zeros(4), np.zeros(6), 0, []
-    for state in states[1:]:
-        gains = np.zeros((6, 6))
+    for before, after in pairwise(states):
+        own, centre = np.array(before.parties), np.asarray(before.server)
+        values = np.zeros((6, 6))
         for k in range(6):
-            for j, (sigma, delta) in enumerate(candidates):
+            for j, (sigma, delta) in enumerate(PAIRS):
                 anchor = centre + (own[k, j] - centre) / (1 + delta)
                 own[k, j] = np.linalg.solve(h[k] + sigma * np.eye(4), g[k] + sigma * anchor)
-                gains[k, j] = -(own[k, j] @ h[k] @ own[k, j] / 2 - g[k] @ own[k, j])
-        centre = own[:, followed].mean(axis=0)
-        measure = decay * measure + (1 - decay) * gains.mean(axis=0)
-        followed = int(np.argmax(measure))
-        seen.append(followed)
-        np.testing.assert_allclose(state.parties, own, atol=1e-11)
-        np.testing.assert_allclose(state.server.inner, centre, atol=1e-6)  # the Moreau centre is iterative
-        np.testing.assert_allclose(state.server.measure, measure, atol=1e-11)
-        assert int(state.server.followed) == followed
-        own, centre = np.array(state.parties), np.array(state.server.inner)
-    assert candidates[seen[-1]] == (0.2, 0.1)  # with nothing to generalise to, the freest fits best
-    assert seen[0] != seen[-1]
+                values[k, j] = own[k, j] @ h[k] @ own[k, j] / 2 - g[k] @ own[k, j]
+        np.testing.assert_allclose(after.parties, own, atol=1e-11)
+        np.testing.assert_allclose(after.server, own[:, 0].mean(axis=0), atol=1e-6)  # the Moreau centre is iterative
+    best = values.argmin(axis=1)
+    np.testing.assert_allclose(deployed(ours, problem, after, jnp.arange(6)), own[np.arange(6), best], atol=1e-11)
+    chosen = [int(ours.chosen(tree.rows(after.parties, k), (after.server, ()), problem.oracle(k))) for k in range(6)]
+    assert chosen == list(best)
+    assert max(best) > 0
 
 
-def test_one_candidate_is_fed_plus():
-    ours = trajectory(rv.fedplus_auto(SOLVER, rv.L2Norm(), sigmas=(0.3,), deltas=(0.5,)), federation(), 4, WHO)
-    plain = trajectory(rv.fedgeomed_plus(SOLVER, sigma=0.3, delta=0.5), federation(), 4, WHO)
-    equal([s.server.inner for s in ours], [s.server for s in plain])
-    equal([tree.rows(jax.tree.map(lambda x: x.swapaxes(0, 1), s.parties), 0) for s in ours], [s.parties for s in plain])
-
-
-def test_a_party_without_held_out_samples_and_a_candidate_that_diverges_have_no_say():
-    """The measure is the mean accuracy of those who can measure; infinite steps count as the worst there is."""
+@pytest.mark.parametrize("by", ["score", "loss"])
+def test_a_party_deploys_its_best_and_without_held_out_samples_the_first(by):
+    """Of any algorithm; a candidate that diverges is not chosen."""
     problem = federation()
-    good, bad = (rv.fedavg_plus(rv.GD(rate, steps=2), sigma=0.1) for rate in (0.3, jnp.inf))
-    algorithm = rv.SelfTuned(bad, (good,), 0.0, "loss")
-    last = trajectory(algorithm, problem, 1)[-1]
-    assert int(last.server.followed) == 1
-    sizes = np.asarray(problem.sizes) * np.array([1, 1, 1, 1, 0, 1])
-    own = jax.tree.map(lambda x: x[:, 1], last.parties)
-    losses = np.nan_to_num(validation(problem, own))
-    np.testing.assert_allclose(last.server.measure, [-1e6, -(sizes @ losses) / sizes.sum()], rtol=1e-12)
+    bad, *good = (rv.ditto(rv.GD(rate, steps=2), lam=lam) for rate, lam in ((jnp.inf, 1.0), (0.3, 1.0), (0.3, 0.0)))
+    algorithm = rv.SelfTuned(good[0], (bad, good[1]), by)
+    last = trajectory(algorithm, problem, 5)[-1]
+    losses, scores = (np.array([validation(problem, jax.tree.map(lambda x, j=j: x[:, j], last.parties), number)
+                                for j in range(3)]) for number in (0, 1))
+    models = deployed(algorithm, problem, last, jnp.arange(6))
+    assert np.isnan(losses[1]).all()
+    for k in range(6):
+        ranks = [(-scores[j, k], losses[j, k]) if by == "score" else (losses[j, k],) for j in (0, 2)]
+        best = 0 if k == 4 else (0, 2)[ranks.index(min(ranks))]
+        equal(tree.rows(models, k), jax.tree.map(lambda x, k=k, best=best: x[k, best], last.parties), 0)
 
 
 def test_held_out_measures_are_the_problems_evaluation():
@@ -169,14 +171,12 @@ def test_what_cannot_choose_is_refused():
     with pytest.raises(rv.InputError, match="NeverWorse chooses by validation samples"):
         rv.simulate(rv.ServerOptimizer(rv.never_worse(SOLVER, rv.fedavg(SOLVER)), optax.sgd, {"learning_rate": 1.0}),
                     classification(), rounds=1, progress=False)
-    with pytest.raises(TypeError, match="SelfTuned needs candidates that are one algorithm of one phase"):
+    with pytest.raises(TypeError, match="SelfTuned needs candidates that are one algorithm with other numbers, got Av"):
         rv.SelfTuned(rv.fedavg(SOLVER), (rv.local(SOLVER),))
-    with pytest.raises(TypeError, match="SelfTuned needs candidates that are one algorithm of one phase"):
-        rv.SelfTuned(rv.feddane(SOLVER), ())
     with pytest.raises(ValueError, match=r"fedplus_auto\(sigmas=\[\]\) must be at least one number"):
         rv.fedplus_auto(SOLVER, sigmas=())
-    with pytest.raises(ValueError, match=r"SelfTuned\(decay=1.0\) must lie in"):
-        rv.fedplus_auto(SOLVER, decay=1.0)
+    with pytest.raises(ValueError, match=r"SelfTuned\(by='auc'\) is not known"):
+        rv.fedplus_auto(SOLVER, by="auc")
     with pytest.raises(ValueError, match=r"NeverWorse\(points=1\) must be at least 2"):
         rv.never_worse(SOLVER, rv.fedavg(SOLVER), points=1)
 

@@ -7,9 +7,10 @@ what the inner algorithm would deploy, it deploys
 
     M_k(s*),   M_k(s) = (1 - s) v_k + s J_k,   s* = argmin over s in {0, 1/(points-1), ..., 1} of L_k(M_k(s))
 
-where L_k is its held-out loss, and s* the smallest where several are best. s = 0 is among the choices, so that
-L_k(M_k(s*)) <= L_k(v_k): by construction no party is worse off than alone on its held-out data, whatever the others
-do. s* = 0 is to stay alone, 1 to join, anything else a mixture. Nothing more travels: only the party knows its choice.
+where L_k is its held-out loss (or minus the score), and s* the smallest where several are best. s = 0 is among the
+choices, so that L_k(M_k(s*)) <= L_k(v_k): by construction no party is worse off than alone on its held-out data,
+whatever the others do. s* = 0 is to stay alone, 1 to join, anything else a mixture. Nothing more travels: only the
+party knows its choice.
 
 Source: the guarantee is the participation constraint of incentive theory; choosing the mixture on held-out data is
 Mansour, Mohri, Ro, Suresh, *Three Approaches for Personalization* (model interpolation), here with whole histories.
@@ -25,7 +26,7 @@ from jaxtyping import Array, Float
 
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Reply, local_work
 from resolvent.algorithms.combinator import Combinator, InnerParty
-from resolvent.algorithms.self_tuned import Measure, held_out_gain
+from resolvent.algorithms.held_out import Measure, best_held_out
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -105,8 +106,8 @@ class NeverWorse(Combinator):
 
     def _best(self, alone: Vector, joint: Vector, oracle: Oracle) -> Float[Array, ""]:
         shares = jnp.linspace(0, 1, self.points, dtype=tree.dtype(alone))
-        gains = jax.lax.map(lambda s: held_out_gain(oracle, _mixed(alone, joint, s), self.by), shares)
-        return shares[jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains))]  # the first where several are best
+        best: Array = shares[best_held_out(oracle, partial(_mixed, alone, joint), shares, self.by)]
+        return best
 
 
 def _mixed(alone: Vector, joint: Vector, share: Float[Array, ""]) -> Vector:

@@ -1,80 +1,64 @@
-r"""Settings chosen during training from held-out data, without a round more: the grid is run inside one run.
+r"""Settings chosen by each party from its held-out data, during training, without a round or a byte more.
 
-Every party keeps one state per candidate and works for all of them in every round, on the same message and the same
-minibatches; it replies for the candidate that the server follows, and beside that one held-out measure per candidate:
+A party keeps one state per candidate and works for all of them in every round, from the same message and on the same
+minibatches. The federation itself runs for the first candidate alone: its replies are the only ones that travel. What a
+party deploys is the candidate that is best on its held-out samples:
 
 .. code-block:: text
 
-    party k:  (state_kj, reply_kj) = candidate j's party step from the message, for all j;   g_kj = its held-out measure
-              it replies reply_kj* and (g_k1, ..., g_kJ)
-    server:   j*'s server step;   G_j <- decay G_j + (1 - decay) sum_k weight_k g_kj;   j* = argmax_j G_j
+    party k:  (s_kj, r_kj) = candidate j's party step from s_kj and the message, for all j;   it replies r_k1
+    server:   that of candidate 1
+    deploys:  the best of the candidates' models on its held-out samples: score first, loss among equals
 
-Candidates are compared in pairs: same party, same data, same centre, whole histories, so that what a candidate does
-slowly counts too. What is not seen is how the centre itself would have been under another candidate. A party that has
-no held-out samples has no say. Rounds, the scarce thing in a federation, are not multiplied; local work is.
+So the grid is run inside one run: rounds, the scarce thing in a federation, are not multiplied; local work is. The
+candidates of a party are compared like with like, over whole histories, but around the first one's centre: the first
+should therefore be the one that binds the parties most, for a centre of models that went their own ways is of little
+use to those that would follow it, while one of models that stayed together serves the others too.
 """
 
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from functools import partial
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies
-from resolvent.algorithms.combinator import Combinator, InnerMessage, InnerParty, InnerServer, Memory
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Reply
+from resolvent.algorithms.combinator import Combinator
+from resolvent.algorithms.held_out import Measure, best_held_out
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Measure", "SelfTuned", "held_out_gain"]
-
-Measure: TypeAlias = Literal["loss", "score"]
-_WORST = 1e6  # what a measure that is no number counts as: finite, so that it can be averaged
-
-
-def held_out_gain(oracle: Oracle, w: Vector, by: Measure) -> Float[Array, ""]:
-    """The held-out measure of a model, larger being better: minus the loss, or the score; nan without samples."""
-    loss, score = oracle.held_out(w)
-    return score if by == "score" else -loss
-
-
-class SelfTunedState(Memory):
-    """The inner server's state, the running measure of each candidate [J] and which one is followed."""
-
-    measure: Float[Array, " J"]
-    followed: Int[Array, ""]
+__all__ = ["SelfTuned"]
 
 
 class SelfTuned(Combinator):
-    """Several settings of one algorithm tried beside each other; the one best on held-out data is followed.
+    """Several settings of one algorithm tried beside each other; each party deploys the best on its held-out data.
+
+    A party without held-out samples deploys the first candidate's model. Local work and a party's memory are those of
+    all candidates together.
 
     Attributes:
-        inner: the first candidate, which is followed until there are measures: an algorithm of one phase.
-        others: the same algorithm with other settings; what they send must not depend on the settings.
-        decay: how much of the running measure is kept from round to round, in [0, 1).
-        by: the measure: held-out ``score`` or ``loss``.
+        inner: the first candidate, which the federation runs for.
+        others: the same algorithm with other numbers; they see the first one's messages.
+        by: what is compared on held-out samples: the ``score``, or the ``loss``.
 
     Raises:
-        TypeError: the candidates are not one algorithm with other numbers, or it has several phases.
+        TypeError: the candidates are not one algorithm with other numbers.
     """
 
     others: tuple[Algorithm, ...]
-    decay: ArrayLike = 0.9
     by: Measure = eqx.field(static=True, default="score")
-    remembers: ClassVar[bool] = True
-    replies_models: ClassVar[bool] = False
     needs_held_out: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         same: Any = jax.tree.structure(self.inner)
-        if len(self.inner.phases) != 1 or any(same != jax.tree.structure(other) for other in self.others):
-            raise TypeError("SelfTuned needs candidates that are one algorithm of one phase with other numbers, got "
+        if any(same != jax.tree.structure(other) for other in self.others):
+            raise TypeError("SelfTuned needs candidates that are one algorithm with other numbers, got "
                             f"{', '.join(type(a).__name__ for a in (self.inner, *self.others))}: build all by one "
                             "preset, and let only numbers differ")
-        if isinstance(self.decay, int | float) and not 0 <= self.decay < 1:
-            raise ValueError(f"SelfTuned(decay={self.decay}) must lie in [0, 1)")
         if self.by not in ("loss", "score"):
             raise ValueError(f"SelfTuned(by={self.by!r}) is not known: use 'score' or 'loss'")
 
@@ -85,60 +69,33 @@ class SelfTuned(Combinator):
                                           *self.others)
         return stacked
 
-    def _followed(self, state: SelfTunedState) -> Algorithm:
-        chosen: Algorithm = tree.rows(self._candidates, state.followed)
-        return chosen
-
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> SelfTunedState:
-        """No measures yet: the first candidate is followed."""
-        measure = jnp.zeros(1 + len(self.others), tree.dtype(w0))
-        return SelfTunedState(self.inner.init(w0, weights), measure, jnp.array(0))
-
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
         """A state per candidate: leaves [J, ...]."""
         return jax.lax.map(lambda a: a.init_party(w0, oracle, key), self._candidates)
 
-    def message(self, inner: InnerMessage, state: SelfTunedState, k: Int[Array, ""]) -> Message:
-        """The inner message, and which candidate is followed."""
-        return _only(self._followed(state)).message(state.inner, k), state.followed
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The inner phases, with work for every candidate."""
+        return tuple(phase._replace(party=partial(self._work, number))
+                     for number, phase in enumerate(self.inner.phases))
 
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, tuple[Any, Array, Array], Info]:
-        """Work for every candidate; reply for the one that is followed."""
-        received, followed = message
-
-        def of_candidate(given: tuple[Algorithm, PartyState]) -> tuple[PartyState, Any, Info, Array]:
+    def _work(self, number: int, state: PartyState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
+        def of_candidate(given: tuple[Algorithm, PartyState]) -> tuple[PartyState, Reply, Info]:
             algorithm, own = given
-            own, reply, info = _only(algorithm).party(own, received, oracle, key, effort)
-            return own, reply, info, held_out_gain(oracle, algorithm.deploy(own, received, oracle), self.by)
+            return algorithm.phases[number].party(own, message, oracle, key, effort)
 
-        state, replied, infos, gains = jax.lax.map(of_candidate, (self._candidates, state))
-        has_say = ~jnp.all(jnp.isnan(gains))
-        gains = jnp.nan_to_num(gains, nan=-_WORST, neginf=-_WORST, posinf=-_WORST)
-        reply, info = tree.rows((replied, infos), followed)
-        return state, (reply, gains, has_say.astype(gains.dtype)), info
-
-    def server(self, inner: InnerServer, state: SelfTunedState, replies: Replies,
-               key: Array) -> tuple[SelfTunedState, Info]:
-        """Follow the best so far."""
-        payload, gains, has_say = replies.payload
-        after, info = _only(self._followed(state)).server(state.inner, replace(replies, payload=payload), key)
-        votes = replies.weight * has_say
-        total = jnp.sum(votes)
-        mean = votes @ gains / jnp.where(total > 0, total, 1)
-        measure = jnp.where(total > 0, self.decay * state.measure + (1 - self.decay) * mean, state.measure)
-        measure = measure.astype(state.measure.dtype)
-        return SelfTunedState(after, measure, jnp.argmax(measure)), {**info, "followed": state.followed}
+        state, reply, info = jax.lax.map(of_candidate, (self._candidates, state))
+        return state, tree.rows(reply, 0), tree.rows(info, 0)
 
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """What the followed candidate deploys."""
-        received, followed = message
-        chosen: Algorithm = tree.rows(self._candidates, followed)
-        return chosen.deploy(tree.rows(state, followed), received, oracle)
+        """The best of the candidates' models."""
+        return self._model(message, oracle, tree.rows((self._candidates, state), self.chosen(state, message, oracle)))
 
+    def chosen(self, state: PartyState, message: Message, oracle: Oracle) -> Int[Array, ""]:
+        """The number of the candidate that a party deploys; 0 is the first."""
+        return best_held_out(oracle, partial(self._model, message, oracle), (self._candidates, state), self.by)
 
-def _only(algorithm: Algorithm) -> Phase:
-    (phase,) = algorithm.phases
-    return phase
-
-
+    def _model(self, message: Message, oracle: Oracle, choice: tuple[Algorithm, PartyState]) -> Vector:
+        algorithm, state = choice
+        return algorithm.deploy(state, message, oracle)

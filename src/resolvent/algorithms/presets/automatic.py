@@ -3,9 +3,10 @@
 from itertools import product
 
 from resolvent.algorithms.algorithm import Algorithm, Stragglers
+from resolvent.algorithms.held_out import Measure
 from resolvent.algorithms.never_worse import NeverWorse
-from resolvent.algorithms.presets.personal import fedplus
-from resolvent.algorithms.self_tuned import Measure, SelfTuned
+from resolvent.algorithms.presets.personal import Over, fedplus
+from resolvent.algorithms.self_tuned import SelfTuned
 from resolvent.math.prox import L2Norm, Penalty
 from resolvent.problem.solvers import LocalSolver
 
@@ -14,18 +15,18 @@ __all__ = ["fedplus_auto", "never_worse"]
 
 def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
                  sigmas: tuple[float, ...] = (0.03, 0.3, 3.0), deltas: tuple[float, ...] = (0.1, 1.0, 10.0),
-                 lam: float = 0.0, decay: float = 0.9, by: Measure = "score",
+                 lam: float = 0.0, aggregate: Over = "active", by: Measure = "score",
                  stragglers: Stragglers = "keep") -> Algorithm:
-    """Fed+ auto: Fed+ whose sigma and delta are chosen during training from the parties' held-out data.
+    """Fed+ auto: Fed+ whose sigma and delta each party chooses during training from its held-out data.
 
-    Problem: Fed+'s, for the (sigma, delta) of a grid under which the deployed models are best on validation samples.
-    Update: every party keeps a model per pair and works for all of them around the one centre, anchors and pulls as
-    the pair says; the server runs Fed+ for the pair that is followed, keeps a running mean G of the parties' held-out
-    measures, G <- decay G + (1 - decay) mean, and follows the pair with the largest.
-    Travels: down 1 model and the number of the pair, up 1 model and one measure per pair; a party keeps a model per
-    pair. No rounds more than Fed+, but as many times its local work as there are pairs.
-    Defaults: nine pairs, a decade apart, between nearly local training and nearly one shared model; ten rounds of
-    memory; the pair in the middle of the lists is followed first.
+    Problem: Fed+'s for the largest sigma and delta, and for each party the best of the models w_kj that a grid of
+    pairs (sigma_j, delta_j) holds to that centre.
+    Update: w_kj = argmin f_k(w) + sigma_j/2 |w - z_kj|^2 with z_kj = w~ + prox_{delta_j phi}(w_kj - w~), for every
+    pair j; the server runs Fed+ for the largest pair, whose models are the only ones that it is sent. A party deploys
+    the w_kj of the best score on its validation samples, of the lowest loss where several have it.
+    Travels: what Fed+ sends, down 1 model, up 1, and nothing more; a party keeps a model per pair, and does as many
+    times the local work of Fed+ as there are pairs.
+    Defaults: nine pairs, a decade apart, from nearly local training to nearly one shared model.
     Use when: rounds are dear, local work is cheap, and there is nothing to choose sigma and delta by beforehand.
     Source: Fed+ (Kundu, Yu, Wynter, Lim), Algorithm 1; the choice is this library's own.
 
@@ -35,7 +36,7 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
         sigmas: the candidates for sigma, how strongly a party's model is held to its anchor.
         deltas: the candidates for delta, the smoothing.
         lam: where local work starts, 0 at the own model, 1 at the centre.
-        decay: how much of the running measure is kept from round to round; 0 looks at the last round alone.
+        aggregate: over the active parties, or over all N with absent ones' last models.
         by: what is compared on the validation samples, the score (accuracy) or the loss.
         stragglers: drop or keep partial work.
 
@@ -43,16 +44,12 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
         ValueError: no candidates, or one that is negative.
     """
     for name, values in (("sigmas", sigmas), ("deltas", deltas)):
-        if not values or any(isinstance(v, int | float) and v < 0 for v in values):
+        if not values or min(values) < 0:
             raise ValueError(f"fedplus_auto({name}={list(values)}) must be at least one number, none negative")
-    first, *others = sorted(product(enumerate(sigmas), enumerate(deltas)), key=lambda pair: (
-        abs(2 * pair[0][0] - len(sigmas) + 1) + abs(2 * pair[1][0] - len(deltas) + 1)))
-
-    def candidate(pair: tuple[tuple[int, float], tuple[int, float]]) -> Algorithm:
-        (_, sigma), (_, delta) = pair
-        return fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, stragglers=stragglers)
-
-    return SelfTuned(candidate(first), tuple(map(candidate, others)), decay, by)
+    first, *others = (fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, aggregate=aggregate,
+                              stragglers=stragglers)
+                      for sigma, delta in product(sorted(sigmas, reverse=True), sorted(deltas, reverse=True)))
+    return SelfTuned(first, tuple(others), by)
 
 
 def never_worse(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: Measure = "loss") -> Algorithm:
@@ -71,6 +68,6 @@ def never_worse(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: 
         solver: the local solver of the model trained alone.
         inner: the algorithm that is joined.
         points: how many mixtures are tried, both ends among them; 2 is to join or to stay alone.
-        by: what is compared on the validation samples, the loss or the score (accuracy).
+        by: what is compared on the validation samples, and never worse there: the loss or the score (accuracy).
     """
     return NeverWorse(inner, solver, points, by)
