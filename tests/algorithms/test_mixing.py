@@ -1,7 +1,6 @@
-"""FedMix, one-shot averaging, DGD, DCGD and DIANA against the poster's theorems; L2GD against coin flips one by one."""
+"""FedMix, one-shot averaging, DGD, DCGD and DIANA against the poster's theorems."""
 
 from dataclasses import replace
-from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -310,91 +309,3 @@ def test_refusals():
         rv.l2gd(SOLVER, lam=10.0)
     with pytest.raises(TypeError, match="l2gd needs plain gradient steps, got ClosedForm"):
         rv.l2gd(EXACT)
-
-
-# --------------------------------------------------------------------------------------------------------------- L2GD
-
-ETA, LAM, P, ROUNDS = 0.01, 0.8, 0.4, 4000
-
-
-@cache
-def l2gd_run():
-    """The last state of a long run, and how many pulls and steps each round had."""
-    problem, algorithm, who = quadratic(), rv.l2gd(rv.GD(ETA), lam=LAM, p=P), rv.Full()
-    state = initial(algorithm, problem, who, SEED)
-    chunk = run_chunk(algorithm, problem, who, state, SEED, jnp.array(0), jnp.array(ROUNDS), capacity=ROUNDS,
-                      record=(), schedule="sequential")
-    counts = [np.asarray(chunk.record.server[name]) for name in ("pulls", "local_steps")]
-    return np.asarray(chunk.state.parties), np.asarray(chunk.state.server[0]), *counts
-
-
-def ipfl(shares):
-    """Local gradients + lam (y_k - y_bar) = 0, solved as one linear system."""
-    problem = quadratic()
-    h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
-    system = np.zeros((6, 4, 6, 4))
-    for k in range(6):
-        system[k, :, k, :] += h[k] + LAM * np.eye(4)
-        for j in range(6):
-            system[k, :, j, :] -= LAM * shares[j] * np.eye(4)
-    return np.linalg.solve(system.reshape(24, 24), g.ravel()).reshape(6, 4)
-
-
-def test_l2gd_is_coin_flips_one_by_one_whose_mean_solves_ipfl():
-    """The closed form of a run of pulls, every step of 4000 rounds, and the mean over all flips."""
-    problem = quadratic()
-    h, g, shares = np.asarray(problem.hessians), np.asarray(problem.linears), np.arange(1, 7) / 21
-    found, mean, pulls, steps = l2gd_run()
-    best = ipfl(shares)
-    y, total, flips = np.zeros((6, 4)), np.zeros((6, 4)), 0
-    for t in range(ROUNDS):
-        for _ in range(pulls[t]):
-            y = y - ETA * LAM / P * (y - shares @ y)
-            total, flips = total + (t >= 500) * y, flips + (t >= 500)
-        for _ in range(steps[t]):
-            y = y - ETA / (1 - P) * (np.einsum("kij,kj->ki", h, y) - g)
-            total, flips = total + (t >= 500) * y, flips + (t >= 500)
-    np.testing.assert_allclose(found, y, atol=1e-10)
-    np.testing.assert_allclose(mean, shares @ y, atol=1e-10)
-    alone, scale = np.linalg.solve(h, g[..., None])[..., 0], np.abs(best).max()
-    assert np.abs(total / flips - best).max() < 0.01 * scale < 0.1 * np.abs(alone - best).max()
-
-
-def test_l2gds_expected_flip_stands_still_at_ipfls_minimiser():
-    problem, shares = quadratic(), np.arange(1, 7) / 21
-    y = ipfl(shares)
-    gradient = np.einsum("kij,kj->ki", problem.hessians, y) - problem.linears
-    expected = P * (-ETA * LAM / P * (y - shares @ y)) + (1 - P) * (-ETA / (1 - P) * gradient)
-    np.testing.assert_allclose(expected, 0, atol=1e-14)
-
-
-def test_l2gds_runs_are_geometric():
-    _, _, pulls, steps = l2gd_run()
-    assert (pulls[0], steps[0]) == (0, 1)
-    for counts, stop in ((pulls[1:], 1 - P), (steps[1:], P)):
-        assert counts.min() == 1
-        error = np.sqrt((1 - stop) / stop**2 / len(counts))
-        assert abs(counts.mean() - 1 / stop) < 4 * error
-        for length in (1, 2, 3):
-            share = stop * (1 - stop)**(length - 1)
-            assert abs(np.mean(counts == length) - share) < 4 * np.sqrt(share * (1 - share) / len(counts))
-    assert abs(np.corrcoef(pulls[1:], steps[1:])[0, 1]) < 4 / np.sqrt(len(pulls))
-
-
-def test_l2gd_without_pulls_is_local_descent():
-    """P -> 0: hardly an exchange, and in the limit every party is at its own optimum."""
-    p, problem = 1e-3, quadratic()
-    algorithm = rv.l2gd(rv.GD(0.05), lam=0.0, p=p)
-    states = trajectory(algorithm, problem, 6, ALIKE)
-    first = states[1]  # whose only run is one step
-    np.testing.assert_allclose(first.parties, 0.05 / (1 - p) * problem.linears, atol=1e-12)
-    assert np.mean([int(s.server[2]) for s in states[1:]]) > 0.3 / p
-    np.testing.assert_allclose(states[-1].parties, Mixed(1.0).own, atol=1e-8)
-
-
-def test_l2gd_of_pulls_only_is_gradient_descent():
-    """P -> 1: between any two steps all models come to the mean, so that a round is one of DGD."""
-    p = 1 - 1e-6
-    one = trajectory(rv.l2gd(rv.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p), quadratic(), 10, rv.Full())
-    other = trajectory(rv.dgd(EXACT, learning_rate=0.2, alpha=1.0), quadratic(), 10, rv.Full())
-    equal([s.server[0] for s in one], [s.server for s in other], 1e-9)
