@@ -40,7 +40,6 @@ ROWS = {
     "personal_splitting": lambda s: rv.personal_splitting(
         s, rv.PerLayer({"layer 1": rv.L1()}, default=rv.SquaredL2()), alpha=1.5, beta=1.7, gamma=0.8, lam=0.3),
     "fedpi_plus": lambda s: rv.fedpi_plus(s, rv.L2Norm(), aggregate="all"),
-    "fedplus_auto": lambda s: rv.fedplus_auto(s, rv.L2Norm(), sigmas=(0.1, 1.0), deltas=(0.3, 0.1)),
     "fedplus_auto": lambda s: rv.fedplus_auto(s, rv.SquaredL2(), sigmas=(0.1, 1.0), deltas=(0.3,)),
     "never_worse": lambda s: rv.never_worse(s, rv.feddane(s), points=3),
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.CoordinateMedian(), gamma=0.4),
