@@ -4,6 +4,8 @@ from resolvent.algorithms import presets
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.averaged import Averaged
+from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
 from resolvent.algorithms.presets import *
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Constant, Exponential, InverseLog, InversePower, Schedule
@@ -37,11 +39,13 @@ __all__ = [
     "Aggregator",
     "Algorithm",
     "Anderson",
+    "Averaged",
     "Bernoulli",
     "BySize",
     "ClosedForm",
     "Constant",
     "CoordinateMedian",
+    "DecentralisedAnderson",
     "Exponential",
     "FederatedData",
     "FixedEffort",

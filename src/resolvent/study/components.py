@@ -18,8 +18,12 @@ import pydantic
 from jaxtyping import ArrayLike
 
 from resolvent.algorithms import aggregators, presets, schedules
+from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.averaged import Averaged
+from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import prox
 from resolvent.math.prox import Penalty
@@ -60,11 +64,15 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
     return {name: getattr(module, name) for name in names}
 
 
+COMBINATORS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (Anderson, DecentralisedAnderson, Averaged, Remembered)}
+
 REGISTRIES: dict[type, Registry] = {
     FederatedData: Registry("data set", "data", _named(datasets, "digits", "synthetic", "table"), default="table"),
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp"),
                     given=frozenset({"features", "classes", "task"})),
-    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__), given=frozenset({"solver"})),
+    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__) | COMBINATORS,
+                        given=frozenset({"solver"})),
     LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD")),
     Participation: Registry("participation", "participation", {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
