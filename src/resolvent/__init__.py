@@ -7,8 +7,10 @@ from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, Geome
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
+from resolvent.algorithms.averaged import Averaged
 from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.compressed import Compressed
+from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
 from resolvent.algorithms.gradient import DistributedGradient
 from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.never_worse import NeverWorse
@@ -59,6 +61,7 @@ __all__ = [
     "Anderson",
     "Attack",
     "Attacked",
+    "Averaged",
     "Bernoulli",
     "Bulyan",
     "BySize",
@@ -69,6 +72,7 @@ __all__ = [
     "Compressed",
     "Constant",
     "CoordinateMedian",
+    "DecentralisedAnderson",
     "DistributedGradient",
     "Dropout",
     "Exponential",

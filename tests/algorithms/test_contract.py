@@ -53,11 +53,20 @@ ROWS = {
 }
 
 
+COMBINED = {
+    "anderson on the mean": lambda s: rv.Anderson(rv.fedpi(s, eta=0.5), memory=4, on="mean"),
+    "anderson at the parties": lambda s: rv.Averaged(
+        rv.DecentralisedAnderson(rv.fedpi(s, eta=0.5, decentralised=True)), weight=rv.InversePower(1.0)),
+    "anderson of fed+": lambda s: rv.DecentralisedAnderson(rv.fedgeomed_plus(s)),
+    "averaged": lambda s: rv.Averaged(rv.Anderson(rv.fedprox(s))),
+}
+
+
 def test_every_preset_has_a_row():
     assert set(ROWS) == set(presets.__all__)
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ROWS | COMBINED)
 def test_contract(name, check):
-    check(ROWS[name])
+    check((ROWS | COMBINED)[name])

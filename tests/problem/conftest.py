@@ -11,6 +11,6 @@ def real_data():
     if not folder:
         pytest.skip("RESOLVENT_DATA is not set: no folder with the real data (mnist/, emnist/, ...); see docs/data.md")
     if not Path(folder).is_dir():
-        pytest.fail(f"RESOLVENT_DATA={folder!r} is no folder: set it to the folder with the real data (mnist/, emnist/, ...); "
-                    "see docs/data.md", pytrace=False)
+        pytest.fail(f"RESOLVENT_DATA={folder!r} is no folder: set it to the one with the real data; see docs/data.md",
+                    pytrace=False)
     return Path(folder)

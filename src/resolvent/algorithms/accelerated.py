@@ -1,94 +1,123 @@
 """Anderson acceleration of any algorithm whose server holds the iterate of a fixed-point map.
 
 Nothing more travels than before: the server keeps the last iterates and their images and sends the combination that the
-algorithm's own message is made of. Source: operator-splitting paper, section 4 and (27); errata 14.
+algorithm's own message is made of. Source: operator-splitting paper, section 4, (27) and B.8; errata 14.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Float
 
-from resolvent.algorithms.algorithm import Info, Replies, ServerState
-from resolvent.algorithms.combinator import Combinator, HoldsIterate, InnerServer, Memory, contains, holder_of
+from resolvent.algorithms.algorithm import Algorithm, Info, Replies, ServerState
+from resolvent.algorithms.combinator import (
+    Combinator,
+    HoldsIterate,
+    HoldsMean,
+    InnerServer,
+    Memory,
+    contains,
+    holder_of,
+    innermost,
+)
 from resolvent.math import tree
-from resolvent.math.anderson import History, mixing_weights
+from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
 
-__all__ = ["Anderson"]
+__all__ = ["Anderson", "check_anderson"]
 
 
 class AndersonState(Memory):
     """The inner server's state and the memory of the accelerator.
 
     Attributes:
-        history: the points that were kept, with their images.
-        residual: |u - T u| of the last point that was kept; infinite where the next is kept whatever it brings.
-        image: T u of that point, to go back to.
+        history: the last points, with their images.
+        control: what the next point is made of.
+        weights: [N] of the inner product over parties, where the iterate has a part for each; else none.
     """
 
     history: History
-    residual: Float[Array, ""]
-    image: Vector
+    control: Control
+    weights: Float[Array, " N"] | None
 
 
 class Anderson(Combinator):
-    """Anderson acceleration, type II, with memory, relative cut-off, safeguard and restart.
+    """Anderson acceleration, type II, on the server: no more travels than without it.
 
-    A point whose residual norm exceeds ``safeguard`` times that of the last kept point is thrown away: the history is
-    restarted and the next round goes on from the plain image of the last kept point.
+    The inner product is the paper's (6): parts of the iterate that belong to parties weigh lambda_k, so that for convex
+    parties the plain residual never grows. What is guaranteed beyond that, see ``resolvent.math.anderson.Control``.
 
     Attributes:
         inner: an algorithm of one phase whose server holds the iterate (splitting, averaging).
         memory: how many points are combined, tau + 1; 1 is no acceleration.
-        safeguard: by how much a residual may grow.
+        on: what is combined: the iterate (every u_k, or the shared model), or P_H(z) of a splitting scheme, from which
+            its next u_k follow (the paper's choice for nonconvex models).
+        safeguard: a combination whose residual exceeds the last one's this many times is undone.
+        forward: how far a combination must go along the plain step, in plain steps; 1 keeps nonconvex runs from turning
+            back, 0 lets maps that reflect (FedSplit) be accelerated.
         cutoff: relative cut-off of the least squares; default: the rounding unit times the memory.
-
-    Raises:
-        TypeError: the inner algorithm's server holds no iterate.
     """
 
     memory: int = eqx.field(static=True, default=3)
-    safeguard: ArrayLike = 1.0
+    on: Literal["u", "mean"] = eqx.field(static=True, default="u")
+    safeguard: float = 1.0
+    forward: float = 1.0
     cutoff: float | None = eqx.field(static=True, default=None)
     remembers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        _ = self._held
+        _ = holder_of(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...); where the parties hold it, "
+                      "DecentralisedAnderson")
         if contains(self.inner, Anderson):
             raise TypeError("Anderson got an algorithm that is accelerated already: use a larger memory")
-        if self.memory < 1:
-            raise ValueError(f"Anderson(memory={self.memory}) must be at least 1")
+        check_anderson(self)
+        if self.on not in ("u", "mean"):
+            raise ValueError(f"Anderson(on={self.on!r}) is not known: use 'u' or 'mean'")
+        core = innermost(self.inner)
+        if self.on == "mean" and not isinstance(core, HoldsMean):
+            raise TypeError(f"Anderson(on='mean') needs a splitting scheme, got {type(core).__name__}: its iterate is "
+                            "the shared model itself, use on='u'")
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> AndersonState:
-        """An empty history."""
+        """A history of nothing but the first point."""
         inner = self.inner.init(w0, weights)
-        point = self._held.iterate(inner)
-        dtype = jnp.result_type(*jax.tree.leaves(point))
-        return AndersonState(inner, History.empty(point, self.memory), jnp.array(jnp.inf, dtype),
-                             jax.tree.map(jnp.array, point))
-
-    @property
-    def _held(self) -> HoldsIterate:
-        return holder_of(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...)")
+        point = self._point(inner)
+        by_party = self.on == "u" and getattr(innermost(self.inner), "iterate_by_party", False)
+        return AndersonState(inner, History.of(point, self.memory), Control.first(self.memory, tree.dtype(point)),
+                             jnp.asarray(weights) if by_party else None)
 
     def server(self, inner: InnerServer, state: AndersonState, replies: Replies,
                key: Array) -> tuple[AndersonState, Info]:
-        """Look at where the inner server led."""
+        """Look at where the inner server led, and go on from a combination."""
         after, info = inner(state.inner, replies, key)
-        state, grew = self._accelerate(state, after)
-        return state, {**info, "anderson_residual": state.residual, "anderson_restart": grew}
+        row = state.control.row
+        history = state.history.put(row, self._point(state.inner), self._point(after))
+        rule = Rule(self.safeguard, self.forward, self.cutoff)
+        control, undo = state.control.judged(*history.products(row, state.weights), rule)
+        # Only the point is undone: memories such as those of Compressed have moved at the parties as well.
+        ahead = self._moved(after, history.combined(control.weights))
+        info = {**info, "anderson_residual": control.residual, "anderson_undone": undo}
+        return AndersonState(ahead, history, control, state.weights), info
 
-    def _accelerate(self, state: AndersonState, after: ServerState) -> tuple[AndersonState, Bool[Array, ""]]:
-        point, image = self._held.iterate(state.inner), self._held.iterate(after)
-        residual = tree.norm(tree.sub(point, image)).astype(state.residual.dtype)
-        grew = ~(residual <= self.safeguard * state.residual)  # also where it is not a number
-        history = state.history.push(point, image)
-        ahead = history.combined(mixing_weights(history.gram(), history.filled, cutoff=self.cutoff))
-        kept = AndersonState(self._held.with_iterate(after, ahead), history, residual, image)
-        back = AndersonState(self._held.with_iterate(state.inner, state.image), state.history.restarted(grew),
-                             jnp.full_like(residual, jnp.inf), state.image)
-        chosen: AndersonState = jax.tree.map(lambda a, b: jnp.where(grew, a, b), back, kept)
-        return chosen, grew
+    def _point(self, inner: ServerState) -> Vector:
+        return (cast(HoldsMean, self.inner).mean(inner) if self.on == "mean"
+                else cast(HoldsIterate, self.inner).iterate(inner))
+
+    def _moved(self, inner: ServerState, point: Vector) -> ServerState:
+        return (cast(HoldsMean, self.inner).with_mean(inner, point) if self.on == "mean"
+                else cast(HoldsIterate, self.inner).with_iterate(inner, point))
+
+
+def check_anderson(algorithm: Algorithm) -> None:
+    """Refuse settings that mean nothing.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    name, memory = type(algorithm).__name__, cast(Any, algorithm).memory
+    if memory < 1:
+        raise ValueError(f"{name}(memory={memory}) must be at least 1")
+    safeguard = cast(Any, algorithm).safeguard
+    if isinstance(safeguard, int | float) and not safeguard > 0:
+        raise ValueError(f"{name}(safeguard={safeguard}) must be positive: no combination would ever be kept")

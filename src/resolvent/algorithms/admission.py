@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, PyTree
 
 from resolvent.algorithms.algorithm import Replies
 from resolvent.math import tree
+from resolvent.math.codecs import Wire
 
 __all__ = ["Admitted", "admit", "finite_rows", "reason_to_refuse"]
 
@@ -70,14 +71,22 @@ def reason_to_refuse(reply: Any, like: PyTree[Any]) -> str | None:
             return f"{where} has shape {list(value.shape)}, expected {list(expected.shape)}"
         if value.dtype != expected.dtype:
             return f"{where} is {value.dtype}, expected {expected.dtype}"
-        if not np.isfinite(value).all():
-            return f"{where} is not finite"
+    for name, leaf in tree.named_leaves(_decoded(reply)):
+        if not np.isfinite(np.asarray(leaf)).all():
+            return f"{name or 'the reply'} is not finite"
     return None
 
 
 def finite_rows(payload: PyTree[Any], count: int) -> Bool[Array, " C"]:
-    """[C] whether every number of a row (leaves [C, ...]) is finite."""
+    """[C] whether every number of a row (leaves [C, ...]) is finite, once it has been decoded."""
     rows = jnp.ones(count, bool)
-    for leaf in jax.tree.leaves(payload):
+    for leaf in jax.tree.leaves(jax.vmap(_decoded)(payload)):
         rows &= jnp.all(jnp.isfinite(leaf).reshape(count, -1), axis=1)
     return rows
+
+
+def _decoded(payload: PyTree[Any]) -> PyTree[Any]:
+    """The payload with the vectors that wires stand for: integers on a wire may mean infinity."""
+    def is_wire(part: Any) -> bool:
+        return isinstance(part, Wire)
+    return jax.tree.map(lambda part: part.decoded() if is_wire(part) else part, payload, is_leaf=is_wire)

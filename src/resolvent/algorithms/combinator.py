@@ -22,8 +22,8 @@ from resolvent.algorithms.algorithm import (
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Combinator", "HoldsIterate", "InnerMessage", "InnerParty", "InnerServer", "Memory", "contains", "holder_of",
-           "holds_iterate", "layers"]
+__all__ = ["Combinator", "HoldsIterate", "HoldsMean", "InnerMessage", "InnerParty", "InnerServer", "Memory", "contains",
+           "holder_of", "holds_iterate", "innermost", "layers"]
 
 InnerMessage = Callable[[ServerState, Int[Array, ""]], Message]
 InnerParty = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
@@ -39,6 +39,17 @@ class HoldsIterate(Protocol):
 
     def with_iterate(self, state: ServerState, point: Vector) -> ServerState:
         """The same state at another point."""
+
+
+@runtime_checkable
+class HoldsMean(Protocol):
+    """A splitting scheme whose next u_k follow from the mean of all z."""
+
+    def mean(self, state: ServerState) -> Vector:
+        """P_H(z)."""
+
+    def with_mean(self, state: ServerState, mean: Vector) -> ServerState:
+        """The same state, had P_H(z) been another."""
 
 
 class Memory(eqx.Module):
@@ -133,6 +144,14 @@ class Combinator(Algorithm):
         """The same state at another point."""
         return self._with_inner(state, cast(HoldsIterate, self.inner).with_iterate(self._inner_state(state), point))
 
+    def mean(self, state: ServerState) -> Vector:
+        """P_H(z), of a splitting scheme."""
+        return cast(HoldsMean, self.inner).mean(self._inner_state(state))
+
+    def with_mean(self, state: ServerState, mean: Vector) -> ServerState:
+        """The same state of a splitting scheme at another P_H(z)."""
+        return self._with_inner(state, cast(HoldsMean, self.inner).with_mean(self._inner_state(state), mean))
+
 
 def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
     """The algorithm and those within it, the outermost first."""
@@ -142,15 +161,20 @@ def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
         yield algorithm
 
 
+def innermost(algorithm: Algorithm) -> Algorithm:
+    """The algorithm within all combinators."""
+    *_, core = layers(algorithm)
+    return core
+
+
 def contains(algorithm: Algorithm, kind: type[Combinator]) -> bool:
     """Whether the algorithm is such a combinator or has one inside."""
     return any(isinstance(layer, kind) for layer in layers(algorithm))
 
 
 def holds_iterate(algorithm: Algorithm) -> bool:
-    """Whether the server holds a point that a round maps to the next: of a combinator, whether the innermost does."""
-    *_, innermost = layers(algorithm)
-    return isinstance(innermost, HoldsIterate)
+    """Whether the server holds a point that a round maps to the next: of a combinator, whether the inner one does."""
+    return isinstance(innermost(algorithm), HoldsIterate)
 
 
 def holder_of(inner: Algorithm, owner: str, instead: str) -> HoldsIterate:

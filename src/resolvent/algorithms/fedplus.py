@@ -135,12 +135,33 @@ class FedPlus(Elementary):
     def _message(self, centre: Vector, k: Int[Array, ""]) -> tuple[Vector, PyTree[Any]]:
         return centre, self.anchor.sent(k)
 
+    def own_iterate(self, own: Vector, message: Any) -> Vector:
+        """w_k: a party's part of what a round maps to the next."""
+        return own
+
+    def work(self, point: Vector, own: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle, key: Array,
+             effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        """The round of a party whose model is ``point``."""
+        centre, sent = message
+        subproblem = Subproblem(oracle, self.anchor(centre, point, sent), self.sigma)
+        w, info = local_work(self.solver, subproblem, tree.lerp(point, centre, self.lam), key, effort)
+        return w, w, info
+
     def _party(self, own: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        centre, sent = message
-        subproblem = Subproblem(oracle, self.anchor(centre, own, sent), self.sigma)
-        w, info = local_work(self.solver, subproblem, tree.lerp(own, centre, self.lam), key, effort)
-        return w, w, info
+        return self.work(own, own, message, oracle, key, effort)
+
+    def closing(self, centre: Vector) -> tuple[()]:
+        """Nothing: a party knows its new model."""
+        return ()
+
+    def shared_iterate(self, centre: Vector) -> Vector:
+        """The centre: the server's part of what a round maps to the next."""
+        return centre
+
+    def with_shared_iterate(self, centre: Vector, point: Vector) -> Vector:
+        """Another centre."""
+        return point
 
     def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         return self.aggregator(replies, centre)

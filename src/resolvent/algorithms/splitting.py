@@ -109,6 +109,7 @@ class Splitting(Elementary):
     relaxation: Relaxation
     local: LocalStep = eqx.field(static=True, default="proximal")
     replies_models: ClassVar[bool] = True
+    iterate_by_party: ClassVar[bool] = True
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> SplittingState:
         """Every u and z at the first model."""
@@ -158,6 +159,17 @@ class Splitting(Elementary):
         """The same state at another u."""
         return SplittingState(u, state.z, state.mean, state.t)
 
+    def mean(self, state: SplittingState) -> Vector:
+        """P_H(z)."""
+        return state.mean
+
+    def with_mean(self, state: SplittingState, mean: Vector) -> SplittingState:
+        """The state that (25) and (26) would have led to from another P_H(z). Source: the paper, B.8."""
+        _, _, beta, gamma = self.relaxation.at(jnp.maximum(state.t - 1, 0))
+        shift = tree.sub(mean, state.mean)
+        u = jax.vmap(lambda u_k: tree.axpy(beta * gamma, shift, u_k))(state.u)
+        return SplittingState(u, state.z, mean, state.t)
+
 
 class DecentralisedSplitting(Elementary):
     """The decentralised form: a party holds its u_k and z_k, and only z_k and the mean of all z travel.
@@ -190,18 +202,34 @@ class DecentralisedSplitting(Elementary):
         """One phase."""
         return (Phase(lambda state, k: state, self._party, self._server),)
 
-    def _u(self, own: tuple[Vector, Vector], message: tuple[Vector, Array]) -> Vector:
-        """(25)-(26) of the last round; in round 0 there is none, and u, z and the mean are all the first model."""
+    def own_iterate(self, own: tuple[Vector, Vector], message: tuple[Vector, Array]) -> Vector:
+        """u_k: (25)-(26) of the last round; in round 0 there is none, and u, z and the mean are all the first model."""
         (u, z), (mean, t) = own, message
         return self.relaxation.mix(jnp.maximum(t - 1, 0), u, z, mean)
 
-    def _party(self, own: tuple[Vector, Vector], message: tuple[Vector, Array], oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[tuple[Vector, Vector], Vector, Info]:
-        u = self._u(own, message)
+    def work(self, u: Vector, own: tuple[Vector, Vector], message: tuple[Vector, Array], oracle: Oracle, key: Array,
+             effort: Float[Array, ""]) -> tuple[tuple[Vector, Vector], Vector, Info]:
+        """(24) from u."""
         eta, alpha, _, _ = self.relaxation.at(message[1])
         p, info = party_step(self.solver, self.local, u, eta, oracle, key, effort)
         z = tree.lerp(u, p, alpha)
         return (u, z), z, info
+
+    def _party(self, own: tuple[Vector, Vector], message: tuple[Vector, Array], oracle: Oracle, key: Array,
+               effort: Float[Array, ""]) -> tuple[tuple[Vector, Vector], Vector, Info]:
+        return self.work(self.own_iterate(own, message), own, message, oracle, key, effort)
+
+    def closing(self, state: tuple[Vector, Array]) -> tuple[Vector, Array]:
+        """What a party's next u_k needs beside its own z_k: the new mean."""
+        return state
+
+    def shared_iterate(self, state: tuple[Vector, Array]) -> Vector:
+        """Nothing: the mean follows from the z_k."""
+        return jnp.zeros(0)
+
+    def with_shared_iterate(self, state: tuple[Vector, Array], point: Vector) -> tuple[Vector, Array]:
+        """The same state."""
+        return state
 
     def _server(self, state: tuple[Vector, Array], replies: Replies,
                 key: Array) -> tuple[tuple[Vector, Array], Info]:
@@ -209,7 +237,7 @@ class DecentralisedSplitting(Elementary):
 
     def deploy(self, state: tuple[Vector, Vector], message: tuple[Vector, Array], oracle: Oracle) -> Vector:
         """The u_k that the party would start the next round from."""
-        return self._u(state, message)
+        return self.own_iterate(state, message)
 
     def server_model(self, state: tuple[Vector, Array]) -> Vector:
         """P_H(z)."""

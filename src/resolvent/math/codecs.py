@@ -36,16 +36,22 @@ class Wire(eqx.Module):
     """What travels in place of a vector.
 
     Attributes:
+        codec: what made it, and reads it again.
         content: arrays, as the codec made them.
         structure: of the tree that they stand for.
         leaves: shape and dtype of each of its leaves.
         bits: the length of the packed content; the arrays here may be wider.
     """
 
+    codec: "Codec"
     content: PyTree[Any]
     structure: Any = eqx.field(static=True)
     leaves: tuple[jax.ShapeDtypeStruct, ...] = eqx.field(static=True)
     bits: int = eqx.field(static=True)
+
+    def decoded(self) -> Vector:
+        """The vector that the wire stands for."""
+        return self.codec.decode(self)
 
     def zeros(self) -> Vector:
         """A zero vector of the shape that the content stands for."""
@@ -96,7 +102,7 @@ class Codec(eqx.Module):
             raise TypeError(f"{type(self).__name__} needs leaves of floating numbers, got {wrong[0]}")
         flat = ravel_pytree(x)[0]
         shapes = tuple(_shape(leaf) for leaf in leaves)
-        return Wire(self.pack(flat, key), structure, shapes, self.count(flat.size, flat.dtype))
+        return Wire(self, self.pack(flat, key), structure, shapes, self.count(flat.size, flat.dtype))
 
     def decode(self, wire: Wire) -> Vector:
         """The vector that the wire stands for."""

@@ -17,10 +17,14 @@ import docstring_parser
 import pydantic
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms import accelerated, aggregators, attacks, presets, robust, schedules
+from resolvent.algorithms import aggregators, attacks, presets, robust, schedules
+from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
+from resolvent.algorithms.averaged import Averaged
+from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import codecs, prox
 from resolvent.math.codecs import Codec
@@ -66,6 +70,9 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
     return {name: getattr(module, name) for name in names}
 
 
+COMBINATORS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (Anderson, DecentralisedAnderson, Averaged, Remembered)}
+
 REGISTRIES: dict[type, Registry] = {
     FederatedData: Registry("data set", "data", _named(datasets, *(n for n in datasets.__all__ if n != "from_frame")),
                             default="table"),
@@ -78,8 +85,7 @@ REGISTRIES: dict[type, Registry] = {
         "dirichlet": partitions.Dirichlet, "by_user": partitions.ByUser, "quantity_skew": partitions.QuantitySkew}),
     VirtualClock: Registry("clock", "clocks", {"lognormal": VirtualClock}, default="lognormal"),
     Shift: Registry("shift", "shifts", {"negative": shifts.Negative, "laplace_noise": shifts.LaplaceNoise}),
-    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__) | {
-                            "Anderson": accelerated.Anderson},
+    Algorithm: Registry("algorithm", "algorithms", _named(presets, *presets.__all__) | COMBINATORS,
                         given=frozenset({"solver"})),
     LocalSolver: Registry("solver", "solvers", _named(solvers, "SGD", "GD", "ClosedForm") | _named(
         optimizers, "momentum", "adam", "LBFGS")),
