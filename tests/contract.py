@@ -154,7 +154,7 @@ def check_small(make: Make) -> None:
     p = problem((1,))
     algorithm = make(solver())
     state = run(algorithm, p, Full())
-    message = algorithm.phases[0].message(state.server, jnp.array(0))
+    message = algorithm.offer(state.server, jnp.array(0))
     row = jax.tree.map(lambda leaf: leaf[0], state.parties)
     model = algorithm.deploy(row, message, p.oracle(jnp.array(0)))
     like = p.init(jax.random.key(0))

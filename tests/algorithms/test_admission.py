@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from resolvent.algorithms.admission import admit
+import resolvent as rv
+from resolvent.algorithms.admission import admit, finite_rows, reason_to_refuse
 
 LIKE = {"w": jax.ShapeDtypeStruct((2, 3), jnp.float64), "steps": jax.ShapeDtypeStruct((), jnp.int32)}
 INDEX, WEIGHT, SHARES = np.array([7, 2, 5, 0]), np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.2, 0.2, 0.1, 0.1])
@@ -55,3 +56,15 @@ def test_nobody_replies_for_a_cohort_that_it_is_not_in():
     replies, refused = admit({7: reply(7.0), 3: reply(3.0)}, LIKE, INDEX, WEIGHT, SHARES)
     assert refused == {3: "it is not of this round's cohort"}
     assert np.flatnonzero(replies.alive).tolist() == [0]
+
+
+@pytest.mark.parametrize("codec", [rv.RandK(k=2), rv.TopK(k=2), rv.NaturalCompression(), rv.QSGD(), rv.Identity()],
+                         ids=lambda c: type(c).__name__)
+def test_compressed_replies_are_judged_by_what_they_stand_for(codec):
+    """Natural compression's infinity is an integer on the wire."""
+    rows = jnp.array([[1.0, 2.0], [jnp.inf, 1.0], [3.0, jnp.nan]])
+    keys = jax.random.split(jax.random.key(0), 3)
+    assert finite_rows(jax.vmap(codec.encode)(rows, keys), 3).tolist() == [True, False, False]
+    like = jax.eval_shape(codec.encode, rows[0], keys[0])
+    assert reason_to_refuse(codec.encode(rows[0], keys[0]), like) is None
+    assert "is not finite" in reason_to_refuse(codec.encode(rows[1], keys[1]), like)

@@ -59,7 +59,7 @@ def test_composition_keeps_the_contract(composition):
     assert digest((algorithm, p, start)) == before
     assert digest(contract.run(algorithm, p, who.nobody(), start=state, first=ROUNDS)) == digest(state)
     row = jax.tree.map(lambda leaf: leaf[1], state.parties)
-    model = algorithm.deploy(row, algorithm.phases[0].message(state.server, jnp.array(1)), p.oracle(jnp.array(1)))
+    model = algorithm.deploy(row, algorithm.offer(state.server, jnp.array(1)), p.oracle(jnp.array(1)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((model, algorithm.server_model(state.server))))
     assert jax.tree.structure(model) == jax.tree.structure(p.init(jax.random.key(0)))
     assert kinds(start) == kinds(state)

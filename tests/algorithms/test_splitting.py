@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import SEED, classification, equal, limit, trajectory
+from helpers import SEED, classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.math.anderson import mixing_weights
 from resolvent.simulate.engine import Federation, initial, run_chunk
+from resolvent.simulate.evaluate import deployed
 
 ALIKE = rv.Full("uniform")
 EXACT = rv.ClosedForm()
@@ -234,3 +235,14 @@ def test_anderson_refuses_what_holds_no_iterate():
     for algorithm in (rv.local(EXACT), rv.fedpi(EXACT, decentralised=True)):
         with pytest.raises(TypeError, match="Anderson needs an algorithm of one phase whose server holds the iterate"):
             rv.Anderson(algorithm)
+
+
+@pytest.mark.parametrize("decentralised", [False, True])
+@pytest.mark.parametrize("make", [rv.fedpi, rv.fedsplit])
+def test_what_parties_deploy_is_the_optimum(make, decentralised):
+    """Not u_k, which at the fixed point is w* + eta grad f_k(w*)."""
+    problem = quadratic()
+    algorithm = make(rv.ClosedForm(), eta=0.5, decentralised=decentralised)
+    models = deployed(algorithm, problem, limit(algorithm, problem), jnp.arange(problem.parties))
+    best = np.linalg.solve(np.mean(problem.hessians, axis=0), np.mean(problem.linears, axis=0))
+    np.testing.assert_allclose(models, np.tile(best, (problem.parties, 1)), atol=1e-10)

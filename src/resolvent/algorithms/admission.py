@@ -4,7 +4,7 @@ The simulator's replies have the right shape by construction, so there only non-
 compiled round. Whoever gathers replies one by one, from a network above all, lets ``admit`` do both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -80,13 +80,13 @@ def reason_to_refuse(reply: Any, like: PyTree[Any]) -> str | None:
 def finite_rows(payload: PyTree[Any], count: int) -> Bool[Array, " C"]:
     """[C] whether every number of a row (leaves [C, ...]) is finite, once it has been decoded."""
     rows = jnp.ones(count, bool)
-    for leaf in jax.tree.leaves(jax.vmap(_decoded)(payload)):
+    for leaf in jax.tree.leaves(_decoded(payload, jax.vmap(Wire.decoded))):
         rows &= jnp.all(jnp.isfinite(leaf).reshape(count, -1), axis=1)
     return rows
 
 
-def _decoded(payload: PyTree[Any]) -> PyTree[Any]:
+def _decoded(payload: PyTree[Any], decode: Callable[[Wire], PyTree[Any]] = Wire.decoded) -> PyTree[Any]:
     """The payload with the vectors that wires stand for: integers on a wire may mean infinity."""
     def is_wire(part: Any) -> bool:
         return isinstance(part, Wire)
-    return jax.tree.map(lambda part: part.decoded() if is_wire(part) else part, payload, is_leaf=is_wire)
+    return jax.tree.map(lambda part: decode(part) if is_wire(part) else part, payload, is_leaf=is_wire)

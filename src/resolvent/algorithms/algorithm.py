@@ -108,9 +108,13 @@ class Algorithm(eqx.Module):
     def phases(self) -> tuple[Phase, ...]:
         """The phases of a round, in order."""
 
+    def offer(self, state: ServerState, k: Int[Array, ""]) -> Message:
+        """What party k is sent when it wants a model to use: as in the first phase, unless that starts elsewhere."""
+        return self.phases[0].message(state, k)
+
     @abstractmethod
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """The model that a party uses, from its state and the first phase's message."""
+        """The model that a party uses, from its state and what it was offered."""
 
     @abstractmethod
     def server_model(self, state: ServerState) -> Vector | None:

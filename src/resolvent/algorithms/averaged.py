@@ -99,6 +99,10 @@ class Averaged(Combinator):
         average = tree.lerp(state.average, self.inner.server_model(after), weight / total)
         return AveragedState(after, average, total, state.t + 1), info
 
+    def offer(self, state: AveragedState, k: Int[Array, ""]) -> Message:
+        """The average, beside what the inner algorithm offers."""
+        return self._message(True, self.inner.offer, state, k)
+
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         """The average."""
         average: Vector = message[1]

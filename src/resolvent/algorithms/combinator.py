@@ -119,6 +119,10 @@ class Combinator(Algorithm):
         return tuple(Phase(partial(self.message, phase.message), partial(self.party, phase.party),
                            partial(self.server, phase.server)) for phase in self.inner.phases)
 
+    def offer(self, state: ServerState, k: Int[Array, ""]) -> Message:
+        """What the inner algorithm offers, changed as its messages are."""
+        return self.message(self.inner.offer, state, k)
+
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         """As the inner algorithm."""
         return self.inner.deploy(state, message, oracle)

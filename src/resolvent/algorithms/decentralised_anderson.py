@@ -75,9 +75,8 @@ class OwnHistory(eqx.Module):
 
 
 class SharedHistory(Memory):
-    """The server's memory: the inner state now and before the round, its own part's history, and the slots."""
+    """The server's memory: the inner state, its own part's history, and the slots."""
 
-    before: ServerState
     history: History
     slots: Slots
 
@@ -118,8 +117,7 @@ class DecentralisedAnderson(Combinator):
         """Weight one on rows that all hold the first point."""
         inner = self.inner.init(w0, weights)
         slots = Slots(Control.first(self.memory, tree.dtype(w0)), jnp.full(self.memory, -1), jnp.array(0))
-        return SharedHistory(inner, jax.tree.map(jnp.array, inner),
-                             History.of(self._held.shared_iterate(inner), self.memory), slots)
+        return SharedHistory(inner, History.of(self._held.shared_iterate(inner), self.memory), slots)
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> OwnHistory:
         """Rows that all hold the first point."""
@@ -155,7 +153,7 @@ class DecentralisedAnderson(Combinator):
         row = state.slots.control.row
         history = state.history.put(row, self._held.shared_iterate(state.inner), self._held.shared_iterate(after))
         slots = Slots(state.slots.control, state.slots.rounds.at[row].set(state.slots.now), state.slots.now)
-        return SharedHistory(after, state.inner, history, slots), info
+        return SharedHistory(after, history, slots), info
 
     def _measure(self, own: OwnHistory, message: tuple[Message, Slots], oracle: Oracle, key: Array,
                  effort: Float[Array, ""]) -> tuple[OwnHistory, Products, Info]:
@@ -173,12 +171,15 @@ class DecentralisedAnderson(Combinator):
         row = state.slots.control.row
         gram, advance = jax.tree.map(jnp.add, replies.total(replies.payload), state.history.products(row))
         control, undo = state.slots.control.judged(gram, advance, Rule(self.safeguard, self.forward, self.cutoff))
-        base = jax.tree.map(lambda a, b: jnp.where(undo, a, b), state.before, state.inner)
-        inner = self._held.with_shared_iterate(base, state.history.combined(control.weights))
+        inner = self._held.with_shared_iterate(state.inner, state.history.combined(control.weights))
         slots = Slots(control, state.slots.rounds, state.slots.now + 1)
         info = {"anderson_residual": control.residual, "anderson_undone": undo}
-        return SharedHistory(inner, inner, state.history, slots), info
+        return SharedHistory(inner, state.history, slots), info
 
-    def deploy(self, state: OwnHistory, message: tuple[Message, Slots], oracle: Oracle) -> Vector:
-        """The party's part of the iterate, from which its next round starts."""
-        return self._point(state, message)
+    def offer(self, state: SharedHistory, k: Int[Array, ""]) -> Message:
+        """As the inner algorithm."""
+        return self.inner.offer(state.inner, k)
+
+    def deploy(self, state: OwnHistory, message: Message, oracle: Oracle) -> Vector:
+        """As the inner algorithm, from what the party's last work left."""
+        return self.inner.deploy(state.inner, message, oracle)

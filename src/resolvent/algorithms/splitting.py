@@ -143,8 +143,12 @@ class Splitting(Elementary):
         u = jax.vmap(lambda u_k, z_k: self.relaxation.mix(state.t, u_k, z_k, mean))(state.u, z)
         return SplittingState(u, z, mean, state.t + 1), {}
 
+    def offer(self, state: SplittingState, k: Int[Array, ""]) -> Message:
+        """P_H(z), for the u_k are no models: at FedPi's fixed point they are w* + eta grad f_k(w*)."""
+        return state.mean, self.relaxation.at(state.t)[0]
+
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """What the party is sent: u_k, which for beta = gamma = 1 is the shared model."""
+        """P_H(z)."""
         return message[0]
 
     def server_model(self, state: SplittingState) -> Vector:
@@ -236,8 +240,8 @@ class DecentralisedSplitting(Elementary):
         return (replies.mean(), state[1] + 1), {}
 
     def deploy(self, state: tuple[Vector, Vector], message: tuple[Vector, Array], oracle: Oracle) -> Vector:
-        """The u_k that the party would start the next round from."""
-        return self.own_iterate(state, message)
+        """P_H(z), for the u_k are no models."""
+        return message[0]
 
     def server_model(self, state: tuple[Vector, Array]) -> Vector:
         """P_H(z)."""

@@ -203,10 +203,10 @@ def _phase(
 def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state: Federation,
                   local: PyTree[Any]) -> Float[Array, " C"]:
     """|deployed after the aggregation - the party's model just before it|. Source: Fed+, Figure 1."""
-    message = algorithm.phases[0].message
+    offer = algorithm.offer
 
     def of_party(k: Array, row: PartyState, model: PyTree[Any]) -> Array:
-        after = algorithm.deploy(row, message(state.server, k), problem.oracle(k))
+        after = algorithm.deploy(row, offer(state.server, k), problem.oracle(k))
         return tree.norm(tree.sub(after, model))
 
     return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, cohort.index), local)

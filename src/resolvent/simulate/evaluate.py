@@ -23,11 +23,11 @@ __all__ = ["Dissimilarity", "deployed", "dissimilarity", "evaluate", "line", "po
 @jax.jit
 def deployed(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:
     """The models that parties ``index`` would use now: leaves [M, ...]."""
-    message = algorithm.phases[0].message
+    offer = algorithm.offer
 
     def of_party(k: Array) -> Vector:
         row: PartyState = tree.rows(state.parties, k)
-        return algorithm.deploy(row, message(state.server, k), problem.oracle(k))
+        return algorithm.deploy(row, offer(state.server, k), problem.oracle(k))
 
     return jax.vmap(of_party)(index)
 

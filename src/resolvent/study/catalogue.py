@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from typing import Any, cast
 
 import jax
@@ -20,6 +21,7 @@ from jaxtyping import Array
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.math import tree
+from resolvent.problem.errors import InputError
 from resolvent.problem.oracle import Oracle, QuadraticOracle
 from resolvent.problem.solvers import SGD
 from resolvent.study.components import REGISTRIES, bind, first_line, parameters
@@ -135,13 +137,13 @@ def personal(algorithm: Algorithm) -> bool:
     Parties keep arbitrary states; the server's is arbitrary too, or one that its own step makes of arbitrary replies.
     """
     random = np.random.default_rng(0)
-    message = algorithm.phases[0].message
+    offer = algorithm.offer
     server = _filled(algorithm.init(jnp.zeros(_TINY), _weights()), random)
     oracles = [_filled(_oracle(_TINY), random) for _ in range(2)]
     states = [_filled(_states(algorithm, _TINY)[1], random) for _ in range(2)]
 
     def deployed(who: int, number: int, server: Any) -> Any:
-        return algorithm.deploy(states[who], message(server, jnp.array(number)), oracles[who])
+        return algorithm.deploy(states[who], offer(server, jnp.array(number)), oracles[who])
 
     if _differ(deployed(0, 0, server), deployed(1, 0, server)):
         return True
@@ -178,9 +180,16 @@ def _built(name: str, preset: Callable[..., Algorithm]) -> tuple[Algorithm, dict
     solver = frozenset({"solver"})
     needed = {key: p.registry for key, p in parameters(preset).items()
               if p.registry and p.default is inspect.Parameter.empty and key not in solver}
-    given = {key: next(n for n, f in registry.functions.items() if _required(f) <= registry.given)
-             for key, registry in needed.items()}
-    return bind(preset, given, where=name, given=solver).build(solver=SGD(0.1, steps=1)), given
+    simple = [[n for n, f in registry.functions.items() if _required(f) <= registry.given]
+              for registry in needed.values()]
+    refused: InputError | None = None
+    for names in product(*simple):
+        given = dict(zip(needed, names, strict=True))
+        try:
+            return bind(preset, given, where=name, given=solver).build(solver=SGD(0.1, steps=1)), given
+        except InputError as error:  # it needs another kind of algorithm inside
+            refused = refused or error
+    raise InputError(f"{name} cannot be built from parts at their defaults") from refused
 
 
 def _required(function: Callable[..., Any]) -> set[str]:
