@@ -25,7 +25,7 @@ from rich.table import Table
 from resolvent.problem.errors import InputError
 from resolvent.study.catalogue import CAPTION, Entry, catalogue, table
 from resolvent.study.compare import columns_of
-from resolvent.study.components import REGISTRIES, first_line
+from resolvent.study.components import first_line, listings
 from resolvent.study.experiment import ExperimentFile, experiments
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
-Kind = Literal["all", "experiments", "algorithms", "data", "models", "problems", "solvers", "participation",
-               "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts", "clocks"]
+Kind = Literal["all", "experiments", "algorithms", "combinators", "data", "models", "problems", "solvers",
+               "participation", "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts", "clocks"]
 
 
 def run(
@@ -98,8 +98,8 @@ def list_(what: Annotated[Kind, tyro.conf.Positional] = "all", *, json: bool = F
         json: print it for a program: what a person sees as a table, as JSON.
     """
     lists = {"experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}}
-    for registry in REGISTRIES.values():
-        lists[registry.plural] = {name: first_line(function) for name, function in registry.functions.items()}
+    for kind, functions in listings().items():
+        lists[kind] = {name: first_line(function) for name, function in functions.items()}
     chosen: dict[str, Any] = {kind: entries for kind, entries in lists.items() if what in ("all", kind)}
     entries = catalogue() if what == "algorithms" else []
     if entries:

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from resolvent import cli
 from resolvent.study import runner
-from resolvent.study.components import REGISTRIES
+from resolvent.study.components import listings
 from resolvent.study.experiment import ExperimentFile, experiments
 
 
@@ -181,7 +181,7 @@ def test_list_names_everything_that_a_file_can_use(call, tmp_path):
     everything = call("list", cwd=tmp_path)
     assert everything.code == 0
     lines = [line.rstrip() for line in everything.out.splitlines()]
-    kinds = {"experiments": experiments(), **{r.plural: r.functions for r in REGISTRIES.values()}}
+    kinds = {"experiments": experiments(), **listings()}
     for kind, names in kinds.items():
         if kind == "algorithms":  # a table of its own, see test_catalogue.py
             assert {line.split()[0] for line in lines if line} >= {*names}

@@ -141,6 +141,40 @@ def test_data_without_a_name_are_a_table(mine):
     assert ExperimentFile.load(mine(text)).bound.settings()["data"]["name"] == "table"
 
 
+COMBINED = """
+  fast: {name: Anderson, memory: 6, on: mean, inner: {name: fedpi, eta: 1.0}}
+  local: {name: Averaged, weight: {name: inverse_power, first: 1}, inner: {name: DecentralisedAnderson, inner:
+          {name: fedrp, decentralised: true, solver: {name: GD, learning_rate: 1}}}}
+  all: {name: Remembered, inner: fedavg}"""
+
+
+def test_combinators_have_an_inner_algorithm(mine):
+    text = BASE.replace("\n  FedAvg: fedavg", COMBINED)
+    file = ExperimentFile.load(mine(text))
+    again = ExperimentFile.load(mine(file.to_yaml()))
+    assert again.bound.settings() == file.bound.settings()
+    assert file.bound.settings()["algorithms"]["fast"]["forward"] == 1.0
+    experiment = file.build()
+    fast, local = experiment.algorithms["fast"], experiment.algorithms["local"]
+    assert (type(fast), fast.memory, fast.on) == (rv.Anderson, 6, "mean")
+    assert fast.inner.solver is experiment.solver
+    assert local.weight == rv.InversePower(1.0)
+    assert local.inner.inner.solver.learning_rate == 1
+    assert type(experiment.algorithms["all"]) is rv.Remembered
+
+
+@pytest.mark.parametrize(("component", "message"), [
+    ("Anderson", "algorithms.FedAvg.inner: missing; an algorithm of one phase whose server holds the iterate"),
+    ("{name: Anderson, inner: {name: fedpi, eta: x}}", "algorithms.FedAvg.inner.eta"),
+    ("{name: Anderson, inner: local}", "algorithms.FedAvg: Anderson needs an algorithm of one phase whose server"),
+    ("{name: Anderson, on: both, inner: fedpi}", "algorithms.FedAvg.on: 'both' is not a valid value; allowed: u, mean"),
+])
+def test_combinations_that_make_no_sense_are_refused(component, message, mine):
+    with pytest.raises(InputError) as caught:
+        ExperimentFile.load(mine(BASE.replace("FedAvg: fedavg", f"FedAvg: {component}"))).build()
+    assert message in str(caught.value)
+
+
 def test_build_calls_the_functions_with_the_settings(mine):
     text = BASE.replace("FedAvg: fedavg", "FedAvg: {name: fedprox, mu: 3, solver: {name: GD, learning_rate: 2}}")
     experiment = ExperimentFile.load(mine(text)).build()

@@ -43,7 +43,7 @@ class AndersonState(Memory):
 
 
 class Anderson(Combinator):
-    """Anderson acceleration, type II, on the server: no more travels than without it.
+    """Anderson acceleration, type II, of the inner algorithm, on the server: no more travels than without it.
 
     The inner product is the paper's (6): parts of the iterate that belong to parties weigh lambda_k, so that for convex
     parties the plain residual never grows. What is guaranteed beyond that, see ``resolvent.math.anderson.Control``.

@@ -82,7 +82,7 @@ class SharedHistory(Memory):
 
 
 class DecentralisedAnderson(Combinator):
-    """Anderson acceleration, type II, with histories at the parties, for decentralised splitting and Fed+.
+    """Anderson acceleration, type II, with histories at the parties: of decentralised splitting and Fed+.
 
     A party that missed rounds uses its last image for those that it has not; one that missed the last round goes on as
     the inner algorithm would. Of splitting, the mean travels down twice a round for their sake. Up go the inner reply

@@ -24,7 +24,7 @@ from resolvent.math import tree
 from resolvent.problem.errors import InputError
 from resolvent.problem.oracle import Oracle, QuadraticOracle
 from resolvent.problem.solvers import SGD
-from resolvent.study.components import REGISTRIES, bind, first_line, parameters
+from resolvent.study.components import bind, first_line, listings, parameters
 
 __all__ = ["CAPTION", "LABELS", "Amount", "Entry", "catalogue", "paragraphs", "table"]
 
@@ -92,7 +92,7 @@ class Entry:
 
 def catalogue() -> list[Entry]:
     """All presets, at their defaults, in the order in which they are listed."""
-    return [entry(name, preset) for name, preset in REGISTRIES[Algorithm].functions.items()]
+    return [entry(name, preset) for name, preset in listings()["algorithms"].items()]
 
 
 def table(entries: list[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

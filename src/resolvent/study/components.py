@@ -21,9 +21,12 @@ from resolvent.algorithms import aggregators, attacks, presets, robust, schedule
 from resolvent.algorithms.accelerated import Anderson
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.averaged import Averaged
+from resolvent.algorithms.compressed import Compressed
 from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.personalised import Personalised
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Schedule
 from resolvent.math import codecs, prox
@@ -41,7 +44,7 @@ from resolvent.simulate import participation
 from resolvent.simulate.participation import Participation
 from resolvent.simulate.systems import VirtualClock
 
-__all__ = ["REGISTRIES", "Bound", "Registry", "bind", "first_line", "help_of"]
+__all__ = ["REGISTRIES", "Bound", "Registry", "bind", "first_line", "help_of", "listings"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
 
 
 COMBINATORS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (Anderson, DecentralisedAnderson, Averaged, Remembered)}
+    f.__name__: f for f in (Anderson, Attacked, Averaged, Compressed, DecentralisedAnderson, Personalised, Remembered)}
 
 REGISTRIES: dict[type, Registry] = {
     FederatedData: Registry("data set", "data", _named(datasets, *(n for n in datasets.__all__ if n != "from_frame")),
@@ -108,6 +111,14 @@ REGISTRIES: dict[type, Registry] = {
         "constant": schedules.Constant, "inverse_power": schedules.InversePower, "inverse_log": schedules.InverseLog,
         "exponential": schedules.Exponential}, number=("constant", "first")),
 }
+
+
+def listings() -> dict[str, dict[str, Callable[..., Any]]]:
+    """Everything that a file can name, by kind; combinators apart from the algorithms that they go around."""
+    kinds = {registry.plural: dict(registry.functions) for registry in REGISTRIES.values()}
+    kinds["algorithms"] = {name: f for name, f in kinds["algorithms"].items() if name not in COMBINATORS}
+    at = [*kinds].index("algorithms") + 1
+    return dict([*kinds.items()][:at]) | {"combinators": dict(COMBINATORS)} | dict([*kinds.items()][at:])
 
 
 @dataclass(frozen=True)
