@@ -35,7 +35,8 @@ __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Kind = Literal["all", "experiments", "algorithms", "combinators", "data", "models", "problems", "solvers",
-               "participation", "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts", "clocks"]
+               "participation", "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts",
+               "clocks"]
 
 
 def run(

@@ -62,7 +62,7 @@ def test_personal_and_robust():
     assert c.robust(rv.fedplus(SOLVER, rv.L2Norm()))
     assert not c.robust(rv.fedplus(SOLVER, rv.SquaredL2()))
     assert c.robust(rv.fedplus_pull(SOLVER, rv.CoordinateMedian()))
-    assert c.personal(rv.splitting(SOLVER, decentralised=True, beta=1.5))
+    assert not c.personal(rv.splitting(SOLVER, decentralised=True, beta=1.5))
     assert not c.personal(rv.splitting(SOLVER, decentralised=True))
 
 
