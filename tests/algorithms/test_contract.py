@@ -54,11 +54,10 @@ ROWS = {
 
 
 COMBINED = {
-    "anderson on the mean": lambda s: rv.Anderson(rv.fedpi(s, eta=0.5), memory=4, on="mean"),
+    "average of anderson on the mean": lambda s: rv.Averaged(rv.Anderson(rv.fedpi(s, eta=0.5), memory=4, on="mean")),
     "anderson at the parties": lambda s: rv.Averaged(
         rv.DecentralisedAnderson(rv.fedpi(s, eta=0.5, decentralised=True)), weight=rv.InversePower(1.0)),
     "anderson of fed+": lambda s: rv.DecentralisedAnderson(rv.fedgeomed_plus(s)),
-    "averaged": lambda s: rv.Averaged(rv.Anderson(rv.fedprox(s))),
 }
 
 
