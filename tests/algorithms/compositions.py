@@ -28,6 +28,29 @@ AGGREGATORS = {
     "geometric median": rv.GeometricMedian(),
     "coordinate median": rv.CoordinateMedian(),
     "Huber centre": rv.MoreauCentre(rv.L2Norm(), 0.3),
+    "trimmed mean": rv.TrimmedMean(0.3),
+    "Krum": rv.Krum(0.2),
+    "multi-Krum": rv.MultiKrum(0.2),
+    "Bulyan": rv.Bulyan(0.1),
+    "centred clipping": rv.CentredClipping(0.5),
+    "norm bound": rv.NormBound(),
+}
+
+CODECS = {
+    "RandK": rv.RandK(k=2),
+    "TopK": rv.TopK(k=2),
+    "natural": rv.NaturalCompression(),
+    "QSGD": rv.QSGD(4),
+    "Identity": rv.Identity(),
+}
+
+ATTACKS = {
+    "sign flip": rv.attacks.SignFlip(2.0),
+    "scaled": rv.attacks.Scaled(),
+    "Gaussian": rv.attacks.Gaussian(),
+    "ALIE": rv.attacks.ALIE(1.0),
+    "IPM": rv.attacks.IPM(),
+    "NaN": rv.attacks.NaN(),
 }
 
 # From a solver and an aggregator, which not all of them have a use for.
@@ -42,14 +65,30 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "scaffold": lambda solver, _: rv.scaffold(solver, server_rate=0.7),
     "feddane": lambda solver, _: rv.feddane(solver, mu=1.0),
     "local": lambda solver, _: rv.local(solver),
+    "gradient": lambda solver, _: rv.dgd(solver, alpha=1.0),
+    "adaptive": lambda solver, _: rv.fedprox_adaptive(solver, mu=0.2),
+    "FedNova": lambda solver, _: rv.fednova(solver),
+    "APFL": lambda solver, _: rv.apfl(solver),
+    "pFedMe": lambda solver, _: rv.pfedme(solver, lam=2.0, eta=0.1, steps=2),
+    "L2GD": lambda solver, _: rv.l2gd(solver, p=0.6),
+    "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.L2Norm()),
 }
 
-# From the algorithm inside: Compressed, Personalised, Averaged and Attacked belong here, a line for each codec or kind.
+# From the algorithm inside.
 COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
     "Anderson": lambda inner: rv.Anderson(inner, memory=2),
     "Remembered": rv.Remembered,
     "momentum": lambda inner: rv.ServerOptimizer(inner, optax.sgd, {"learning_rate": 0.5, "momentum": 0.5}),
     "Adam": lambda inner: rv.ServerOptimizer(inner, optax.adam, {"learning_rate": 0.05}),
+    "Averaged": lambda inner: rv.Averaged(inner, rv.InversePower(1.0)),
+    "DecentralisedAnderson": lambda inner: rv.DecentralisedAnderson(inner, memory=2),
+    "Personalised": lambda inner: rv.Personalised(inner, rv.GD(0.1, steps=5), alpha=0.6),
+    "MetaLearned": lambda inner: rv.MetaLearned(inner, step=rv.GradientStep(0.1)),
+    "NeverWorse": lambda inner: rv.NeverWorse(inner, rv.GD(0.1), points=3),
+    **{f"{name} compressed": lambda inner, codec=codec: rv.Compressed(inner, codec) for name, codec in CODECS.items()},
+    "QSGD without memory": lambda inner: rv.Compressed(inner, rv.QSGD(), step=0.0),
+    **{f"{name} attack": lambda inner, attack=attack: rv.Attacked(inner, attack, share=0.2)
+       for name, attack in ATTACKS.items()},
 }
 
 PARTICIPATIONS = {
@@ -115,11 +154,11 @@ def drawn(seed: int = 2026):
     def turns(table):
         return cycle(random.permutation(np.array([*table], dtype=object)).tolist())
 
-    bases, solvers, aggregators, participations = map(turns, (BASES, SOLVERS, AGGREGATORS, PARTICIPATIONS))
+    bases, solvers, aggregators, participations, combinators = map(
+        turns, (BASES, SOLVERS, AGGREGATORS, PARTICIPATIONS, COMBINATORS))
     problems = cycle(["quadratic"] * 4 + ["classification"])
     while True:
-        number = min(int(random.integers(0, 4)), len(COMBINATORS))
-        around = tuple(random.choice(np.array([*COMBINATORS], dtype=object), number, replace=False).tolist())
+        around = tuple(next(combinators) for _ in range(int(random.integers(0, 4))))
         yield Composition(next(bases), next(solvers), next(aggregators), around, next(participations), next(problems))
 
 
@@ -127,7 +166,9 @@ def sample(wanted: int) -> tuple[list[Composition], list[tuple[Composition, Exce
     """So many compositions that can be built, and what was refused before its outermost part was dropped."""
     built: list[Composition] = []
     refused = []
-    for composition in drawn():
+    draws = drawn()
+    while len(built) < wanted:
+        composition = next(draws)
         while composition not in built:
             try:
                 composition.build()
@@ -136,6 +177,18 @@ def sample(wanted: int) -> tuple[list[Composition], list[tuple[Composition, Exce
                 composition = replace(composition, combinators=composition.combinators[:-1])
             else:
                 built.append(composition)
-        if len(built) == wanted:
-            return built, refused
+    used = {name for c in built for name in c.combinators}
+    return built + [_simplest(name) for name in COMBINATORS if name not in used], refused
+
+
+def _simplest(combinator: str) -> Composition:
+    """The first base that takes a combinator which the draw has put around others only."""
+    for base in BASES:
+        composition = Composition(base, "GD", "mean", (combinator,), "late", "quadratic")
+        try:
+            composition.build()
+        except (TypeError, ValueError):
+            continue
+        return composition
+    raise AssertionError(f"nothing takes {combinator}")
     raise AssertionError

@@ -17,7 +17,7 @@ from resolvent.simulate.store import digest
 from twin import python_rounds
 
 ROUNDS = 3
-BUILT, REFUSED = sample(32)
+BUILT, REFUSED = sample(36)
 
 
 @cache
@@ -91,7 +91,7 @@ def test_every_part_is_in_some_composition():
 def test_what_the_draw_refused_says_what_to_use():
     assert REFUSED
     for composition, error in REFUSED:
-        assert re.search(r"got \w+.*: (use|nothing could stand)", str(error)), (composition, error)
+        assert re.search(r"got \w+.*: (use|nothing could stand|the server stores)", str(error)), (composition, error)
 
 
 SGD, EXACT = SOLVERS["SGD"], rv.ClosedForm()
@@ -115,6 +115,20 @@ NONSENSE = {
                          r"Remembered got .* remembers every reply already: use it once"),
     "accelerated twice": (lambda: rv.Anderson(rv.Remembered(rv.Anderson(SPLITTING))),
                           r"Anderson got .* accelerated already: use a larger memory"),
+    "memory and medians": (lambda: rv.Compressed(rv.rfa(SGD), rv.RandK(), step=0.5),
+                           r"Compressed\(step=0.5\) needs a linear aggregator, got GeometricMedian: the server stores "
+                           r"only the mean of h_k. Use Mean\(\) or step=0."),
+    "compressed twice": (lambda: rv.Compressed(rv.Compressed(rv.fedavg(SGD), rv.QSGD()), rv.TopK()),
+                         r"got Compressed: use one codec"),
+    "averaged local": (lambda: rv.Averaged(rv.local(SGD)), r"Averaged needs .* got LocalOnly: use fedavg"),
+    "decentralised Anderson of FedAvg": (lambda: rv.DecentralisedAnderson(rv.fedavg(SGD)),
+                                         r"parties hold the iterate, got Averaging: use splitting"),
+    "Anderson of decentralised splitting": (lambda: rv.Anderson(rv.fedpi(SGD, decentralised=True)),
+                                            r"got DecentralisedSplitting: use .*DecentralisedAnderson"),
+    "Anderson on no mean": (lambda: rv.Anderson(rv.fedprox(SGD), on="mean"), r"got Averaging: .* use on='u'"),
+    "share of bad": (lambda: rv.Attacked(rv.fedavg(SGD), rv.attacks.NaN(), share=1.5), r"share=1.5\) must lie in"),
+    "alpha of FLIX": (lambda: rv.fedmix(SGD, alpha=1.5), r"alpha.*must lie in \[0, 1\]"),
+    "momentum in FedNova": (lambda: rv.fednova(rv.momentum(0.1)), r"got Optax: use SGD or GD"),
     "Scaffold with exact solves": (lambda: rv.scaffold(EXACT), r"plain gradient steps, got ClosedForm: use SGD or GD"),
     "alpha": (lambda: rv.splitting(SGD, alpha=2.5), r"alpha=2.5 must lie in \[0, 2\]"),
     "beta": (lambda: rv.splitting(SGD, beta=rv.Constant(-1.0)), r"beta=-1.0 must lie in \[0, 2\]"),
