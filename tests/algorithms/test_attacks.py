@@ -43,7 +43,7 @@ def sent(attack, rounds=2):
     # n = 6, m = 2: s = 2 supporters are needed, Phi(z) = (6 - 2 - 2)/4
     (rv.attacks.ALIE(), lambda u: u[GOOD].mean(axis=0) - norm.ppf(0.5) * u[GOOD].std(axis=0)),
     (rv.attacks.IPM(0.8), lambda u: -0.8 * u[GOOD].mean(axis=0)),
-], ids=repr)
+], ids=lambda part: repr(part) if isinstance(part, rv.Attack) else "by numpy")
 def test_what_bad_parties_send_by_numpy(attack, false):
     """In the second round, where the model is no longer zero: an update is the difference from what was sent."""
     got, before, state = sent(attack)

@@ -120,7 +120,7 @@ def by_hand_centred_clipping(x, w, centre, radius, steps):
     (rv.CentredClipping(1.5), lambda x, w, c: by_hand_centred_clipping(x, w, c, 1.5, 3)),
     (rv.NormBound(), by_hand_norm_bound),
     (rv.NormBound(0.7), lambda x, w, c: by_hand_clipped(x, w, c, 0.7)),
-], ids=repr)
+], ids=lambda part: repr(part) if isinstance(part, rv.Aggregator) else "by hand")
 def test_by_loops_over_lists(aggregator, by_hand):
     """Thirteen points with weights 1 to 3, one of them absent."""
     for seed in range(4):
