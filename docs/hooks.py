@@ -41,7 +41,11 @@ def rows(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     """A table in which the name of an algorithm, the first cell, leads to its docstring."""
     from resolvent.algorithms import presets
 
-    linked = [(f"[`{name}`][{getattr(presets, name).__module__}.{name}]", *map(escaped, rest)) for name, *rest in lines]
+    def where(name: str) -> str:  # of an alias, the function itself
+        preset = getattr(presets, name)
+        return f"{preset.__module__}.{preset.__name__}"
+
+    linked = [(f"[`{name}`][{where(name)}]", *map(escaped, rest)) for name, *rest in lines]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked))
 
 
