@@ -83,12 +83,13 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_locator(LogLocator(numticks=9))
                 axes.yaxis.set_minor_locator(NullLocator())
-        handles: dict[str, Any] = {}
-        for axes in figure.axes:
-            handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-                        if label not in handles}
-        columns = min(len(handles), 3 if len(pictures) == 1 else 2 * len(pictures))
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, fontsize=8)
+        legends = [axes.get_legend_handles_labels() for axes in figure.axes]
+        if all(labels == legends[0][1] for _, labels in legends):
+            columns = min(len(legends[0][1]), 3 if len(pictures) == 1 else 2 * len(pictures))
+            figure.legend(*legends[0], loc="outside lower center", ncols=columns, fontsize=8)
+        else:
+            for axes in figure.axes:
+                axes.legend(fontsize=7)
         figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": record["title"]})
 
 
@@ -120,6 +121,9 @@ def _sweep(axes: Axes, methods: Mapping[str, Any], how: Mapping[str, Any]) -> No
         axes.errorbar(x, y, (low, error), color=COLOURS[i % len(COLOURS)], marker=_MARKERS[i % len(_MARKERS)],
                       label=f"{how['lines']} = {line:g}", markersize=4, linewidth=1.3, capsize=2)
     axes.set_xscale("log")
+    values = sorted({x for points in lines.values() for x, _, _ in points})
+    axes.set_xticks(values, [f"{x:g}" for x in values], rotation=30)
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(how["x"])
 
 
