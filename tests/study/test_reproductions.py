@@ -66,6 +66,7 @@ ONE = {"panels": ["one"]}
     ("relative_gap", ONE | {"methods": ["A", "B"], "most": 1e-10}, WORLD, [(1e-11, True), (0.2, False)]),
     ("relative_gap", ONE | {"methods": ["C"], "least": 1}, WORLD, [(np.inf, True)]),
     ("gain", ONE | {"methods": ["A", "B"], "least": 0.9}, WORLD, [(1e-10, False), (0.4, False)]),
+    ("gain", ONE | {"methods": ["B"], "since": 0.67, "most": 1}, WORLD, [(1, True)]),
     ("rise", {"panels": ["two"], "methods": ["A", "C"], "least": 100}, WORLD, [(1, False), (500, True)]),
     ("ratio", ONE | {"methods": ["A", "C"], "to": "B", "most": 0.5}, WORLD, [(5e-11, True), (np.inf, False)]),
     ("ratio_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "least": 4}, WORLD,
@@ -73,6 +74,7 @@ ONE = {"panels": ["one"]}
     ("best", {"panels": ["one", "two"], "methods": ["A"]}, WORLD, [(5e-11, True), (1e-3 / 60, True)]),
     ("best", ONE | {"methods": ["B"], "among": ["C"]}, WORLD, [(0, True)]),
     ("sooner", ONE | {"pairs": {"A": "B"}, "most": 0.4}, WORLD, [(0.5, False)]),
+    ("sooner", ONE | {"pairs": {"B": "A"}, "share": 0.5, "least": 1}, WORLD, [(1, True)]),
     ("same_limit", ONE | {"pairs": {"A": "B"}}, WORLD, [(5e-11, False)]),
     ("same_limit", ONE | {"pairs": {"A": "A"}, "within": 0}, WORLD, [(1, True)]),
     ("determined_by_product", {"panels": ["s"], "most_product": 1, "within": 2}, SWEEP, [(1.2, True), (10 / 3, False)]),
@@ -111,3 +113,19 @@ def test_what_cannot_be_checked_is_refused(rule, arguments, message):
 def test_an_unknown_name_is_refused():
     with pytest.raises(InputError, match=r"there is no reproduction 'splitting-anderso'.*splitting-anderson"):
         Reproduction.load("splitting-anderso")
+
+
+def test_the_command(call, tmp_path, monkeypatch):
+    committed = RESULTS / "splitting-anderson.json"
+    record = json.loads(committed.read_text(encoding="utf-8"))
+    monkeypatch.setattr("resolvent.study.reproduction.reproduce", lambda what, **_: record)
+    outcome = call("reproduce", "splitting-anderson", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / "results" / committed.name).read_bytes() == committed.read_bytes()
+    for claim in record["claims"]:
+        assert f"{claim['verdict']}: {claim['says']}" in outcome.out
+    wrong = call("reproduce", "splitting", cwd=tmp_path)
+    assert wrong.code == 2
+    assert "there is no reproduction 'splitting'" in wrong.err
+    listed = call("list", "reproductions", cwd=tmp_path).out
+    assert all(name in listed for name in reproductions())

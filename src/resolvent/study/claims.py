@@ -77,13 +77,13 @@ def relative_gap(world: World, panels: Sequence[str], methods: Sequence[str], mo
 
 
 def gain(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
-         least: float = 0.0) -> list[Item]:
-    """The last value over that at half the rounds is between ``least`` and ``most``."""
+         least: float = 0.0, since: float = 0.5) -> list[Item]:
+    """The last value over that at the share ``since`` of the rounds is between ``least`` and ``most``."""
     items = []
     for panel in panels:
         for m in methods:
             curve = world[panel][m]
-            value = _over(curve.final, curve.at(int(curve.rounds[-1]) // 2))
+            value = _over(curve.final, curve.at(int(since * curve.rounds[-1])))
             items.append(Item(_name(world, panel, m), value, least <= value <= most))
     return items
 
@@ -124,8 +124,8 @@ def best(world: World, panels: Sequence[str], methods: Sequence[str],
 
 
 def sooner(world: World, panels: Sequence[str], pairs: Mapping[str, str], share: float = 1e-8, near: float = 1.1,
-           most: float = 1.0) -> list[Item]:
-    """Rounds of the first of each pair over those of the second, to the same target, are at most ``most``.
+           most: float = float("inf"), least: float = 0.0) -> list[Item]:
+    """Rounds of the first of each pair over those of the second, to the same target: between ``least`` and ``most``.
 
     The target is ``share`` of the first value; where the second stops above it, ``near`` times where that stops.
     """
@@ -135,7 +135,7 @@ def sooner(world: World, panels: Sequence[str], pairs: Mapping[str, str], share:
             fast, plain = world[panel][a], world[panel][b]
             target = max(share * plain.values[0], near * plain.final)
             value = _over(fast.rounds_to(target), plain.rounds_to(target))
-            items.append(Item(f"{a}: rounds / those of {b}", value, value <= most))
+            items.append(Item(f"{a}: rounds / those of {b}", value, least <= value <= most))
     return items
 
 
