@@ -27,6 +27,7 @@ from resolvent.study.catalogue import CAPTION, Entry, catalogue, table
 from resolvent.study.compare import columns_of
 from resolvent.study.components import first_line, listings
 from resolvent.study.experiment import ExperimentFile, experiments
+from resolvent.study.reproduction import Reproduction, reproductions
 
 if TYPE_CHECKING:
     from resolvent.problem.fetch import Found
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
-Kind = Literal["all", "experiments", "algorithms", "combinators", "data", "models", "problems", "solvers",
-               "participation", "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions", "shifts",
-               "clocks"]
+Kind = Literal["all", "experiments", "reproductions", "algorithms", "combinators", "data", "models", "problems",
+               "solvers", "participation", "penalties", "aggregators", "attacks", "codecs", "schedules", "partitions",
+               "shifts", "clocks"]
 
 
 def run(
@@ -99,6 +100,7 @@ def list_(what: Annotated[Kind, tyro.conf.Positional] = "all", *, json: bool = F
         json: print it for a program: what a person sees as a table, as JSON.
     """
     lists = {"experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}}
+    lists["reproductions"] = {name: Reproduction.load(name).title for name in reproductions()}
     for kind, functions in listings().items():
         lists[kind] = {name: first_line(function) for name, function in functions.items()}
     chosen: dict[str, Any] = {kind: entries for kind, entries in lists.items() if what in ("all", kind)}
@@ -196,12 +198,48 @@ def _check_data(found: "list[Found]") -> None:
         sys.exit(1)
 
 
+def reproduce(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    *,
+    quick: bool = False,
+    out: Path = Path("results"),
+) -> None:
+    """Run a figure of a paper again and check what the paper says of it; writes JSON, a picture and a page.
+
+    Try `resolvent reproduce splitting-anderson --quick`.
+
+    Args:
+        name: of the reproduction, see `resolvent list reproductions`.
+        quick: in a small setting, minutes on two cores, in which the claims can still be told.
+        out: the folder of results.
+    """
+    from resolvent.study.reproduction import reproduce as run_again
+    from resolvent.study.results import write_results
+
+    what = Reproduction.load(name)
+    columns = (TextColumn("{task.description:>24}"), BarColumn(), MofNCompleteColumn(), TextColumn("seeds"),
+               TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(panel: str, done: int, total: int) -> None:
+            if panel not in tasks:
+                tasks[panel] = shown.add_task(escape(panel), total=total)
+            shown.update(tasks[panel], completed=done)
+
+        record = run_again(what, quick=quick, progress=progress)
+    path = write_results(record, out)
+    for claim in record["claims"]:
+        Console().print(f"{claim['verdict']}: {claim['says']}", highlight=False, markup=False)
+    Console().print(f"Results: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
 def main() -> None:
     """Run the command line; exit code 0 done, 2 the input is wrong, 1 it failed."""
     # Steps this small do not fill two cores: XLA's other threads would only spin, at up to three times the wall time.
     os.environ.setdefault("PJRT_NPROC", "1")
     commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report,
-                                                "data": data}
+                                                "reproduce": reproduce, "data": data}
     try:
         tyro.extras.subcommand_cli_from_dict(
             commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),

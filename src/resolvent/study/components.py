@@ -82,7 +82,8 @@ REGISTRIES: dict[type, Registry] = {
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp") | _named(
                         networks, "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm"),
                     given=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
-    Problem: Registry("problem", "problems", _named(instances, "least_squares"), default="least_squares"),
+    Problem: Registry("problem", "problems", _named(instances, "least_squares", "logistic_regression"),
+                      default="least_squares"),
     Partition: Registry("partition", "partitions", {
         "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,
         "dirichlet": partitions.Dirichlet, "by_user": partitions.ByUser, "quantity_skew": partitions.QuantitySkew}),

@@ -112,6 +112,15 @@ class ExperimentFile:
                 raise InputError(f"there is no experiment {what!r}; there are {', '.join(shipped)}, or give a file "
                                  f"that ends in .yaml{nearest(what, shipped)}")
             source, text, name = f"{what}.yaml", shipped[what], what
+        return cls.parse(text, source, name, changes)
+
+    @classmethod
+    def parse(cls, text: str, source: str, name: str, changes: Sequence[str] = ()) -> "ExperimentFile":
+        """Check the text of an experiment; ``source`` is what errors call its file.
+
+        Raises:
+            InputError: it is wrong: the message has source, line, key and what is allowed.
+        """
         try:
             settings = YAML().load(text)
         except YAMLError as error:

@@ -1,0 +1,100 @@
+"""Sums of logistic losses whose minimiser is known: the second convex problem of the operator-splitting paper."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.problem import Problem
+
+__all__ = ["LogisticProblem"]
+
+
+class LogisticOracle(Oracle):
+    """f_k(w) = sum_j log(1 + exp(-b_j a_j'w)) + l2/2 |w|^2: a sum, not a mean.
+
+    Attributes:
+        rows: [n, d] the b_j a_j.
+        l2: the weight of the square.
+    """
+
+    rows: Float[Array, "n d"]
+    l2: float = eqx.field(static=True)
+
+    def value(self, w: Vector) -> Float[Array, ""]:
+        """f_k(w)."""
+        value: Array = jnp.sum(jax.nn.softplus(-(self.rows @ w))) + self.l2 / 2 * (w @ w)
+        return value
+
+    def grad(self, w: Vector) -> Vector:
+        """-sum_j sigma(-b_j a_j'w) b_j a_j + l2 w."""
+        return self.l2 * w - jax.nn.sigmoid(-(self.rows @ w)) @ self.rows
+
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """An unbiased estimate of the gradient: n times the mean over the batch, and l2 w."""
+        rows = self.rows[jnp.where(mask, positions, 0)]
+        weight = jnp.where(mask, jax.nn.sigmoid(-(rows @ w)), 0)
+        return self.l2 * w - self.samples / jnp.maximum(jnp.sum(mask), 1) * (weight @ rows)
+
+
+class LogisticProblem(Problem):
+    """Logistic regression without bias, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 N n).
+
+    Every party has n samples, so weights by size and equal weights are the same. Source: operator-splitting paper, A.1
+    (whose objective is the parties' sum; here, as everywhere, their mean).
+
+    Args:
+        a: [N, n, d] the inputs.
+        b: [N, n] the labels, -1 or 1.
+    """
+
+    optimum_known: ClassVar[bool] = True
+    rows: Float[Array, "N n d"]
+    minimiser: Float[Array, " d"]
+    l2: float = eqx.field(static=True)
+
+    def __init__(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
+        parties, samples, features = a.shape
+        # Its objective is C times the losses plus |w|^2 / 2.
+        fit = LogisticRegression(C=samples, fit_intercept=False, solver="newton-cholesky", tol=1e-13, max_iter=200)
+        self.minimiser = jnp.asarray(fit.fit(a.reshape(-1, features), b.ravel()).coef_[0])
+        self.rows = jnp.asarray(a * b[..., None])
+        self.l2 = 1 / (parties * samples)
+        self.sizes = jnp.full(parties, samples, jnp.int32)
+        self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
+
+    def init(self, key: Array) -> Vector:
+        """The zero vector."""
+        return jnp.zeros_like(self.minimiser)
+
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        """Party k's sum of losses."""
+        return LogisticOracle(samples=self.sizes[k], rows=self.rows[k], l2=self.l2)
+
+    def split_sizes(self, split: int) -> Int[Array, " N"]:
+        """The parties' sizes."""
+        return self.sizes
+
+    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """The objective, twice."""
+        value = self.oracle(k).value(w)
+        return value, value
+
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        """The minimiser of the parties' mean, by Newton's method when the problem was made."""
+        return self.minimiser
+
+    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        """f(w) - f*, as sums of divergences of the losses: exact to about the rounding of f."""
+        margin, best = (jnp.tensordot(self.rows, x, axes=1) for x in (w, self.minimiser))
+        losses = jax.nn.softplus(-margin) - jax.nn.softplus(-best) + jax.nn.sigmoid(-best) * (margin - best)
+        apart = w - self.minimiser
+        gap: Array = shares @ jnp.sum(losses, axis=1) + self.l2 / 2 * (apart @ apart)
+        return gap

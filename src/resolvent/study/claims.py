@@ -1,0 +1,223 @@
+"""What a paper claims, as rules that a program can check: a verdict is computed and never written by hand.
+
+A rule takes the curves of one seed and returns items, each with a number and whether it is as claimed. A claim *holds*
+where every item of every seed does, *does not hold* where none does, and holds *in part* in between.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.problem.errors import InputError, nearest
+
+__all__ = ["RULES", "Curve", "Item", "World", "check", "verdict_of"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one method measured in one run.
+
+    Attributes:
+        rounds: [T] when.
+        values: [T] what; infinite from where the method diverged.
+        point: the parameters of a sweep that the method stands for.
+    """
+
+    rounds: NDArray[np.int64]
+    values: NDArray[np.float64]
+    point: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def final(self) -> float:
+        """The last value."""
+        return float(self.values[-1])
+
+    @property
+    def relative(self) -> float:
+        """The last value as a share of the first."""
+        return float(self.values[-1] / self.values[0])
+
+    def at(self, round_: int) -> float:
+        """The value at a round, or at the last one before it."""
+        return float(self.values[np.searchsorted(self.rounds, round_, side="right") - 1])
+
+    def rounds_to(self, target: float) -> float:
+        """The first round with a value of at most ``target``; infinite where there is none."""
+        near = self.rounds[self.values <= target]
+        return float(near[0]) if len(near) else float("inf")
+
+
+World = Mapping[str, Mapping[str, Curve]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One number that a claim speaks of.
+
+    Attributes:
+        name: of what.
+        value: the number.
+        holds: whether it is as claimed.
+    """
+
+    name: str
+    value: float
+    holds: bool
+
+
+def relative_gap(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
+                 least: float = 0.0) -> list[Item]:
+    """The last value is between ``least`` and ``most`` of the first."""
+    return [Item(_name(world, panel, m), world[panel][m].relative, least <= world[panel][m].relative <= most)
+            for panel in panels for m in methods]
+
+
+def gain(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
+         least: float = 0.0, since: float = 0.5) -> list[Item]:
+    """The last value over that at the share ``since`` of the rounds is between ``least`` and ``most``."""
+    items = []
+    for panel in panels:
+        for m in methods:
+            curve = world[panel][m]
+            value = _over(curve.final, curve.at(int(since * curve.rounds[-1])))
+            items.append(Item(_name(world, panel, m), value, least <= value <= most))
+    return items
+
+
+def rise(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
+         least: float = 0.0) -> list[Item]:
+    """The last value over the least of all is between ``least`` and ``most``."""
+    found = [(_name(world, p, m), _over(world[p][m].final, float(world[p][m].values.min())))
+             for p in panels for m in methods]
+    return [Item(name, value, least <= value <= most) for name, value in found]
+
+
+def ratio(world: World, panels: Sequence[str], methods: Sequence[str], to: str, most: float = float("inf"),
+          least: float = 0.0) -> list[Item]:
+    """The last value over that of the method ``to`` is between ``least`` and ``most``."""
+    found = [(_name(world, p, m), _over(world[p][m].final, world[p][to].final)) for p in panels for m in methods]
+    return [Item(f"{name} / {to}", value, least <= value <= most) for name, value in found]
+
+
+def ratio_of_panels(world: World, panels: Sequence[str], methods: Sequence[str], least: float) -> list[Item]:
+    """From each panel to the next the last value grows by at least the factor ``least``."""
+    return [Item(f"{m}: {b} / {a}", r := _over(world[b][m].final, world[a][m].final), r >= least)
+            for m in methods for a, b in pairwise(panels)]
+
+
+def best(world: World, panels: Sequence[str], methods: Sequence[str],
+         among: Sequence[str] | None = None) -> list[Item]:
+    """In each panel the named methods end lower than every other, or than those of ``among``: their worst over the
+    others' best.
+    """
+    items = []
+    for panel in panels:
+        ours = max(world[panel][m].final for m in methods)
+        rest = min(c.final for m, c in world[panel].items()
+                   if m not in methods and (among is None or m in among))
+        items.append(Item(f"{panel}: their worst / the others' best", _over(ours, rest), ours < rest))
+    return items
+
+
+def sooner(world: World, panels: Sequence[str], pairs: Mapping[str, str], share: float = 1e-8, near: float = 1.1,
+           most: float = float("inf"), least: float = 0.0) -> list[Item]:
+    """Rounds of the first of each pair over those of the second, to the same target: between ``least`` and ``most``.
+
+    The target is ``share`` of the first value; where the second stops above it, ``near`` times where that stops.
+    """
+    items = []
+    for panel in panels:
+        for a, b in pairs.items():
+            fast, plain = world[panel][a], world[panel][b]
+            target = max(share * plain.values[0], near * plain.final)
+            value = _over(fast.rounds_to(target), plain.rounds_to(target))
+            items.append(Item(f"{a}: rounds / those of {b}", value, least <= value <= most))
+    return items
+
+
+def same_limit(world: World, panels: Sequence[str], pairs: Mapping[str, str], within: float = 0.05,
+               negligible: float = 1e-10) -> list[Item]:
+    """The two of each pair end alike: their ratio is within ``within`` of 1, or both are ``negligible``."""
+    items = []
+    for panel in panels:
+        for a, b in pairs.items():
+            one, other = world[panel][a], world[panel][b]
+            value = _over(one.final, other.final)
+            alike = abs(value - 1) <= within or max(one.relative, other.relative) <= negligible
+            items.append(Item(f"{a} / {b}", value, alike))
+    return items
+
+
+def determined_by_product(world: World, panels: Sequence[str], most_product: float, within: float) -> list[Item]:
+    """Methods of a sweep over ``eta`` and ``k`` with the same eta*(k-1) end within a factor ``within`` of each other.
+
+    Only products up to ``most_product`` count: beyond, what the paper neglects is no longer small.
+    """
+    items = []
+    for panel in panels:
+        groups: dict[float, list[float]] = {}
+        for curve in world[panel].values():
+            groups.setdefault(float(f"{curve.point['eta'] * (curve.point['k'] - 1):.6g}"), []).append(curve.final)
+        for product, finals in sorted(groups.items()):
+            if product <= most_product and len(finals) > 1:
+                value = _over(max(finals), min(finals))
+                items.append(Item(f"eta*(k-1) = {product:g}: largest gap / least", value, value <= within))
+    return items
+
+
+def monotone(world: World, panels: Sequence[str], along: str, fixed: str, sign: int = 1,
+             at: int | None = None) -> list[Item]:
+    """In a sweep, the values (the last, or those at round ``at``) rise with ``along`` (or fall: ``sign`` -1).
+
+    The number is the share of all pairs of methods with the same ``fixed`` that are in this order.
+    """
+    items = []
+    for panel in panels:
+        values = [(c.point[fixed], c.point[along], c.final if at is None else c.at(at)) for c in world[panel].values()]
+        pairs = [(a, b) for a, b in combinations(values, 2) if a[0] == b[0]]
+        share = float(np.mean([sign * (a[1] - b[1]) * (a[2] - b[2]) > 0 for a, b in pairs]))
+        items.append(Item(f"{panel}: pairs in order", share, share == 1))
+    return items
+
+
+Rule = Callable[..., list[Item]]
+RULES: dict[str, Rule] = {f.__name__: f for f in (
+    relative_gap, gain, rise, ratio, ratio_of_panels, best, sooner, same_limit, determined_by_product, monotone)}
+
+
+def check(rule: str, world: World, **arguments: Any) -> list[Item]:
+    """Apply a rule to one seed's curves.
+
+    Raises:
+        InputError: there is no such rule, or no such panel or method.
+    """
+    if rule not in RULES:
+        raise InputError(f"there is no rule {rule!r}; there are {', '.join(RULES)}{nearest(rule, RULES)}")
+    try:
+        items = RULES[rule](world, **arguments)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"the rule {rule} cannot be checked: {error}") from error
+    if not items:
+        raise InputError(f"the rule {rule} has nothing to check with {arguments}")
+    return items
+
+
+def verdict_of(seeds: Sequence[Sequence[Item]]) -> str:
+    """The words for how much of a claim holds."""
+    held = [item.holds for items in seeds for item in items]
+    return "holds" if all(held) else "holds in part" if any(held) else "does not hold"
+
+
+def _over(a: float, b: float) -> float:
+    """The quotient, infinite where b is nothing or a is not finite; 1 where both are nothing."""
+    if not np.isfinite(a):
+        return float("inf")
+    return a / b if b > 0 else float("inf") if a > 0 else 1.0
+
+
+def _name(world: World, panel: str, method: str) -> str:
+    return method if len(world) == 1 else f"{panel}: {method}"

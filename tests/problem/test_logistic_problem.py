@@ -1,0 +1,60 @@
+"""The sum of logistic losses whose minimiser is known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import resolvent as rv
+from resolvent.problem.instances import logistic_regression
+
+PARTIES, SAMPLES, FEATURES = 3, 40, 4
+SHARES = np.full(PARTIES, 1 / PARTIES)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    with jax.enable_x64(True):
+        yield logistic_regression(parties=PARTIES, samples=SAMPLES, features=FEATURES, heterogeneity=0.3, seed=2)
+
+
+def by_hand(w):
+    """The mean over the parties of what the docstring says, in NumPy."""
+    data = rv.datasets.splitting_logistic(parties=PARTIES, samples=SAMPLES, features=FEATURES, heterogeneity=0.3,
+                                          seed=2)
+    margins = (2 * data.y - 1) * (data.x.astype(float) @ w)
+    return np.sum(np.log1p(np.exp(-margins))) / PARTIES + w @ w / (2 * PARTIES * SAMPLES)
+
+
+def test_value_gap_and_minimiser_are_those_of_another_program(problem):
+    found = minimize(by_hand, np.zeros(FEATURES), method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(problem.optimum(SHARES), found.x, rtol=1e-5)
+    best = np.asarray(problem.minimiser)
+    for w in (np.zeros(FEATURES), np.ones(FEATURES), best + 1e-3):
+        mean = np.mean([problem.oracle(jnp.array(k)).value(w) for k in range(PARTIES)])
+        assert mean == pytest.approx(by_hand(w), rel=1e-13)
+        assert float(problem.gap(w, SHARES)) == pytest.approx(by_hand(w) - by_hand(best), rel=1e-8)
+    assert problem.gap(problem.minimiser, SHARES) == 0
+
+
+def test_gradients(problem):
+    w = jnp.linspace(-1, 2, FEATURES)
+    total = jnp.mean(jnp.stack([problem.oracle(jnp.array(k)).grad(problem.minimiser) for k in range(PARTIES)]), 0)
+    np.testing.assert_allclose(total, 0, atol=1e-10)
+    oracle, everybody = problem.oracle(jnp.array(1)), jnp.ones(SAMPLES, bool)
+    exact = jax.grad(oracle.value)(w)
+    np.testing.assert_allclose(oracle.grad(w), exact, rtol=1e-12)
+    np.testing.assert_allclose(oracle.batch_grad(w, jnp.arange(SAMPLES), everybody), exact, rtol=1e-12)
+    halves = [oracle.batch_grad(w, jnp.arange(SAMPLES), everybody.at[part].set(False))
+              for part in (slice(0, SAMPLES // 2), slice(SAMPLES // 2, None))]
+    np.testing.assert_allclose(sum(halves) / 2, exact, rtol=1e-12)
+    np.testing.assert_allclose(oracle.batch_grad(w, jnp.arange(2), jnp.zeros(2, bool)), problem.l2 * w, rtol=1e-12)
+
+
+def test_douglas_rachford_finds_the_minimiser(problem):
+    solver = rv.LBFGS(steps=50, tolerance=1e-12)
+    result = rv.simulate(rv.fedpi(solver, eta=0.05), problem, rounds=200, progress=False)
+    np.testing.assert_allclose(result.server_model, problem.minimiser, atol=1e-6)
+    gaps = result.metrics[result.metrics["metric"] == "gap"]["value"].to_numpy()
+    assert gaps[-1] < 1e-10 * gaps[0]
