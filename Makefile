@@ -15,7 +15,7 @@ digits: .venv/installed
 	$(BIN)/resolvent run digits
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: .venv/installed-lint
 	$(BIN)/ruff check

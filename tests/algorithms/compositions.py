@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import ArrayLike
 
 import resolvent as rv
+from contract import Present
 from resolvent.algorithms.averaging import Averaging
 from resolvent.algorithms.ditto import Ditto
 from resolvent.algorithms.fedplus import FedPlus, ProxAnchor, PullAnchor
@@ -99,26 +97,6 @@ PARTICIPATIONS = {
     "late": rv.Stragglers(rv.Uniform(4), share=0.5),
     "own budgets": rv.FixedEffort(np.array([1.0, 0.4, 0.7, 0.2, 1.0]), rv.Bernoulli(0.8)),
 }
-
-
-class Present(rv.Participation):
-    """Another participation's cohort, or nobody where ``on`` is zero: a number, so that both are one program."""
-
-    inner: rv.Participation
-    on: ArrayLike = 1.0
-
-    def capacity(self, parties):
-        return self.inner.capacity(parties)
-
-    def shares(self, sizes):
-        return self.inner.shares(sizes)
-
-    def __call__(self, key, sizes):
-        cohort = self.inner(key, sizes)
-        return replace(cohort, alive=cohort.alive & (jnp.asarray(self.on) > 0))
-
-    def nobody(self):
-        return eqx.tree_at(lambda who: who.on, self, 0.0)
 
 
 @dataclass(frozen=True)

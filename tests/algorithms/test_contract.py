@@ -66,6 +66,6 @@ def test_every_preset_has_a_row():
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ROWS | COMBINED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in ROWS | COMBINED])
 def test_contract(name, check):
     check((ROWS | COMBINED)[name])

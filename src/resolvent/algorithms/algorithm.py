@@ -21,8 +21,8 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = [
-    "Algorithm", "Elementary", "Info", "Message", "PartyState", "Phase", "Replies", "ServerState", "Stragglers",
-    "local_work",
+    "Algorithm", "Elementary", "Info", "Message", "OneModel", "PartyState", "Phase", "Replies", "ServerState",
+    "Stragglers", "local_work",
 ]
 
 ServerState: TypeAlias = Any
@@ -150,6 +150,51 @@ class Elementary(Algorithm):
     def partial_work(self) -> Stragglers:
         """As told."""
         return self.stragglers
+
+
+class OneModel(Elementary):
+    """An algorithm of one phase whose server holds one model, sends it as it is, and replaces it.
+
+    An algorithm of this kind says what a party keeps and does, and what the server makes of the replies.
+    """
+
+    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
+        """The shared model."""
+        return w0
+
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+        """A party keeps nothing."""
+        return ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase."""
+        return (Phase(lambda shared, k: shared, self.party, self.server),)
+
+    @abstractmethod
+    def party(self, own: PartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
+        """What a party does with the shared model."""
+
+    @abstractmethod
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        """The next shared model."""
+
+    def deploy(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
+        """The shared model."""
+        return message
+
+    def server_model(self, state: Vector) -> Vector:
+        """The shared model."""
+        return state
+
+    def iterate(self, state: Vector) -> Vector:
+        """The shared model, which a round maps to the next."""
+        return state
+
+    def with_iterate(self, state: Vector, point: Vector) -> Vector:
+        """The shared model at another point."""
+        return point
 
 
 def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array,

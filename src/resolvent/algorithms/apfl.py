@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OneModel, Replies, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import GD, SGD
@@ -60,7 +61,7 @@ class _Joint(Oracle):
                 self._personal(pair[0]).batch_grad(pair[1], positions, mask))
 
 
-class APFL(Elementary):
+class APFL(OneModel):
     """APFL.
 
     Attributes:
@@ -77,29 +78,16 @@ class APFL(Elementary):
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        if isinstance(self.alpha, int | float) and not 0 <= self.alpha <= 1:
-            raise ValueError(f"APFL(alpha={self.alpha}) must lie in [0, 1]: 0 is FedAvg, 1 local training")
-        if isinstance(self.alpha_rate, int | float) and not self.alpha_rate >= 0:
-            raise ValueError(f"APFL(alpha_rate={self.alpha_rate}) must not be negative: 0 keeps alpha")
-
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
-        """The shared model."""
-        return w0
+        check_range(self, "[0, 1]", alpha=self.alpha)
+        check_range(self, "[0, inf)", alpha_rate=self.alpha_rate)
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Own:
         """The own model and alpha."""
         return w0, jnp.asarray(self.alpha, tree.dtype(w0))
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
-        return shared
-
-    def _party(self, own: Own, shared: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Own, Vector, Info]:
+    def party(self, own: Own, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Own, Vector, Info]:
+        """Alpha's step, then local work on both models."""
         v, alpha = own
         slope = tree.full_dot(tree.sub(v, shared), oracle.grad(tree.lerp(shared, v, alpha)))
         alpha = jnp.clip(alpha - self.alpha_rate * slope, 0, 1).astype(alpha.dtype)
@@ -108,21 +96,10 @@ class APFL(Elementary):
                                   effort)
         return (v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
 
-    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies)
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        """The aggregate."""
+        return self.aggregator(replies, shared)
 
     def deploy(self, state: Own, message: Vector, oracle: Oracle) -> Vector:
         """The mixture of the own and the shared model."""
         return tree.lerp(message, *state)
-
-    def server_model(self, state: Vector) -> Vector:
-        """The shared model."""
-        return state
-
-    def iterate(self, state: Vector) -> Vector:
-        """The shared model, which a round maps to the next."""
-        return state
-
-    def with_iterate(self, state: Vector, point: Vector) -> Vector:
-        """The shared model at another point."""
-        return point

@@ -14,6 +14,7 @@ from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinator import Combinator, InnerMessage, InnerParty, Memory
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 
 __all__ = ["Attacked", "AttackedState"]
@@ -54,8 +55,7 @@ class Attacked(Combinator):
     remembers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        if isinstance(self.share, int | float) and not 0 <= self.share <= 1:
-            raise ValueError(f"Attacked(share={self.share}) must lie in [0, 1]")
+        check_range(self, "[0, 1]", share=self.share)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> AttackedState:
         """Draw the bad parties.

@@ -9,10 +9,10 @@ mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 FedProx (Li et al., Algo
 
 from typing import ClassVar
 
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Elementary, Info, OneModel, PartyState, Phase, Replies, local_work
 from resolvent.math.tree import Vector
 from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
@@ -22,7 +22,7 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["Averaging", "LocalOnly"]
 
 
-class Averaging(Elementary):
+class Averaging(OneModel):
     """Solve from the shared model, then aggregate the models.
 
     Attributes:
@@ -39,45 +39,15 @@ class Averaging(Elementary):
     def __check_init__(self) -> None:
         check_range(self, "[0, inf)", mu=self.mu)
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
-        """The server holds the shared model."""
-        return w0
-
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """A party keeps nothing."""
-        return ()
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
-        return shared
-
-    def _party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
+    def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
+        """Local work from the shared model."""
         w, info = local_work(self.solver, Subproblem(oracle, shared, self.mu), shared, key, effort)
         return state, w, info
 
-    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        """The aggregate."""
         return self.aggregator(replies, shared)
-
-    def deploy(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
-        """The shared model."""
-        return message
-
-    def server_model(self, state: Vector) -> Vector:
-        """The shared model."""
-        return state
-
-    def iterate(self, state: Vector) -> Vector:
-        """The shared model, which a round maps to the next."""
-        return state
-
-    def with_iterate(self, state: Vector, point: Vector) -> Vector:
-        """The shared model at another point."""
-        return point
 
 
 class LocalOnly(Elementary):

@@ -26,10 +26,10 @@ from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies
 from resolvent.algorithms.combinator import Combinator, InnerParty, InnerServer, Memory
-from resolvent.algorithms.per_party import check_range
 from resolvent.math import tree
 from resolvent.math.codecs import Codec, Wire
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 
 __all__ = ["Compressed"]
@@ -70,7 +70,7 @@ class Compressed(Combinator):
         self.inner, self.codec, self.step = inner, codec, step
         self.memory = not (isinstance(step, int | float) and step == 0)
         if step is not None:
-            check_range("Compressed", "step", step, 0, 1)
+            check_range(self, "[0, 1]", step=step)
         while isinstance(inner, Combinator):
             if isinstance(inner, Compressed):
                 raise TypeError("Compressed needs replies that are not compressed yet, got Compressed: use one codec")

@@ -10,10 +10,10 @@ Source: Li, Hu, Beirami, Smith, *Ditto: Fair and Robust Federated Learning Throu
 from typing import ClassVar
 
 import jax
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OneModel, Replies, local_work
 from resolvent.math.tree import Vector
 from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
@@ -23,7 +23,7 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["Ditto"]
 
 
-class Ditto(Elementary):
+class Ditto(OneModel):
     """Ditto.
 
     Attributes:
@@ -40,44 +40,22 @@ class Ditto(Elementary):
     def __check_init__(self) -> None:
         check_range(self, "[0, inf)", lam=self.lam)
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
-        """The shared model."""
-        return w0
-
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
         """The personal model."""
         return w0
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
-        return shared
-
-    def _party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+    def party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        """Local work on the shared model, and on the own one held to it."""
         w, _ = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
         personal = Subproblem(oracle, shared, self.lam)
         v, info = local_work(self.solver, personal, own, jax.random.fold_in(key, 1), effort)
         return v, w, info
 
-    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        """The aggregate."""
         return self.aggregator(replies, shared)
 
     def deploy(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
         """The personal model."""
         return state
-
-    def server_model(self, state: Vector) -> Vector:
-        """The shared model."""
-        return state
-
-    def iterate(self, state: Vector) -> Vector:
-        """The shared model, which a round maps to the next."""
-        return state
-
-    def with_iterate(self, state: Vector, point: Vector) -> Vector:
-        """The shared model at another point."""
-        return point

@@ -13,9 +13,9 @@ with their weights.
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from resolvent.algorithms.algorithm import Elementary, Info, PartyState, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OneModel, PartyState, Replies, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -25,7 +25,7 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["FedNova"]
 
 
-class FedNova(Elementary):
+class FedNova(OneModel):
     """FedNova.
 
     Attributes:
@@ -35,44 +35,14 @@ class FedNova(Elementary):
     solver: SGD | GD
     replies_models: ClassVar[bool] = False
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
-        """The shared model."""
-        return w0
-
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """A party keeps nothing."""
-        return ()
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
-        return shared
-
-    def _party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PartyState, tuple[Vector, Float[Array, ""]], Info]:
+    def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, tuple[Vector, Float[Array, ""]], Info]:
+        """The mean step, and how many there were."""
         w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
         tau = info["steps"]
         return state, (tree.map2(lambda a, b: (a - b) / jnp.maximum(tau, 1), w, shared), tau), info
 
-    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        """As many mean steps as a party makes on average."""
         direction, tau = replies.mean()
         return tree.axpy(tau, direction, shared), {}
-
-    def deploy(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
-        """The shared model."""
-        return message
-
-    def server_model(self, state: Vector) -> Vector:
-        """The shared model."""
-        return state
-
-    def iterate(self, state: Vector) -> Vector:
-        """The shared model, which a round maps to the next."""
-        return state
-
-    def with_iterate(self, state: Vector, point: Vector) -> Vector:
-        """The shared model at another point."""
-        return point

@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
 from resolvent.algorithms.combinator import Combinator, InnerParty
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.maps import GradientStep, through
 from resolvent.problem.oracle import Oracle
 
@@ -36,8 +37,7 @@ class MetaLearned(Combinator):
     steps: ArrayLike = eqx.field(kw_only=True, default=1)
 
     def __check_init__(self) -> None:
-        if isinstance(self.steps, int | float) and self.steps < 0:
-            raise ValueError(f"MetaLearned(steps={self.steps}) must not be negative: 0 uses the shared model itself")
+        check_range(self, "[0, inf)", steps=self.steps)
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
         """The inner algorithm's, on the party's composed objective."""

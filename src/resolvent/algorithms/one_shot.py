@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies
-from resolvent.algorithms.per_party import as_numbers, check_length, check_range, of_party
+from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.algorithms.personalised import own_optimum
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.maps import Mixture
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -76,10 +77,10 @@ class OneShot(Elementary):
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        check_range("OneShot", "alpha", self.alpha, 0, 1)
-        check_range("OneShot", "repeats", self.repeats, 1)
+        check_range(self, "[0, 1]", alpha=self.alpha)
+        check_range(self, "[1, inf)", repeats=self.repeats)
         if self.smoothness is not None:
-            check_range("OneShot", "smoothness", self.smoothness, 0)
+            check_range(self, "[0, inf)", smoothness=self.smoothness)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> Average:
         """x_avg of nobody, and the sum of its weights."""

@@ -16,8 +16,9 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, ServerState
 from resolvent.algorithms.combinator import Combinator, InnerMessage, InnerParty
-from resolvent.algorithms.per_party import as_numbers, check_length, check_range, of_party
+from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -59,8 +60,8 @@ class Personalised(Combinator):
     repeats: ArrayLike = 1
 
     def __check_init__(self) -> None:
-        check_range("Personalised", "alpha", self.alpha, 0, 1)
-        check_range("Personalised", "repeats", self.repeats, 1)
+        check_range(self, "[0, 1]", alpha=self.alpha)
+        check_range(self, "[1, inf)", repeats=self.repeats)
 
     def init(self, w0: Vector, weights: Float[Array, " N"]) -> ServerState:
         """As the inner algorithm."""

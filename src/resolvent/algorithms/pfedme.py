@@ -16,12 +16,13 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Elementary, Info, Phase, Replies
+from resolvent.algorithms.algorithm import Info, OneModel, Replies
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -29,7 +30,7 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["PFedMe"]
 
 
-class PFedMe(Elementary):
+class PFedMe(OneModel):
     """pFedMe.
 
     Attributes:
@@ -50,29 +51,15 @@ class PFedMe(Elementary):
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        for name in ("lam", "eta", "steps", "beta"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"PFedMe({name}={value}) must be positive")
-
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
-        """The shared model."""
-        return w0
+        check_range(self, "(0, inf)", lam=self.lam, eta=self.eta, steps=self.steps, beta=self.beta)
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
         """The personal model."""
         return w0
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, shared: Vector, k: Int[Array, ""]) -> Vector:
-        return shared
-
-    def _party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+    def party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        """R steps on the Moreau envelope."""
         def descend(_: Array, carry: tuple[Vector, Vector, Vector, Array, Array]) -> tuple[
                 Vector, Vector, Vector, Array, Array]:
             w, theta, _, key, made = carry
@@ -86,22 +73,11 @@ class PFedMe(Elementary):
         last = Subproblem(oracle, centre, self.lam)
         return theta, w, {"model": theta, "steps": made, "inexactness": last.inexactness(theta, shared)}
 
-    def _server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        mean, info = self.aggregator(replies)
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        """Part of the way to the aggregate, or beyond."""
+        mean, info = self.aggregator(replies, shared)
         return tree.lerp(shared, mean, self.beta), info
 
     def deploy(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
         """The personal model."""
         return state
-
-    def server_model(self, state: Vector) -> Vector:
-        """The shared model."""
-        return state
-
-    def iterate(self, state: Vector) -> Vector:
-        """The shared model, which a round maps to the next."""
-        return state
-
-    def with_iterate(self, state: Vector, point: Vector) -> Vector:
-        """The shared model at another point."""
-        return point

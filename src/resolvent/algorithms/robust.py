@@ -11,6 +11,7 @@ from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.math import centres, robust
 from resolvent.math.tree import Vector
+from resolvent.problem.errors import check_range
 
 __all__ = ["Bulyan", "CentredClipping", "Krum", "MultiKrum", "NormBound", "TrimmedMean"]
 
@@ -154,8 +155,8 @@ class CentredClipping(Aggregator):
     breakdown: ClassVar[float] = 0.5
 
     def __check_init__(self) -> None:
-        _check_positive(self, "radius", self.radius)
-        _check_positive(self, "iterations", self.iterations)
+        check_range(self, "(0, inf)", radius=self.radius)
+        check_range(self, "(0, inf)", iterations=self.iterations)
 
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The point after the steps."""
@@ -180,7 +181,7 @@ class NormBound(Aggregator):
     breakdown: ClassVar[float] = 0.5
 
     def __check_init__(self) -> None:
-        _check_positive(self, "radius", self.radius)
+        check_range(self, "(0, inf)", radius=self.radius)
 
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
         """The server's model and the mean of the shortened updates."""
@@ -200,8 +201,3 @@ def _check_share(owner: TrimmedMean | Selection, least: int) -> None:
     if isinstance(share, int | float) and not 0 <= share < 1 / least:
         more = "" if least == 2 else ": use MultiKrum, TrimmedMean or a median for more"
         raise ValueError(f"{type(owner).__name__}(share={share}) must lie in [0, 1/{least}){more}")
-
-
-def _check_positive(owner: Aggregator, name: str, value: ArrayLike | None) -> None:
-    if isinstance(value, int | float) and not value > 0:
-        raise ValueError(f"{type(owner).__name__}({name}={value}) must be positive")

@@ -4,14 +4,16 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args
 
+import jax
 import numpy as np
 
 __all__ = ["InputError", "check_range", "nearest"]
 
 
-Interval = Literal["[0, inf)", "(0, inf)", "[0, 1]", "(0, 1]"]
+Interval = Literal["[0, inf)", "(0, inf)", "[1, inf)", "[0, 1]", "(0, 1]", "[0, 1)"]
 _INSIDE: tuple[Callable[[Any], Any], ...] = (
-    lambda x: x >= 0, lambda x: x > 0, lambda x: (x >= 0) & (x <= 1), lambda x: (x > 0) & (x <= 1))
+    lambda x: x >= 0, lambda x: x > 0, lambda x: x >= 1, lambda x: (x >= 0) & (x <= 1), lambda x: (x > 0) & (x <= 1),
+    lambda x: (x >= 0) & (x < 1))
 _INTERVALS = dict(zip(get_args(Interval), _INSIDE, strict=True))
 
 
@@ -26,12 +28,15 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def check_range(owner: object, interval: Interval, **values: Any) -> None:
-    """Refuse numbers outside an interval; what is no plain number, such as a schedule or a traced value, passes.
+    """Refuse known numbers outside an interval; what is no number, such as a schedule or a traced value, passes.
 
     Raises:
-        ValueError: with the owner's type, the name, the value and the interval.
+        ValueError: with the owner's type, the name, the first number that is wrong, and the interval.
     """
-    inside = _INTERVALS[interval]
     for name, value in values.items():
-        if isinstance(value, int | float | list | tuple | np.ndarray) and not np.all(inside(np.asarray(value))):
-            raise ValueError(f"{type(owner).__name__}({name}={value}) must lie in {interval}")
+        if isinstance(value, int | float | list | tuple | np.generic | np.ndarray | jax.Array) and not isinstance(
+                value, jax.core.Tracer):
+            numbers = np.asarray(value)
+            wrong = numbers[~_INTERVALS[interval](numbers)]
+            if wrong.size:
+                raise ValueError(f"{type(owner).__name__}({name}={wrong.flat[0]}) must lie in {interval}")

@@ -1,7 +1,7 @@
 """Who takes part in a round, with what weight, and how much work they can do.
 
 A cohort depends on the seed and the round only, never on the algorithm: methods that are compared meet the same
-cohorts and the same stragglers (errata 8 and 16).
+cohorts and the same stragglers (errata 8 and 16), whatever the precision: all draws are in float32.
 """
 
 from abc import abstractmethod
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math.shuffle import Shuffle
-from resolvent.problem.errors import InputError
+from resolvent.problem.errors import InputError, check_range
 
 __all__ = ["Bernoulli", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation", "Stragglers", "Uniform"]
 
@@ -140,9 +140,10 @@ class BySize(Participation):
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The largest of log(size) plus Gumbel noise."""
-        noise = jax.random.gumbel(key, (len(sizes),))
+        noise = jax.random.gumbel(key, (len(sizes),), jnp.float32)
         index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
-        return _cohort(index, self.shares(sizes), jnp.full(self.cohort, 1 / self.cohort, noise.dtype))
+        shares = self.shares(sizes)
+        return _cohort(index, shares, jnp.full(self.cohort, 1 / self.cohort, shares.dtype))
 
 
 class Bernoulli(Participation):
@@ -157,7 +158,7 @@ class Bernoulli(Participation):
     weighting: Weighting = eqx.field(static=True, default="size")
 
     def __check_init__(self) -> None:
-        _check_share("Bernoulli", "probability", self.probability)
+        check_range(self, "(0, 1]", probability=self.probability)
 
     def capacity(self, parties: int) -> int:
         """N: anybody may take part."""
@@ -170,7 +171,7 @@ class Bernoulli(Participation):
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """All N, of whom some are absent."""
         everyone = _cohort(jnp.arange(len(sizes)), self.shares(sizes))
-        return replace(everyone, alive=jax.random.uniform(key, (len(sizes),)) < self.probability)
+        return replace(everyone, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
 
 
 class Stragglers(Participation):
@@ -190,8 +191,7 @@ class Stragglers(Participation):
     parties: tuple[int, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        if isinstance(self.share, int | float) and not 0 <= self.share <= 1:
-            raise ValueError(f"Stragglers(share={self.share}) must lie in [0, 1]")
+        check_range(self, "[0, 1]", share=self.share)
 
     def check(self, parties: int) -> None:
         """Refuse numbers of parties that are not there."""
@@ -218,7 +218,7 @@ class Stragglers(Participation):
         always = jnp.zeros(n, bool)
         for k in self.parties:
             always |= cohort.index == k
-        part = 1 - jax.random.uniform(amount_key, (n,), cohort.effort.dtype)
+        part = (1 - jax.random.uniform(amount_key, (n,), jnp.float32)).astype(cohort.effort.dtype)
         late = slow | always
         return replace(cohort, effort=jnp.where(late, cohort.effort * part, cohort.effort), late=late)
 
@@ -287,7 +287,7 @@ class Dropout(Participation):
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort without those who are away."""
         cohort = self.inner(key, sizes)
-        chance = jax.random.uniform(jax.random.fold_in(key, 2), cohort.index.shape, cohort.effort.dtype)
+        chance = jax.random.uniform(jax.random.fold_in(key, 2), cohort.index.shape, jnp.float32)
         return replace(cohort, alive=cohort.alive & (chance >= jnp.asarray(self.probability)[cohort.index]))
 
 
@@ -305,8 +305,3 @@ def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"], weight: Float[A
 def _at_least_one(participation: Uniform | BySize) -> None:
     if participation.cohort < 1:
         raise ValueError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")
-
-
-def _check_share(owner: str, name: str, value: ArrayLike) -> None:
-    if isinstance(value, int | float) and not 0 < value <= 1:
-        raise ValueError(f"{owner}({name}={value}) must lie in (0, 1]")
