@@ -54,7 +54,6 @@ class Compressed(Combinator):
         inner: any algorithm; with memory, one whose server needs no more of the replies than their means.
         codec: what shortens the replies of each phase.
         step: of the memories, in [0, 1]; 0 is without memory; default: the codec's, 1/(1 + omega) or 1 for TopK.
-        memory: whether there are memories; follows from the step.
 
     Raises:
         TypeError: with memory, the inner server reads single replies; or the replies are compressed already.
@@ -62,7 +61,7 @@ class Compressed(Combinator):
 
     codec: Codec
     step: ArrayLike | None
-    memory: bool = eqx.field(static=True)
+    memory: bool = eqx.field(static=True)  # whether there are memories; follows from the step
     remembers: ClassVar[bool] = True
     replies_models: ClassVar[bool] = False
 
