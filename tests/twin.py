@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.algorithms.admission import admit
+from resolvent.algorithms.admission import Private, admit
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.problem.problem import Problem
 from resolvent.simulate import engine
@@ -47,7 +47,8 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
                 if alive[row]:
                     kept[k], replies[k], _ = party_of(number)(*arguments)
             arrived, refused = admit(replies, like, cohort.index, cohort.weight, shares[np.asarray(cohort.index)])
-            parties = [parties[k] if k in refused else kept[k] for k in range(problem.parties)]
+            parties = [Private.split(kept[k], lambda new, _: new, lambda _, old: old, parties[k]) if k in refused
+                       else kept[k] for k in range(problem.parties)]
             alive = np.asarray(arrived.alive)
             if not alive.any():
                 continue

@@ -241,7 +241,7 @@ def test_personalised_acceleration_is_accelerated_personalisation():
     equal([s.server for s in one], [s.server for s in other])
     np.testing.assert_allclose(outside.server_model(one[-1].server), mixed.best, atol=1e-7)
     models = deployed(inside, quadratic(), one[-1], jnp.arange(6))
-    np.testing.assert_allclose(models, mixed.deployed(one[-1].server.inner.u), atol=1e-12)
+    np.testing.assert_allclose(models, mixed.deployed(np.asarray(one[-1].server.inner.mean)), atol=1e-12)
 
 
 @pytest.mark.parametrize("who", [WHO, rv.BySize(3), rv.Bernoulli(0.5)], ids=lambda w: type(w).__name__)

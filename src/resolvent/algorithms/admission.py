@@ -7,6 +7,7 @@ compiled round. Whoever gathers replies one by one, from a network above all, le
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,31 @@ from resolvent.algorithms.algorithm import Replies
 from resolvent.math import tree
 from resolvent.math.codecs import Wire
 
-__all__ = ["Admitted", "admit", "finite_rows", "reason_to_refuse"]
+__all__ = ["Admitted", "Private", "admit", "finite_rows", "reason_to_refuse"]
+
+
+class Private(eqx.Module):
+    """A part of a party's state that nobody's memory mirrors: it goes on even where the reply beside it is refused.
+
+    The rest of the state goes back with a refused reply, as if the party had been absent, because the server's memories
+    (Scaffold's c, DIANA's h) have not moved either.
+
+    Attributes:
+        value: the part.
+    """
+
+    value: PyTree[Any]
+
+    @staticmethod
+    def split(state: PyTree[Any], of_private: Callable[..., Any], of_rest: Callable[..., Any],
+              *others: PyTree[Any]) -> PyTree[Any]:
+        """One function on the private parts of states of the same structure, another on all else."""
+        def is_private(part: Any) -> bool:
+            return isinstance(part, Private)
+
+        def of_part(part: Any, *rest: Any) -> Any:
+            return (of_private if is_private(part) else of_rest)(part, *rest)
+        return jax.tree.map(of_part, state, *others, is_leaf=is_private)
 
 
 class Admitted(NamedTuple):

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from resolvent.algorithms.admission import Private
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Reply, local_work
 from resolvent.algorithms.combinator import Combinator, InnerParty
 from resolvent.algorithms.held_out import Measure, best_held_out
@@ -41,11 +42,11 @@ class Beside(eqx.Module):
 
     Attributes:
         inner: what the inner algorithm keeps.
-        alone: v_k.
+        alone: v_k, which goes on even where the inner reply is refused.
     """
 
     inner: Any
-    alone: Vector
+    alone: Private
 
 
 class NeverWorse(Combinator):
@@ -74,7 +75,7 @@ class NeverWorse(Combinator):
 
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Beside:
         """The inner state, and the first model."""
-        return Beside(self.inner.init_party(w0, oracle, key), w0)
+        return Beside(self.inner.init_party(w0, oracle, key), Private(w0))
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -86,8 +87,9 @@ class NeverWorse(Combinator):
     def first(self, inner: InnerParty, state: Beside, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Beside, Reply, Info]:
         """The inner step, and ``local``'s."""
-        alone, _ = local_work(self.solver, Subproblem(oracle, state.alone), state.alone, key, effort)
-        return self.party(inner, Beside(state.inner, alone), message, oracle, key, effort)
+        own = state.alone.value
+        alone, _ = local_work(self.solver, Subproblem(oracle, own), own, key, effort)
+        return self.party(inner, Beside(state.inner, Private(alone)), message, oracle, key, effort)
 
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Beside, Reply, Info]:
@@ -98,11 +100,11 @@ class NeverWorse(Combinator):
     def deploy(self, state: Beside, message: Message, oracle: Oracle) -> Vector:
         """M_k(s*)."""
         joint = self.inner.deploy(state.inner, message, oracle)
-        return _mixed(state.alone, joint, self._best(state.alone, joint, oracle))
+        return _mixed(state.alone.value, joint, self._best(state.alone.value, joint, oracle))
 
     def joining(self, state: Beside, message: Message, oracle: Oracle) -> Float[Array, ""]:
         """s*, the weight of the inner algorithm's model: 0 is to stay alone, 1 to join."""
-        return self._best(state.alone, self.inner.deploy(state.inner, message, oracle), oracle)
+        return self._best(state.alone.value, self.inner.deploy(state.inner, message, oracle), oracle)
 
     def _best(self, alone: Vector, joint: Vector, oracle: Oracle) -> Float[Array, ""]:
         shares = jnp.linspace(0, 1, self.points, dtype=tree.dtype(alone))

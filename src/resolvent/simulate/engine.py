@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from resolvent.algorithms.admission import finite_rows
+from resolvent.algorithms.admission import Private, finite_rows
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies, ServerState
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
@@ -184,8 +184,9 @@ def _phase(
 
     apply = jax.vmap(work) if schedule == "lanes" else partial(jax.lax.map, work)
     new_rows, payload, info = apply((cohort.index, rows, effort))
+    came = alive
     alive &= finite_rows(payload, len(alive))
-    kept = _where(alive, new_rows, rows)
+    kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)
     parties = jax.tree.map(lambda all_, row: all_.at[cohort.index].set(row, unique_indices=True), state.parties, kept)
     replies = Replies(
         payload=_where(alive, payload, jax.tree.map(jnp.zeros_like, payload)),
