@@ -91,10 +91,10 @@ def test_to_join_or_to_stay_alone_by_the_score():
     models = deployed(ours, problem, last, jnp.arange(6))
     for k in range(6):
         mine = tree.rows(models, k)
-        ends = (last.server, tree.rows(last.parties.alone, k))
+        ends = (last.server, tree.rows(last.parties.alone.value, k))
         assert any(all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(end), strict=True))
                    for end in ends)
-    gains = validation(problem, models, 1) - validation(problem, last.parties.alone, 1)
+    gains = validation(problem, models, 1) - validation(problem, last.parties.alone.value, 1)
     assert (gains[[0, 1, 2, 3, 5]] >= 0).all()
 
 
