@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from resolvent.math import loops
 from resolvent.math.shuffle import Shuffle
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import QuadraticOracle
@@ -59,19 +60,15 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
     else:
         total = share_of(1 if epochs is None else epochs, effort) * per_epoch
 
-    def epoch(e: Array, state: State) -> State:
-        order = Shuffle.draw(jax.random.fold_in(key, e), samples)
+    def shuffled(epoch: Array) -> Shuffle:
+        return Shuffle.draw(jax.random.fold_in(key, epoch), samples)
 
-        def of_batch(i: Array, state: State) -> State:
-            at = i * batch_size + jnp.arange(batch_size)
-            mask = at < samples
-            return step(state, order(jnp.where(mask, at, 0)), mask)
+    def of_batch(order: Shuffle, i: Array, state: State) -> State:
+        at = i * batch_size + jnp.arange(batch_size)
+        mask = at < samples
+        return step(state, order(jnp.where(mask, at, 0)), mask)
 
-        after: State = jax.lax.fori_loop(0, jnp.minimum(per_epoch, total - e * per_epoch), of_batch, state)
-        return after
-
-    after: State = jax.lax.fori_loop(0, (total + per_epoch - 1) // per_epoch, epoch, state)
-    return after, total
+    return loops.blocks(shuffled, of_batch, state, total=total, length=per_epoch), total
 
 
 class SGD(LocalSolver):
@@ -138,7 +135,7 @@ class GD(LocalSolver):
         def step(_: Array, w: Vector) -> Vector:
             return _proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
 
-        return jax.lax.fori_loop(0, total, step, start), total
+        return loops.counted(step, start, total=total, cost=subproblem.oracle.samples), total
 
 
 class ClosedForm(LocalSolver):

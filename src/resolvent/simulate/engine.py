@@ -6,7 +6,7 @@ phase, party), so neither the schedule nor the cohort's order changes what a par
 """
 
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,10 +18,10 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
 from resolvent.simulate.participation import Cohort, Participation
+from resolvent.simulate.schedulers import Jobs, Schedule, scheduler
 
-__all__ = ["Chunk", "Federation", "RoundRecord", "Schedule", "Snapshot", "initial", "party_weights", "run_chunk"]
+__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "initial", "party_weights", "run_chunk"]
 
-Schedule = Literal["sequential", "lanes"]
 _COHORT, _INIT, _SERVER = 2**31 - 1, 2**31 - 2, 2**31 - 3  # folded in where a phase or party number stands elsewhere
 
 
@@ -119,7 +119,7 @@ def run_chunk(
         capacity: rows of the record.
         record: names of the parties' scalars to keep (``steps``, ``inexactness``, ``model_change``), and ``gap``, the
             shared model's, of a problem whose optimum is known.
-        schedule: parties one after the other, or all at once in lanes.
+        schedule: who works side by side with whom, and where: a scheduler or its name.
     """
     run_round = partial(_round, algorithm, problem, participation, jax.random.key(seed), record=record,
                         schedule=schedule)
@@ -178,12 +178,13 @@ def _phase(
     effort = jnp.where(alive, cohort.effort, 0)
     rows = tree.rows(state.parties, cohort.index)
 
-    def work(args: tuple[Array, PartyState, Array]) -> tuple[PartyState, Any, dict[str, Any]]:
-        k, row, budget = args
-        return phase.party(row, phase.message(state.server, k), problem.oracle(k), jax.random.fold_in(key, k), budget)
+    def work(job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
+        k = job.index
+        return phase.party(job.rows, phase.message(state.server, k), problem.oracle(k), jax.random.fold_in(key, k),
+                           job.effort)
 
-    apply = jax.vmap(work) if schedule == "lanes" else partial(jax.lax.map, work)
-    new_rows, payload, info = apply((cohort.index, rows, effort))
+    amount = effort * problem.sizes[cohort.index]
+    new_rows, payload, info = scheduler(schedule)(work, Jobs(cohort.index, rows, effort), amount)
     came = alive
     alive &= finite_rows(payload, len(alive))
     kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)

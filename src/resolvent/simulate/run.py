@@ -19,11 +19,12 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import LearningProblem, Problem
 from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.clock import stopwatch
-from resolvent.simulate.engine import Chunk, Schedule, initial, run_chunk
+from resolvent.simulate.engine import Chunk, initial, run_chunk
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
+from resolvent.simulate.schedulers import Schedule, choose
 from resolvent.simulate.store import Checkpoint, digest
 from resolvent.simulate.systems import VirtualClock
 
