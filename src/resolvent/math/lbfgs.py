@@ -17,8 +17,11 @@ State = tuple[Vector, Vector, Any, Array]
 
 
 def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], start: Vector, *, steps: ArrayLike,
-          tolerance: ArrayLike, memory: int = 10, cost: ArrayLike = 1) -> tuple[Vector, Float[Array, ""], Int[Array, ""]]:
+          tolerance: ArrayLike, memory: int = 10,
+          cost: ArrayLike = 1) -> tuple[Vector, Float[Array, ""], Int[Array, ""]]:
     """Minimise by optax's L-BFGS: at most ``steps`` steps, until the gradient's norm is at most ``tolerance``.
+
+    ``cost`` is that of a step, for queues (``math.loops``).
 
     Returns:
         The point, the norm of the gradient there and the number of steps: the caller judges whether it converged.

@@ -61,8 +61,9 @@ def simulate(
         diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
             ``heterogeneity``.
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
-        schedule: parties one after the other (``sequential``, the better on a CPU), all at once (``lanes``), or by
-            backend.
+        schedule: parties one after the other (``sequential``), side by side (``lanes``), side by side with others
+            taking over from those that are done (``queue``), or by backend (``auto``): ``sequential`` on a CPU, else
+            ``lanes``; with several devices, on each of them. A ``Scheduler`` is taken as it is.
         checkpoint: a folder to write the state to after every evaluation.
         resume: go on from the checkpoint there, if there is one.
         progress: show a progress bar on the terminal, or a function called with (rounds done, rounds in all).
@@ -84,7 +85,6 @@ def simulate(
     _check_diagnostics(diagnostics)
     if "validation" in problem.splits:
         check_held_out(algorithm, problem.split_sizes(problem.splits.index("validation")), name)
-    how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every, *(() if clock is None else (repr(clock),)))
     central = is_centralised(algorithm)
@@ -92,6 +92,7 @@ def simulate(
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
+    how = choose(schedule, who.capacity(training.parties))
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
     per_round += ("gap",) if problem.optimum_known else ()
     try:
@@ -113,20 +114,23 @@ def simulate(
         measured.restore(found.metrics, found.facts)
     else:
         measured.evaluate(state, 0)
+    *world, placed = how.place((training, who, state))
+    speaks = jax.process_index() == 0  # of several processes one writes for all
 
-    with bar(progress, name, rounds) as report:
+    with bar(progress if speaks else False, name, rounds) as report:
         report(done, rounds)
         while done < rounds:
             count = min(every - done % every, rounds - done)
             with stopwatch() as watch:
                 chunk: Chunk = run_chunk(
-                    algorithm, training, who, state, jnp.array(seed), jnp.array(done), jnp.array(count),
+                    algorithm, *world, placed, jnp.array(seed), jnp.array(done), jnp.array(count),
                     capacity=every, record=per_round, schedule=how)
                 jax.tree.leaves(chunk.record)[0].block_until_ready()
+            placed, chunk = chunk.state, how.fetch(chunk)
             state, done = chunk.state, done + count
             measured.add_chunk(chunk, done - count, count, watch, down, up)
             measured.evaluate(state, done, chunk.snapshot if done in (every, rounds) else None)
-            if folder:
+            if folder and speaks:
                 Checkpoint(done, state, measured.metrics(), measured.facts()).write(folder, fingerprint)
             report(done, rounds)
     return Result(name, algorithm, problem, data, state, measured.metrics(), measured.facts(), rounds, seed,

@@ -8,7 +8,6 @@ other in loops of their own length, a GPU likes many side by side.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
@@ -25,6 +24,8 @@ from resolvent.problem.errors import InputError, nearest
 __all__ = ["Jobs", "Lanes", "Queue", "Schedule", "Scheduler", "Sequential", "Sharded", "choose", "deal", "scheduler"]
 
 _AXIS = "parties"
+_spec: Callable[..., PartitionSpec] = PartitionSpec
+_SHARED, _ALIKE = _spec(_AXIS), _spec()
 
 
 class Jobs(eqx.Module):
@@ -58,7 +59,11 @@ class Scheduler(ABC):
         """
 
     def place(self, x: PyTree[Any]) -> PyTree[Any]:
-        """The arrays of a tree where this scheduler wants them."""
+        """The arrays of a tree, where the rounds want them."""
+        return x
+
+    def fetch(self, x: PyTree[Any]) -> PyTree[Any]:
+        """The arrays of a tree that rounds have left, where this process can read them and compute with them."""
         return x
 
 
@@ -146,9 +151,8 @@ class Sharded(Scheduler):
             done = self.inner(work, jobs, amount)
             return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, _AXIS, tiled=True), done)
 
-        mine = PartitionSpec(_AXIS)
         # Varying manual axes are not checked: the scan inside an LSTM's gradient does not pass.
-        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=(mine, mine), out_specs=PartitionSpec(),
+        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=_SHARED, out_specs=_ALIKE,
                                    check_vma=False)
         of_slots = _taken(jobs, slots)
         done = everywhere(of_slots, jnp.where(slots < size, amount[jnp.minimum(slots, size - 1)], 0))
@@ -156,7 +160,7 @@ class Sharded(Scheduler):
 
     def place(self, x: PyTree[Any]) -> PyTree[Any]:
         """A copy on every device."""
-        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        everywhere = NamedSharding(self.mesh, _ALIKE)
 
         def of_leaf(leaf: Any) -> Any:
             if not isinstance(leaf, jax.Array):
@@ -166,6 +170,10 @@ class Sharded(Scheduler):
             return jax.device_put(leaf, everywhere)
 
         return jax.tree.map(of_leaf, x)
+
+    def fetch(self, x: PyTree[Any]) -> PyTree[Any]:
+        """One of the copies."""
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), x)
 
 
 def deal(amount: Float[Array, " C"], hands: int) -> Int[Array, " slots"]:
