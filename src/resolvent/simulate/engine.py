@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.admission import Private, finite_rows
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies, ServerState
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, ServerState
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
 from resolvent.simulate.participation import Cohort, Participation
@@ -153,9 +153,9 @@ def _round(
     before, came = state.server, alive
     party_info: dict[str, Any] = {}
     server_info: dict[str, Any] = {}
-    for number, phase in enumerate(algorithm.phases):
+    for number in range(len(algorithm.phases)):
         phase_key = jax.random.fold_in(round_key, number)
-        state, alive, seen, found = _phase(phase, problem, cohort, alive, phase_key, state, schedule)
+        state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, schedule)
         party_info |= seen
         server_info |= found
     local = party_info.pop("model")
@@ -169,7 +169,8 @@ def _round(
 
 
 def _phase(
-    phase: Phase, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation, schedule: Schedule,
+    algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation,
+    schedule: Schedule,
 ) -> tuple[Federation, Array, dict[str, Any], dict[str, Any]]:
     """Message, party and server of one phase; absent parties keep their state; without replies so does the server.
 
@@ -178,13 +179,16 @@ def _phase(
     effort = jnp.where(alive, cohort.effort, 0)
     rows = tree.rows(state.parties, cohort.index)
 
-    def work(job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
-        k = job.index
-        return phase.party(job.rows, phase.message(state.server, k), problem.oracle(k), jax.random.fold_in(key, k),
+    def work(shared: tuple[Algorithm, Problem, ServerState, Array],
+             job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
+        algorithm, problem, server, key = shared
+        phase, k = algorithm.phases[number], job.index
+        return phase.party(job.rows, phase.message(server, k), problem.oracle(k), jax.random.fold_in(key, k),
                            job.effort)
 
-    amount = effort * problem.sizes[cohort.index]
-    new_rows, payload, info = scheduler(schedule)(work, Jobs(cohort.index, rows, effort), amount)
+    new_rows, payload, info = scheduler(schedule)(
+        work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
+        effort * problem.sizes[cohort.index])
     came = alive
     alive &= finite_rows(payload, len(alive))
     kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)
@@ -196,7 +200,7 @@ def _phase(
         alive=alive,
         shares=jnp.where(alive, cohort.share, 0),
     )
-    server, server_info = phase.server(state.server, replies, jax.random.fold_in(key, _SERVER))
+    server, server_info = algorithm.phases[number].server(state.server, replies, jax.random.fold_in(key, _SERVER))
     anybody = jnp.any(alive)
     server = jax.tree.map(lambda new, old: jnp.where(anybody, new, old).astype(old.dtype), server, state.server)
     return Federation(server, parties), alive, info, server_info

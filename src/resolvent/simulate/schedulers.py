@@ -8,6 +8,7 @@ other in loops of their own length, a GPU likes many side by side.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
@@ -25,7 +26,7 @@ __all__ = ["Jobs", "Lanes", "Queue", "Schedule", "Scheduler", "Sequential", "Sha
 
 _AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
-_SHARED, _ALIKE = _spec(_AXIS), _spec()
+_DEALT, _ALIKE = _spec(_AXIS), _spec()
 
 
 class Jobs(eqx.Module):
@@ -42,18 +43,20 @@ class Jobs(eqx.Module):
     effort: Float[Array, " C"]
 
 
-Work: TypeAlias = Callable[[Jobs], PyTree[Any]]
+Shared: TypeAlias = PyTree[Any]
+Work: TypeAlias = Callable[[Shared, Jobs], PyTree[Any]]
 
 
 class Scheduler(ABC):
     """Runs a function of one party for a whole cohort. Static: it is part of what is compiled."""
 
     @abstractmethod
-    def __call__(self, work: Work, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+    def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """The results of all parties, leaves [C, ...].
 
         Args:
-            work: the jobs of one party -> its results.
+            work: (what all are given, the jobs of one party) -> its results.
+            shared: what all are given.
             jobs: the cohort's.
             amount: about how much work each party has, in any unit.
         """
@@ -71,9 +74,9 @@ class Scheduler(ABC):
 class Sequential(Scheduler):
     """Parties one after the other, each in loops of its own length: nothing is padded or masked."""
 
-    def __call__(self, work: Work, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+    def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """One after the other."""
-        return jax.lax.map(work, jobs)
+        return jax.lax.map(partial(work, shared), jobs)
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,15 @@ class Lanes(Scheduler):
     def __post_init__(self) -> None:
         _at_least_one(self, "width", self.width)
 
-    def __call__(self, work: Work, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+    def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """Batch by batch, those with the most work first."""
         size = len(amount)
         if size <= self.width:
-            return jax.vmap(work)(jobs)
+            return jax.vmap(partial(work, shared))(jobs)
         batches = -(-size // self.width)
         slots = _padded(_longest_first(amount), batches * self.width, size)
         packed = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]), _taken(jobs, slots))
-        done = jax.lax.map(jax.vmap(work), packed)
+        done = jax.lax.map(jax.vmap(partial(work, shared)), packed)
         return _returned(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), done), slots, size)
 
 
@@ -116,10 +119,10 @@ class Queue(Scheduler):
     def __post_init__(self) -> None:
         _at_least_one(self, "width", self.width)
 
-    def __call__(self, work: Work, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+    def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """Batched, with queues for loops."""
         with queued(self.width):
-            return jax.vmap(work)(jobs)
+            return jax.vmap(partial(work, shared))(jobs)
 
 
 @dataclass(frozen=True)
@@ -142,20 +145,20 @@ class Sharded(Scheduler):
         """Over devices; default: all that there are, those of other processes included."""
         return cls(inner, Mesh(jax.devices() if devices is None else devices, (_AXIS,)))
 
-    def __call__(self, work: Work, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+    def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """Every device its share; then all have all results."""
         size = len(amount)
         slots = deal(amount, self.mesh.size)
 
-        def share(jobs: Jobs, amount: Float[Array, " S"]) -> PyTree[Any]:
-            done = self.inner(work, jobs, amount)
+        def share(shared: Shared, jobs: Jobs, amount: Float[Array, " S"]) -> PyTree[Any]:
+            done = self.inner(work, shared, jobs, amount)
             return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, _AXIS, tiled=True), done)
 
         # Varying manual axes are not checked: the scan inside an LSTM's gradient does not pass.
-        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=_SHARED, out_specs=_ALIKE,
+        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=(_ALIKE, _DEALT, _DEALT), out_specs=_ALIKE,
                                    check_vma=False)
         of_slots = _taken(jobs, slots)
-        done = everywhere(of_slots, jnp.where(slots < size, amount[jnp.minimum(slots, size - 1)], 0))
+        done = everywhere(shared, of_slots, jnp.where(slots < size, amount[jnp.minimum(slots, size - 1)], 0))
         return _returned(done, slots, size)
 
     def place(self, x: PyTree[Any]) -> PyTree[Any]:
