@@ -97,10 +97,11 @@ def simulate(
     per_round += ("gap",) if problem.optimum_known else ()
     try:
         state = initial(algorithm, training, who, jnp.array(seed))
+        *world, placed = how.place((training, who, state))
         down, up = (0, 0) if central else message_bytes(algorithm, training, state)
         # What does not fit is found here. The trace is kept: the first chunk does not trace again.
         run_chunk.eval_shape(  # type: ignore[no-untyped-call]
-            algorithm, training, who, state, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
+            algorithm, *world, placed, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
             record=per_round, schedule=how)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
@@ -111,10 +112,10 @@ def simulate(
         if found.rounds > rounds:
             raise InputError(f"the checkpoint in {folder} is of round {found.rounds}, beyond rounds={rounds}")
         state, done = found.state, found.rounds
+        placed = how.place(state)
         measured.restore(found.metrics, found.facts)
     else:
-        measured.evaluate(state, 0)
-    *world, placed = how.place((training, who, state))
+        measured.evaluate(how.fetch(placed), 0)
     speaks = jax.process_index() == 0  # of several processes one writes for all
 
     with bar(progress if speaks else False, name, rounds) as report:
