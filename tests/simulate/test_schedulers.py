@@ -23,14 +23,21 @@ WORKER = Path(__file__).parent / "on_devices.py"
 
 def start(*arguments):
     tests = WORKER.parents[1]
-    path = os.pathsep.join([str(tests), str(tests / "algorithms"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(map(str, [tests, tests / "algorithms", *filter(None, [os.environ.get("PYTHONPATH")])]))
     return subprocess.Popen([sys.executable, WORKER, *map(str, arguments)], text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path, "PJRT_NPROC": "1"})
 
 
-def finish(process):
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, out
+def finish(*processes):
+    """Wait for all; one that has failed would leave the others waiting for it."""
+    try:
+        for process in processes:
+            out, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, out
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize("hands", [1, 2, 3, 7])
@@ -103,8 +110,7 @@ def test_two_processes_are_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for process in [start("process", number, port, tmp_path) for number in (0, 1)]:
-        finish(process)
+    finish(*(start("process", number, port, tmp_path) for number in (0, 1)))
     first, second = (json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1))
     assert (first.pop("wrote"), second.pop("wrote")) == (True, False)
     assert first == second
