@@ -5,8 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
@@ -16,6 +18,7 @@ from resolvent.problem.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.memory import Memory
 from resolvent.simulate.plots import learning_curves, new_figure
 
 __all__ = ["Result"]
@@ -28,16 +31,18 @@ class Result:
     Attributes:
         name: of the method.
         algorithm: what ran.
-        problem: what it ran on.
+        problem: what it was evaluated on: of a run in host memory, the problem of the parties that are evaluated.
         data: the parties' samples, where the problem was made from them.
-        state: the server's and every party's last state.
+        state: the server's and every party's last state; in host memory ``state.parties[k]`` reads party k's.
         metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
             that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
             1 in every round in which the party's reply was not finite and counted as not arrived.
         facts: seconds (compile, rounds, evaluation), seconds per round of each chunk, bytes up and down.
         rounds: how many rounds ran.
         seed: of everything random.
-        digest: SHA-256 of the last state.
+        digest: SHA-256 of the last state; in host memory, of the server's and of the rows of the parties that have
+            taken part.
+        memory: where the parties' data and states are.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Result:
     rounds: int
     seed: int
     digest: str
+    memory: Memory | None = None
 
     def personal(self, party: int | str) -> Vector:
         """The model that a party would deploy, by number or (with data) by name."""
@@ -59,12 +65,18 @@ class Result:
             k = party
         else:
             raise InputError(f"there is no party {party!r}: they are numbered 0 to {self.problem.parties - 1}")
-        return tree.rows(deployed(self.algorithm, self.problem, self.state, jnp.array([k])), 0)
+        problem, state = self._with(np.array([k]))
+        return tree.rows(deployed(self.algorithm, problem, state, jnp.array([k])), 0)
+
+    def _with(self, numbers: NDArray[np.integer]) -> tuple[Problem, Federation]:
+        """Problem and state in which these parties are."""
+        return (self.problem, self.state) if self.memory is None else self.memory.at(numbers)
 
     @property
     def personal_models(self) -> Vector:
         """Every party's deployed model, stacked: leaves [N, ...]."""
-        return deployed(self.algorithm, self.problem, self.state, jnp.arange(self.problem.parties))
+        everybody = np.arange(self.problem.parties if self.data is None else len(self.data))
+        return deployed(self.algorithm, *self._with(everybody), jnp.asarray(everybody))
 
     @property
     def server_model(self) -> Vector | None:
