@@ -77,12 +77,16 @@ class Gatherer:
         alone = FederatedData(x, y, first, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary)
         self.one = LearningProblem(model, alone, block=block)
         self._rows = 0
+        self._means = {s: float(data.sizes(s).mean(dtype=np.float64)) for s in SPLITS}
 
     def bytes_of(self, parties: int, splits: Sequence[str] = SPLITS) -> int:
         """Bytes of the samples of so many parties of average size, as they are used."""
-        rows = sum(int(self.data.sizes(s).sum(dtype=np.int64)) for s in splits) / len(self.data)
         row = self.one.x.dtype.itemsize * int(np.prod(self.data.input_shape)) + self.one.y.dtype.itemsize
-        return int(parties * rows * row)
+        return int(parties * self._mean(splits) * row)
+
+    def _mean(self, splits: Sequence[str]) -> float:
+        """Samples of the average party."""
+        return sum(self._means[s] for s in splits)
 
     def __call__(self, numbers: NDArray[np.int32], slots: int, splits: Sequence[str] = SPLITS) -> Members:
         """The problem of parties ``numbers`` (ascending), with the samples of some splits, in NumPy arrays.
@@ -95,9 +99,9 @@ class Gatherer:
         lengths = np.zeros((len(SPLITS), slots), np.int32)
         for i, s in enumerate(SPLITS):
             lengths[i, :len(numbers)] = self.data.sizes(s)[numbers] if s in splits else 0
-        total = int(lengths.sum(dtype=np.int64))
-        if total > self._rows:
-            self._rows = 1 << int(1.25 * total).bit_length()
+        need = max(int(lengths.sum(dtype=np.int64)), int(slots * self._mean(splits)))
+        if need > self._rows:
+            self._rows = 1 << int(1.25 * need).bit_length()
         x = np.zeros((self._rows, *self.data.input_shape), self.one.x.dtype)
         y = np.zeros(self._rows, self.one.y.dtype)
         offsets, end = np.zeros_like(lengths), 0
