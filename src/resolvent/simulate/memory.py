@@ -96,10 +96,6 @@ class Memory(ABC):
     def checkpointed(self) -> None:
         """The last ``kept`` is safely on the disk."""
 
-    def at(self, numbers: NDArray[np.integer]) -> tuple[Problem, Federation]:
-        """Problem and state with at least these parties."""
-        return self.problem, self.state()
-
     def digest(self) -> str:
         """SHA-256 of the state."""
         return digest(self.state())
@@ -292,7 +288,7 @@ class OnHost(Memory):
         return self._begun(problem, *self._stored(numbers))
 
     def at(self, numbers: NDArray[np.integer]) -> tuple[Problem, Federation]:
-        """Gathered now."""
+        """Problem and state of these parties, gathered now."""
         these = np.unique(numbers).astype(np.int32)
         problem = _on_device(Gatherer(self._model, self._data)(these, len(these)))
         return problem, Federation(self._server, self._rows_of(problem, these))
@@ -305,6 +301,8 @@ class OnHost(Memory):
 
     def whole(self) -> Federation:
         """The server's, and in place of arrays [N, ...] what reads a party's row when it is asked for one."""
+        self._wait()
+        self._worker.shutdown()
         return Federation(self._server, PartyRows(self))
 
     def kept(self) -> Federation:

@@ -18,7 +18,7 @@ from resolvent.problem.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
-from resolvent.simulate.memory import Memory
+from resolvent.simulate.memory import OnHost
 from resolvent.simulate.plots import learning_curves, new_figure
 
 __all__ = ["Result"]
@@ -42,7 +42,7 @@ class Result:
         seed: of everything random.
         digest: SHA-256 of the last state; in host memory, of the server's and of the rows of the parties that have
             taken part.
-        memory: where the parties' data and states are.
+        memory: where the parties' data and states are, if that is the host.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Result:
     rounds: int
     seed: int
     digest: str
-    memory: Memory | None = None
+    memory: OnHost | None = None
 
     def personal(self, party: int | str) -> Vector:
         """The model that a party would deploy, by number or (with data) by name."""

@@ -74,7 +74,7 @@ def simulate(
         evaluate_parties: how many parties' models are evaluated, drawn once from the seed; default: all, and of more
             than 1,000 in host memory 1,000.
         checkpoint: a folder to write the state to after every evaluation; in host memory the parties' states are in
-            a file beside it, ``NAME.parties``.
+            the folder ``NAME.parties`` beside it, without a checkpoint in a temporary folder.
         resume: go on from the checkpoint there, if there is one.
         progress: show a progress bar on the terminal, or a function called with (rounds done, rounds in all).
         name: of the method, in the metrics.
@@ -161,7 +161,7 @@ def simulate(
                 place.checkpointed()
             report(done, rounds)
     return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(), measured.facts(), rounds,
-                  seed, place.digest(), place)
+                  seed, place.digest(), place if isinstance(place, OnHost) else None)
 
 
 def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:
@@ -203,6 +203,8 @@ def _evaluated(asked: int | None, parties: int, seed: int, home: str) -> NDArray
     if asked is not None and not 1 <= asked <= parties:
         raise InputError(f"evaluate_parties={asked} must lie in 1 to {parties}, the number of parties")
     many = asked if asked is not None else min(parties, _EVALUATED) if home == "host" else parties
+    if many == parties:
+        return np.arange(parties, dtype=np.int32)
     some = np.random.default_rng([seed, _EVALUATED]).choice(parties, many, replace=False, shuffle=False)
     return np.sort(some).astype(np.int32)
 
