@@ -45,10 +45,12 @@ def parties(count: int) -> Iterator[tuple[Any, Any]]:
     """Images of ten blurred patterns, each party's in a brightness of its own."""
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 160, (CLASSES, FEATURES), np.uint8)
-    for _ in range(count):
-        labels = rng.integers(0, CLASSES, SAMPLES)
-        noise = rng.integers(0, 96, (SAMPLES, FEATURES), np.uint8)
-        yield patterns[labels] // np.uint8(rng.integers(1, 4)) + noise, labels
+    for begin in range(0, count, 1000):
+        labels = rng.integers(0, CLASSES, (min(1000, count - begin), SAMPLES))
+        noise = rng.integers(0, 96, (*labels.shape, FEATURES), np.uint8)
+        bright = rng.integers(1, 4, len(labels), np.uint8)
+        for some, more, shade in zip(labels, noise, bright, strict=True):
+            yield patterns[some] // shade + more, some
 
 
 def one_run(folder: Path, algorithm: str, memory: Any, chunks: int, scratch: Path) -> dict[str, Any]:

@@ -203,6 +203,7 @@ def test_packed_data_that_are_not_whole_are_refused(packed, tmp_path):
         rv.write_packed(tmp_path / "half", failing(), classes=["0", "1", "2"])
     with pytest.raises(rv.InputError, match=r"half holds no packed data: packed.json, which is written last, is miss"):
         rv.open_packed(tmp_path / "half")
+    assert len(rv.write_packed(tmp_path / "half", parties(3), classes=["0", "1", "2"])) == 3
     with pytest.raises(rv.InputError, match="half is used already"):
         rv.write_packed(tmp_path / "half", parties(3), classes=["0", "1", "2"])
     rv.write_packed(tmp_path / "cut", parties(3), classes=["0", "1", "2"], names=["a", "b", "c"])

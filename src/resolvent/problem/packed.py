@@ -26,6 +26,7 @@ __all__ = ["NumberedNames", "PackedArray", "open_packed", "open_until_gone", "re
 
 _FORMAT = 1
 _MANIFEST = "packed.json"
+_BEFORE = ("x.npy", "y.npy", "lengths.npy", ".packed.json.partial")  # what writing that broke off may have left
 
 
 class NumberedNames(Sequence[str]):
@@ -180,7 +181,7 @@ def write_packed(
     A party's samples are split as ``FederatedData.from_arrays`` splits them, so that both hold the same.
 
     Args:
-        folder: a folder that does not exist, or is empty.
+        folder: a folder that does not exist, is empty, or was left when writing broke off.
         parties: (inputs [n_k, ...], labels [n_k]) of each party; inputs of one shape and type. An iterator serves, and
             no party is kept.
         classes: the labels in the order of their class numbers; None: the labels are real numbers.
@@ -199,7 +200,7 @@ def write_packed(
         InputError: a party's samples are not usable, or the folder is.
     """
     place = Path(folder)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+    if place.exists() and (not place.is_dir() or any(p.name not in _BEFORE for p in place.iterdir())):
         raise InputError(f"{place} is used already: give write_packed a folder of its own")
     place.mkdir(parents=True, exist_ok=True)
     lengths: list[tuple[int, int, int]] = []
@@ -272,7 +273,7 @@ class _Writer:
     """An ``.npy`` file that grows by rows."""
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("xb", buffering=2**20)
+        self.file = path.open("wb", buffering=2**20)
         self.shape: tuple[int, ...] = ()
         self.dtype: np.dtype[Any] | None = None
         self.rows = 0

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
@@ -22,6 +21,8 @@ from resolvent.simulate.memory import OnHost
 from resolvent.simulate.plots import learning_curves, new_figure
 
 __all__ = ["Result"]
+
+_BLOCK = 1000  # parties whose models are made at once, where they are in host memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,18 +66,19 @@ class Result:
             k = party
         else:
             raise InputError(f"there is no party {party!r}: they are numbered 0 to {self.problem.parties - 1}")
-        problem, state = self._with(np.array([k]))
+        problem, state = (self.problem, self.state) if self.memory is None else self.memory.at(np.array([k]))
         return tree.rows(deployed(self.algorithm, problem, state, jnp.array([k])), 0)
-
-    def _with(self, numbers: NDArray[np.integer]) -> tuple[Problem, Federation]:
-        """Problem and state in which these parties are."""
-        return (self.problem, self.state) if self.memory is None else self.memory.at(numbers)
 
     @property
     def personal_models(self) -> Vector:
         """Every party's deployed model, stacked: leaves [N, ...]."""
-        everybody = np.arange(self.problem.parties if self.data is None else len(self.data))
-        return deployed(self.algorithm, *self._with(everybody), jnp.asarray(everybody))
+        if self.memory is None:
+            return deployed(self.algorithm, self.problem, self.state, jnp.arange(self.problem.parties))
+        assert self.data is not None
+        everybody = np.arange(len(self.data))
+        blocks = [jax.tree.map(np.asarray, deployed(self.algorithm, *self.memory.at(some), jnp.asarray(some)))
+                  for some in np.split(everybody, range(_BLOCK, len(everybody), _BLOCK))]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
     @property
     def server_model(self) -> Vector | None:
