@@ -13,7 +13,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.math import tree
-from resolvent.simulate import memory
+from resolvent.simulate import host as on_host
 from resolvent.simulate.engine import run_chunk
 from resolvent.simulate.rows import RowFile
 
@@ -44,7 +44,7 @@ def packed(tmp_path_factory):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks of two rounds, so that a run has many."""
-    monkeypatch.setattr(memory, "_CHUNK_BYTES", 4500)
+    monkeypatch.setattr(on_host, "_CHUNK_BYTES", 4500)
 
 
 def run(algorithm, data, **options):
@@ -108,10 +108,10 @@ def test_chunks_seeds_and_the_number_of_parties_compile_nothing_again(tmp_path, 
                                                        for k in range(count)), classes=["0", "1", "2"])
     few, many = alike(20), alike(400)
     run(ALGORITHMS["SCAFFOLD"], few, memory="host")
-    programs = [f._cache_size() for f in (run_chunk, memory._begin_rows)]
+    programs = [f._cache_size() for f in (run_chunk, on_host._begin_rows)]
     run(ALGORITHMS["SCAFFOLD"], few, memory="host", seed=1)
     run(ALGORITHMS["SCAFFOLD"], many, memory="host", evaluate_parties=20)
-    assert [f._cache_size() for f in (run_chunk, memory._begin_rows)] == programs
+    assert [f._cache_size() for f in (run_chunk, on_host._begin_rows)] == programs
 
 
 KEPT = {"rounds": 12, "evaluate_every": 3, "memory": "host"}
@@ -119,7 +119,7 @@ KEPT = {"rounds": 12, "evaluate_every": 3, "memory": "host"}
 
 def killed_run(folder, checkpoint, after):
     """What a process does that is killed outright in the middle of writing a row."""
-    memory._CHUNK_BYTES = 4500
+    on_host._CHUNK_BYTES = 4500
     whole, written = RowFile._write_at, []
 
     def torn(self, offset, record):
@@ -221,9 +221,9 @@ def test_packed_data_that_are_not_whole_are_refused(packed, tmp_path):
 
 def test_which_memory_and_what_is_refused(packed, monkeypatch):
     there, _ = packed
-    assert memory.fits_device(ALGORITHMS["Fed+"], MODEL, there)
-    monkeypatch.setattr(memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
-    assert not memory.fits_device(ALGORITHMS["Fed+"], MODEL, there)
+    assert on_host.fits_device(ALGORITHMS["Fed+"], MODEL, there)
+    monkeypatch.setattr(on_host.os, "sysconf", lambda name: 100)  # a machine of 10 kB
+    assert not on_host.fits_device(ALGORITHMS["Fed+"], MODEL, there)
     with pytest.raises(rv.InputError, match="memory='disk' is not known"):
         run(ALGORITHMS["Fed+"], there, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):

@@ -17,7 +17,7 @@ from resolvent.problem.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
-from resolvent.simulate.memory import OnHost
+from resolvent.simulate.host import OnHost
 from resolvent.simulate.plots import learning_curves, new_figure
 
 __all__ = ["Result"]

@@ -115,8 +115,8 @@ class RowFile:
                 count = os.pwrite(self._file, left, offset)
                 left, offset = left[count:], offset + count
         except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}. Make room, or give another folder with "
-                             "scratch=, and resume") from error
+            raise InputError(f"{self.path} cannot be written: {error.strerror}. Make room and resume, or start afresh "
+                             "with a checkpoint= (without one, a TMPDIR) on another disk") from error
 
     def sync(self) -> NDArray[np.int32]:
         """The table for a checkpoint, when all rows that it points to are on the disk."""

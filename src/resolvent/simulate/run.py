@@ -21,8 +21,9 @@ from resolvent.problem.problem import LearningProblem, Problem
 from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.clock import stopwatch
 from resolvent.simulate.engine import Chunk, Federation, Schedule, run_chunk
+from resolvent.simulate.host import OnHost, fits_device
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
-from resolvent.simulate.memory import Memory, OnDevice, OnHost, Place, fits_device
+from resolvent.simulate.memory import Memory, OnDevice, Place
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
