@@ -124,6 +124,7 @@ def simulate(
         run_chunk.eval_shape(  # type: ignore[no-untyped-call]
             algorithm, training, first_cohorts, state, jnp.array(seed), jnp.array(0), jnp.array(1),
             capacity=place.capacity, record=per_round, schedule=how)
+        del training, first_cohorts, state  # of the first chunk
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
 
