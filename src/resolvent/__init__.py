@@ -30,6 +30,7 @@ from resolvent.problem.errors import InputError
 from resolvent.problem.maps import GradientStep
 from resolvent.problem.models import Model
 from resolvent.problem.optimizers import LBFGS, Optax, adam, momentum
+from resolvent.problem.packed import open_packed, write_packed
 from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem, SolvedProblem
 from resolvent.problem.solvers import GD, SGD, ClosedForm, LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -137,8 +138,10 @@ __all__ = [
     "models",
     "momentum",
     "networks",
+    "open_packed",
     "partitions",
     "shifts",
     "simulate",
+    "write_packed",
 ]
 __all__ += presets.__all__

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from resolvent.problem.errors import InputError, nearest
 
-__all__ = ["SPLITS", "FederatedData", "Split", "Task", "split_sizes"]
+__all__ = ["SPLITS", "FederatedData", "Split", "Task", "check_party", "number_labels", "split_sizes"]
 
 Task = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
@@ -24,7 +24,7 @@ SPLITS = ("train", "validation", "test")
 class Split:
     """Where each party's samples of a split lie in the packed arrays: length[k] of them from offset[k] on."""
 
-    offset: NDArray[np.int32]
+    offset: NDArray[np.integer]
     length: NDArray[np.int32]
 
 
@@ -49,7 +49,7 @@ class FederatedData:
     x: NDArray[Any]
     y: NDArray[Any]
     splits: Mapping[str, Split]
-    parties: tuple[str, ...]
+    parties: Sequence[str]
     task: Task
     classes: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class FederatedData:
         """The number of a party, from its name or its number."""
         if isinstance(party, str):
             if party not in self.parties:
-                raise InputError(f"there is no party {party!r}{nearest(party, self.parties)}")
+                raise InputError(f"there is no party {party!r}{nearest(party, self.parties[:1000])}")
             return self.parties.index(party)
         if not 0 <= party < len(self):
             raise InputError(f"there is no party {party}: they are numbered 0 to {len(self) - 1}")
@@ -162,7 +162,7 @@ class FederatedData:
                              "names; give one of each per party, and at least one party")
         xs, ys = [np.asarray(a) for a in x], [np.asarray(a) for a in y]
         for party, a, b in zip(names, xs, ys, strict=True):
-            _check_party(party, a, b, xs[0].shape[1:])
+            check_party(party, a, b, xs[0].shape[1:])
         if features and xs[0].shape[1:] != (len(features),):
             raise InputError(f"there are {len(features)} names of features for inputs of shape "
                              f"{xs[0].shape[1:]}: give one name per column, or none")
@@ -172,7 +172,7 @@ class FederatedData:
         share = 0.0 if isinstance(test, Sequence) else test
         if len(held_out) != len(names) or any(not 0 <= h < len(a) for h, a in zip(held_out, xs, strict=False)):
             raise InputError(f"test={held_out} must be one number per party, and leave it a sample to train on")
-        labels, task, class_names = _labels(ys, task, classes, names)
+        labels, task, class_names = number_labels(ys, task, classes, names)
         parts: list[NDArray[np.intp]] = []
         lengths = np.zeros((len(SPLITS), len(names)), np.int32)
         start = 0
@@ -207,7 +207,8 @@ def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int,
     return samples - of_validation - of_test, of_validation, of_test
 
 
-def _check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
+def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Refuse a party's samples that nothing can be learned from; the message names the party and the row."""
     if len(x) == 0:
         raise InputError(f"party {party!r} has no samples: leave it out, or merge it with another")
     if y.shape != (len(x),):
@@ -222,7 +223,7 @@ def _check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int,
         raise InputError(f"party {party!r}, row {row}: the input has a value that is not finite")
 
 
-def _labels(
+def number_labels(
     ys: list[NDArray[Any]], task: str, classes: Sequence[str] | None, names: tuple[str, ...]
 ) -> tuple[NDArray[Any], Task, tuple[str, ...]]:
     """All labels in one array, as class numbers or as reals, with the task and the classes' names."""

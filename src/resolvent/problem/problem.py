@@ -18,7 +18,7 @@ from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy
 from resolvent.problem.models import Model
 from resolvent.problem.oracle import Oracle, QuadraticOracle, SampleOracle
 
-__all__ = ["LearningProblem", "Problem", "QuadraticProblem", "SolvedProblem"]
+__all__ = ["LearningProblem", "Problem", "QuadraticProblem", "SolvedProblem", "block_for"]
 
 
 class Problem(eqx.Module):
@@ -40,6 +40,10 @@ class Problem(eqx.Module):
     def parties(self) -> int:
         """N."""
         return int(self.sizes.shape[0])
+
+    def row(self, k: Int[Array, "..."]) -> Int[Array, "..."]:
+        """In which row of states [N, ...] that of party k lies: k, unless only some parties' are here."""
+        return k
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
@@ -116,7 +120,7 @@ class LearningProblem(Problem):
         self.sizes = self.length[0]
         self.score_name = model.loss.score_name
         self.higher_is_better = model.loss.higher_is_better
-        self.block = block or int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, 256))
+        self.block = block or block_for(data)
         self._check_shapes(data)
 
     def _check_shapes(self, data: FederatedData) -> None:
@@ -177,6 +181,11 @@ class LearningProblem(Problem):
     def _samples(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
         return SampleOracle(samples=self.length[split, k], model=self.model, x=self.x, y=self.y,
                             offset=self.offset[split, k], block=self.block)
+
+
+def block_for(data: FederatedData) -> int:
+    """Rows per step of a pass over a party's samples that fit the median party."""
+    return int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, 256))
 
 
 class QuadraticProblem(SolvedProblem):

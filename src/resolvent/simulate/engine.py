@@ -20,7 +20,8 @@ from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.participation import Cohort, Participation
 from resolvent.simulate.schedulers import Jobs, Schedule, scheduler
 
-__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "initial", "party_weights", "run_chunk"]
+__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "cohort_key", "first_key", "initial", "party_weights",
+           "run_chunk"]
 
 _COHORT, _INIT, _SERVER = 2**31 - 1, 2**31 - 2, 2**31 - 3  # folded in where a phase or party number stands elsewhere
 
@@ -74,10 +75,20 @@ def party_weights(problem: Problem) -> Float[Array, " N"]:
     return sizes / jnp.sum(sizes)
 
 
+def first_key(seed: Int[Array, ""]) -> Array:
+    """The key of all that is drawn before the first round."""
+    return jax.random.fold_in(jax.random.key(seed), _INIT)
+
+
+def cohort_key(seed: Int[Array, ""], t: Int[Array, ""]) -> Array:
+    """The key of round t's cohort."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), t), _COHORT)
+
+
 @jax.jit
 def initial(algorithm: Algorithm, problem: Problem, participation: Participation, seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
-    key = jax.random.fold_in(jax.random.key(seed), _INIT)
+    key = first_key(seed)
     w0 = problem.init(key)
     server = algorithm.init(w0, participation.shares(problem.sizes))
 
@@ -178,7 +189,8 @@ def _phase(
     A reply that is not finite counts as one that did not arrive, in this phase and the rest of the round.
     """
     effort = jnp.where(alive, cohort.effort, 0)
-    rows = tree.rows(state.parties, cohort.index)
+    at = problem.row(cohort.index)
+    rows = tree.rows(state.parties, at)
 
     def work(shared: tuple[Algorithm, Problem, ServerState, Array],
              job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
@@ -193,7 +205,7 @@ def _phase(
     came = alive
     alive &= finite_rows(payload, len(alive))
     kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)
-    parties = jax.tree.map(lambda all_, row: all_.at[cohort.index].set(row, unique_indices=True), state.parties, kept)
+    parties = jax.tree.map(lambda all_, row: all_.at[at].set(row, unique_indices=True), state.parties, kept)
     replies = Replies(
         payload=_where(alive, payload, jax.tree.map(jnp.zeros_like, payload)),
         weight=jnp.where(alive, cohort.weight, 0),
@@ -216,7 +228,7 @@ def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state:
         after = algorithm.deploy(row, offer(state.server, k), problem.oracle(k))
         return tree.norm(tree.sub(after, model))
 
-    return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, cohort.index), local)
+    return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, problem.row(cohort.index)), local)
 
 
 def _where(mask: Array, new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:

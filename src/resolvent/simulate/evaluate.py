@@ -26,7 +26,7 @@ def deployed(algorithm: Algorithm, problem: Problem, state: Federation, index: I
     offer = algorithm.offer
 
     def of_party(k: Array) -> Vector:
-        row: PartyState = tree.rows(state.parties, k)
+        row: PartyState = tree.rows(state.parties, problem.row(k))
         return algorithm.deploy(row, offer(state.server, k), problem.oracle(k))
 
     return jax.vmap(of_party)(index)

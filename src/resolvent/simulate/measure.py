@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
 from resolvent.math.codecs import wire_bits
+from resolvent.problem.members import Members
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate import evaluate as ev
 from resolvent.simulate.clock import Stopwatch, stopwatch
@@ -46,14 +48,17 @@ class Measurements:
     """Collects the metrics of one run."""
 
     def __init__(self, algorithm: Algorithm, problem: Problem, diagnostics: tuple[str, ...], name: str,
-                 shares: Float[Array, " N"], clock: VirtualClock | None = None) -> None:
+                 shares: Float[Array, " N"], clock: VirtualClock | None, evaluated: NDArray[np.int32],
+                 parties: int) -> None:
         self.algorithm, self.problem, self.diagnostics, self.name = algorithm, problem, diagnostics, name
         self.shares, self.clock = shares, clock
         self.frames: list[pd.DataFrame] = []
         self.seconds_per_round: list[float] = []
         self.seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self.bytes = {"down": 0, "up": 0}
-        self.everyone = jnp.arange(problem.parties)
+        self.evaluated, self.parties = jnp.asarray(evaluated), parties
+        self.rows = np.asarray(problem.row(self.evaluated))
+        self.whole = problem.inner if isinstance(problem, Members) else problem  # the parties in their own order
 
     def metrics(self) -> pd.DataFrame:
         """All metrics so far."""
@@ -62,7 +67,8 @@ class Measurements:
 
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""
-        return {"seconds_per_round": self.seconds_per_round, "seconds": self.seconds, "bytes": self.bytes}
+        return {"seconds_per_round": self.seconds_per_round, "seconds": self.seconds, "bytes": self.bytes,
+                "evaluated_parties": len(self.evaluated)}
 
     def restore(self, metrics: pd.DataFrame, facts: dict[str, Any]) -> None:
         """Go on from what an earlier part of the run measured."""
@@ -83,22 +89,30 @@ class Measurements:
             "value": values,
         }))
 
-    def evaluate(self, state: Federation, done: int, snapshot: Snapshot | None = None) -> None:
-        """Every party's deployed model and the shared model on every split; with a snapshot, the line between them."""
+    def evaluate(self, state: Federation, done: int, snapshot: Snapshot | None = None,
+                 cohort: Problem | None = None) -> None:
+        """The parties' deployed models and the shared model on every split; with a snapshot, the line between them.
+
+        Args:
+            state: the state now.
+            done: how many rounds are done.
+            snapshot: the last aggregation.
+            cohort: a problem that has the parties of that aggregation.
+        """
         with stopwatch() as watch:
-            models = ev.deployed(self.algorithm, self.problem, state, self.everyone)
-            self._scores("", models, self.everyone, done)
+            models = ev.deployed(self.algorithm, self.problem, state, self.evaluated)
+            self._scores("", models, jnp.arange(len(self.rows)), done)
             shared = self.algorithm.server_model(state.server)
             if shared is not None:
-                self._scores("global_", tree.stack(shared, 1), jnp.zeros_like(self.everyone), done)
+                self._scores("global_", tree.stack(shared, 1), jnp.zeros_like(self.evaluated), done)
                 if isinstance(self.problem, SolvedProblem) and done == 0:  # later rounds are recorded as they run
                     self.add(0, None, None, "gap", self.problem.gap(shared, self.shares))
                 if "dissimilarity" in self.diagnostics:
-                    found = ev.dissimilarity(self.problem, shared)
+                    found = ev.dissimilarity(self.whole, shared)
                     self.add(done, None, "train", "dissimilarity", found.b)
                     self.add(done, None, "train", "gradient_variance", found.gradient_variance)
-                if "line" in self.diagnostics and snapshot is not None:
-                    self._line(shared, snapshot, done)
+                if "line" in self.diagnostics and snapshot is not None and cohort is not None:
+                    self._line(shared, snapshot, done, cohort)
             if "heterogeneity" in self.diagnostics and done == 0:
                 self._heterogeneity()
         self.seconds["evaluation"] += watch.run
@@ -106,27 +120,27 @@ class Measurements:
 
     def _scores(self, prefix: str, models: Any, which: Array, done: int) -> None:
         for number, split in enumerate(self.problem.splits):
-            loss, score = ev.evaluate(self.problem, models, which, self.everyone, jnp.array(number))
+            loss, score = ev.evaluate(self.problem, models, which, self.evaluated, jnp.array(number))
             for metric, values in (("loss", loss), (self.problem.score_name, score)):
-                has = np.asarray(self.problem.split_sizes(number)) > 0
-                self.add(done, np.flatnonzero(has), split, prefix + metric, np.asarray(values)[has])
+                has = np.asarray(self.problem.split_sizes(number))[self.rows] > 0
+                self.add(done, np.asarray(self.evaluated)[has], split, prefix + metric, np.asarray(values)[has])
 
-    def _line(self, shared: Any, snapshot: Snapshot, done: int) -> None:
+    def _line(self, shared: Any, snapshot: Snapshot, done: int, problem: Problem) -> None:
         """Loss along the line from each party's model to the new shared one, and at the shared model before."""
         index = snapshot.record.index
         here = np.asarray(snapshot.record.alive)
         train = jnp.array(0)
-        losses = np.asarray(ev.line(self.problem, snapshot.local, shared, index, train, points=LINE_POINTS))
+        losses = np.asarray(ev.line(problem, snapshot.local, shared, index, train, points=LINE_POINTS))
         before = self.algorithm.server_model(snapshot.server_before)
-        previous, _ = ev.evaluate(self.problem, tree.stack(before, 1), jnp.zeros_like(index), index, train)
+        previous, _ = ev.evaluate(problem, tree.stack(before, 1), jnp.zeros_like(index), index, train)
         self.add(done, np.asarray(index)[here], "train", "line_previous", np.asarray(previous)[here])
         for i, s in enumerate(np.linspace(0, 1, LINE_POINTS)):
             self.add(done, np.asarray(index)[here], "train", f"line_{s:.1f}", losses[here, i])
 
     def _heterogeneity(self) -> None:
         """H at the minimiser of the average loss, with the gradient norm that says how well it was found."""
-        w, size, _ = ev.pooled_optimum(self.problem, self.problem.init(jax.random.key(0)))
-        self.add(0, None, "train", "heterogeneity", ev.dissimilarity(self.problem, w).heterogeneity)
+        w, size, _ = ev.pooled_optimum(self.whole, self.problem.init(jax.random.key(0)))
+        self.add(0, None, "train", "heterogeneity", ev.dissimilarity(self.whole, w).heterogeneity)
         self.add(0, None, "train", "heterogeneity_gradient", size)
 
     def add_chunk(self, chunk: Chunk, start: int, count: int, watch: Stopwatch, down: int, up: int) -> None:
@@ -145,7 +159,7 @@ class Measurements:
         if self.clock is not None:
             steps = record.party["steps"]
             self.add(rounds, None, None, "simulated_seconds", self.clock.seconds(
-                record.index, came, steps, down + up, self.problem.parties))
+                record.index, came, steps, down + up))
             self.add(rounds, None, None, "bytes_down", down * record.invited.sum(axis=1))
             self.add(rounds, None, None, "bytes_up", up * came.sum(axis=1))
         at, _ = np.nonzero(record.alive)

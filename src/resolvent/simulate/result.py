@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -16,9 +17,12 @@ from resolvent.problem.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.host import OnHost
 from resolvent.simulate.plots import learning_curves, new_figure
 
 __all__ = ["Result"]
+
+_BLOCK = 1000  # parties whose models are made at once, where they are in host memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +32,18 @@ class Result:
     Attributes:
         name: of the method.
         algorithm: what ran.
-        problem: what it ran on.
+        problem: what it was evaluated on: of a run in host memory, the problem of the parties that are evaluated.
         data: the parties' samples, where the problem was made from them.
-        state: the server's and every party's last state.
+        state: the server's and every party's last state; in host memory ``state.parties[k]`` reads party k's.
         metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
             that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
             1 in every round in which the party's reply was not finite and counted as not arrived.
         facts: seconds (compile, rounds, evaluation), seconds per round of each chunk, bytes up and down.
         rounds: how many rounds ran.
         seed: of everything random.
-        digest: SHA-256 of the last state.
+        digest: SHA-256 of the last state; in host memory, of the server's and of the rows of the parties that have
+            taken part.
+        memory: where the parties' data and states are, if that is the host.
     """
 
     name: str
@@ -50,6 +56,7 @@ class Result:
     rounds: int
     seed: int
     digest: str
+    memory: OnHost | None = None
 
     def personal(self, party: int | str) -> Vector:
         """The model that a party would deploy, by number or (with data) by name."""
@@ -59,12 +66,19 @@ class Result:
             k = party
         else:
             raise InputError(f"there is no party {party!r}: they are numbered 0 to {self.problem.parties - 1}")
-        return tree.rows(deployed(self.algorithm, self.problem, self.state, jnp.array([k])), 0)
+        problem, state = (self.problem, self.state) if self.memory is None else self.memory.at(np.array([k]))
+        return tree.rows(deployed(self.algorithm, problem, state, jnp.array([k])), 0)
 
     @property
     def personal_models(self) -> Vector:
         """Every party's deployed model, stacked: leaves [N, ...]."""
-        return deployed(self.algorithm, self.problem, self.state, jnp.arange(self.problem.parties))
+        if self.memory is None:
+            return deployed(self.algorithm, self.problem, self.state, jnp.arange(self.problem.parties))
+        assert self.data is not None
+        everybody = np.arange(len(self.data))
+        blocks = [jax.tree.map(np.asarray, deployed(self.algorithm, *self.memory.at(some), jnp.asarray(some)))
+                  for some in np.split(everybody, range(_BLOCK, len(everybody), _BLOCK))]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
     @property
     def server_model(self) -> Vector | None:

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.centralised import is_centralised
@@ -19,8 +20,10 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import LearningProblem, Problem, SolvedProblem
 from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.clock import stopwatch
-from resolvent.simulate.engine import Chunk, initial, run_chunk
+from resolvent.simulate.engine import Chunk, Federation, run_chunk
+from resolvent.simulate.host import OnHost, fits_device
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
+from resolvent.simulate.memory import Memory, OnDevice, Place
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
@@ -29,6 +32,8 @@ from resolvent.simulate.store import Checkpoint, digest
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["check_held_out", "simulate"]
+
+_EVALUATED = 1000  # parties, where more are in host memory and nobody says how many
 
 
 def simulate(
@@ -43,6 +48,8 @@ def simulate(
     diagnostics: Sequence[Diagnostic] = (),
     clock: VirtualClock | None = None,
     schedule: Schedule | Literal["auto"] = "auto",
+    memory: Place = "auto",
+    evaluate_parties: int | None = None,
     checkpoint: Path | str | None = None,
     resume: bool = False,
     progress: bool | Progress = True,
@@ -64,7 +71,13 @@ def simulate(
         schedule: parties one after the other (``sequential``), side by side (``lanes``), side by side with others
             taking over from those that are done (``queue``), or by backend (``auto``): ``sequential`` on a CPU, else
             ``lanes``; with several devices, on each of them. A ``Scheduler`` is taken as it is.
-        checkpoint: a folder to write the state to after every evaluation.
+        memory: where the parties' data and states are: all on the ``device``, or on the ``host``, from where a chunk of
+            rounds is given those of its cohorts (for ``data`` such as ``open_packed`` gives, of more parties than fit);
+            default: on the device unless they take more than half of its memory.
+        evaluate_parties: how many parties' models are evaluated, drawn once from the seed; default: all, and of more
+            than 1,000 in host memory 1,000.
+        checkpoint: a folder to write the state to after every evaluation; in host memory the parties' states are in
+            the folder ``NAME.parties`` beside it, without a checkpoint in a temporary folder.
         resume: go on from the checkpoint there, if there is one.
         progress: show a progress bar on the terminal, or a function called with (rounds done, rounds in all).
         name: of the method, in the metrics.
@@ -76,46 +89,71 @@ def simulate(
         InputError: something given does not fit; nothing has run then.
     """
     keep_compiled()
-    problem = _problem(model, data)
+    home = _home(memory, algorithm, model, data, name)
+    problem = _problem(model, data) if home == "device" else None
+    parties = problem.parties if data is None else len(data)  # type: ignore[union-attr]
     who = Full() if participation is None else participation
-    who.check(problem.parties)
+    who.check(parties)
     every = max(1, rounds // 20) if evaluate_every is None else evaluate_every
     if rounds < 1 or every < 1:
         raise InputError(f"rounds={rounds} and evaluate_every={evaluate_every} must be at least 1")
     _check_diagnostics(diagnostics)
-    if "validation" in problem.splits:
-        check_held_out(algorithm, problem.split_sizes(problem.splits.index("validation")), name)
+    evaluated = _evaluated(evaluate_parties, parties, seed, home)
+    if data is not None:
+        check_held_out(algorithm, data.sizes("validation"), name)
+    elif "validation" in (splits := problem.splits):  # type: ignore[union-attr]
+        check_held_out(algorithm, problem.split_sizes(splits.index("validation")), name)  # type: ignore[union-attr]
     folder = Path(checkpoint) if checkpoint is not None else None
-    fingerprint = _fingerprint(algorithm, problem, who, seed, every, *(() if clock is None else (repr(clock),)))
+    world = (who, seed, every, *(x for x in (evaluate_parties, clock) if x is not None))
     central = is_centralised(algorithm)
-    training = problem.pooled() if central else problem
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
-    how = choose(schedule, who.capacity(training.parties))
+    how = choose(schedule, who.capacity(1 if central else parties))
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
     per_round += ("gap",) if isinstance(problem, SolvedProblem) else ()
     try:
-        state = initial(algorithm, training, who, jnp.array(seed))
-        *world, placed = how.place((training, who, state))
+        place: Memory
+        if problem is not None:
+            place = OnDevice(algorithm, problem, problem.pooled() if central else problem, who, seed, every, evaluated,
+                             how)
+        else:
+            assert isinstance(model, Model)
+            assert data is not None
+            place = OnHost(algorithm, model, data, who, seed, rounds, every, evaluated, _beside(folder))
+        training, first_cohorts, state = place.example()
         down, up = (0, 0) if central else message_bytes(algorithm, training, state)
         # What does not fit is found here. The trace is kept: the first chunk does not trace again.
         run_chunk.eval_shape(  # type: ignore[no-untyped-call]
-            algorithm, *world, placed, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
-            record=per_round, schedule=how)
+            algorithm, training, first_cohorts, state, jnp.array(seed), jnp.array(0), jnp.array(1),
+            capacity=place.capacity, record=per_round, schedule=how)
+        del training, first_cohorts, state  # of the first chunk
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
-    measured = Measurements(algorithm, problem, tuple(diagnostics), name, who.shares(problem.sizes), clock)
+
+    def step(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> Chunk:
+        chunk: Chunk = run_chunk(algorithm, some, cohorts, state, jnp.array(seed), jnp.array(start), jnp.array(count),
+                                 capacity=place.capacity, record=per_round, schedule=how)
+        return chunk
+
+    def step_from_host(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> Chunk:
+        some, cohorts, state = how.place((some, cohorts, state))
+        fetched: Chunk = how.fetch(step(some, cohorts, state, start, count))
+        return fetched
+
+    measured = Measurements(algorithm, place.problem, tuple(diagnostics), name, who.shares(place.problem.sizes), clock,
+                            evaluated, parties)
     done = 0
-    found = Checkpoint.read(folder, state, fingerprint) if folder and resume else None
+    fingerprint = _fingerprint(algorithm, *place.identity, *world)
+    found = Checkpoint.read(folder, place.kept(), fingerprint) if folder and resume else None
     if found:
         if found.rounds > rounds:
             raise InputError(f"the checkpoint in {folder} is of round {found.rounds}, beyond rounds={rounds}")
-        state, done = found.state, found.rounds
-        placed = how.place(state)
+        done = found.rounds
+        place.restore(found.state, found.facts, done)
         measured.restore(found.metrics, found.facts)
     else:
-        measured.evaluate(how.fetch(placed), 0)
+        measured.evaluate(place.state(), 0)
     speaks = jax.process_index() == 0  # of several processes one writes for all
 
     with bar(progress if speaks else False, name, rounds) as report:
@@ -123,19 +161,18 @@ def simulate(
         while done < rounds:
             count = min(every - done % every, rounds - done)
             with stopwatch() as watch:
-                chunk: Chunk = run_chunk(
-                    algorithm, *world, placed, jnp.array(seed), jnp.array(done), jnp.array(count),
-                    capacity=every, record=per_round, schedule=how)
-                jax.tree.leaves(chunk.record)[0].block_until_ready()
-            placed, chunk = chunk.state, how.fetch(chunk)
-            state, done = chunk.state, done + count
+                chunk = place.advance(step if problem is not None else step_from_host, done, count)
+            done += count
             measured.add_chunk(chunk, done - count, count, watch, down, up)
-            measured.evaluate(state, done, chunk.snapshot if done in (every, rounds) else None)
+            measured.evaluate(place.state(), done, chunk.snapshot if done in (every, rounds) else None,
+                              place.cohort_problem)
             if folder and speaks:
-                Checkpoint(done, state, measured.metrics(), measured.facts()).write(folder, fingerprint)
+                Checkpoint(done, place.kept(), measured.metrics(), measured.facts() | place.facts()).write(
+                    folder, fingerprint)
+                place.checkpointed()
             report(done, rounds)
-    return Result(name, algorithm, problem, data, state, measured.metrics(), measured.facts(), rounds, seed,
-                  digest(state))
+    return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(), measured.facts(), rounds,
+                  seed, place.digest(), place if isinstance(place, OnHost) else None)
 
 
 def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:
@@ -149,6 +186,44 @@ def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:
         raise InputError(f"model must be a Model, got {type(model).__name__}: see rv.models.from_functions, "
                          "from_equinox and from_flax")
     return LearningProblem(model, data)
+
+
+def _home(memory: Place, algorithm: Algorithm, model: Model | Problem, data: FederatedData | None,
+          name: str) -> Literal["device", "host"]:
+    """Where the parties' data and states are to be."""
+    if memory not in get_args(Place):
+        raise InputError(f"memory={memory!r} is not known: use any of {list(get_args(Place))}")
+    fitting = isinstance(model, Model) and data is not None
+    if memory == "host" and not fitting:
+        raise InputError("memory='host' gathers from data: give simulate a model and data=, not a problem of its own")
+    if memory == "host" and is_centralised(algorithm):
+        raise InputError(f"{name}: it trains on everybody's samples together, which are on the device then: leave it "
+                         "out, or use memory='device'")
+    if memory == "host" and jax.process_count() > 1:
+        raise InputError("memory='host' is for one process, which owns the files: use memory='device' in several")
+    if memory != "auto" or not fitting or is_centralised(algorithm) or jax.process_count() > 1:
+        return "device" if memory == "auto" else memory
+    assert isinstance(model, Model)
+    assert data is not None
+    try:
+        return "device" if fits_device(algorithm, model, data) else "host"
+    except (TypeError, ValueError, KeyError):
+        return "device"  # where what does not fit together is found and said
+
+
+def _evaluated(asked: int | None, parties: int, seed: int, home: str) -> NDArray[np.int32]:
+    """The numbers of the parties whose models are evaluated, ascending."""
+    if asked is not None and not 1 <= asked <= parties:
+        raise InputError(f"evaluate_parties={asked} must lie in 1 to {parties}, the number of parties")
+    many = asked if asked is not None else min(parties, _EVALUATED) if home == "host" else parties
+    if many == parties:
+        return np.arange(parties, dtype=np.int32)
+    some = np.random.default_rng([seed, _EVALUATED]).choice(parties, many, replace=False, shuffle=False)
+    return np.sort(some).astype(np.int32)
+
+
+def _beside(checkpoint: Path | None) -> Path | None:
+    return None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}.parties")
 
 
 def _check_diagnostics(diagnostics: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Systems heterogeneity: a virtual clock, so that results can be read against seconds and bytes as well as rounds."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,14 +43,14 @@ class VirtualClock:
             raise InputError(f"VirtualClock: latency={self.latency}, speed_spread={self.speed_spread}, rate_spread="
                              f"{self.rate_spread} and seed={self.seed} must not be negative")
 
-    def parties(self, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Speed and rate of each of so many parties: [N], [N]; a party's do not depend on how many there are."""
-        normal = np.array([np.random.default_rng([self.seed, k]).normal(size=2) for k in range(number)])
+    def parties(self, numbers: Iterable[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Speed and rate of each of some parties: [M], [M]; a party's do not depend on the others."""
+        normal = np.array([np.random.default_rng([self.seed, k]).normal(size=2) for k in numbers])
         speeds, rates = np.exp(normal * (self.speed_spread, self.rate_spread)).T
         return self.speed * speeds, self.rate * rates
 
-    def seconds(self, index: NDArray[np.int_], alive: NDArray[np.bool_], steps: NDArray[np.floating], size: int,
-                number: int) -> NDArray[np.float64]:
+    def seconds(self, index: NDArray[np.int_], alive: NDArray[np.bool_], steps: NDArray[np.floating],
+                size: int) -> NDArray[np.float64]:
         """Seconds of each round, 0 where nobody replied: [R].
 
         Args:
@@ -57,9 +58,9 @@ class VirtualClock:
             alive: [R, C] whose reply counted.
             steps: [R, C] gradient steps that each made.
             size: bytes down and up for one party in a round.
-            number: of parties in all.
         """
-        speed, rate = self.parties(number)
-        each = self.latency + size / rate[index] + steps / speed[index]
+        there, which = np.unique(index, return_inverse=True)
+        speed, rate = (values[which.reshape(index.shape)] for values in self.parties(there))
+        each = self.latency + size / rate + steps / speed
         longest: NDArray[np.float64] = np.max(np.where(alive, each, 0.0), axis=1)
         return longest

@@ -72,7 +72,7 @@ class Experiment:
     def parties(self) -> tuple[str, ...]:
         """The parties' names."""
         if self.data is not None:
-            return self.data.parties
+            return tuple(self.data.parties)
         assert self.problem is not None
         return tuple(f"party {k}" for k in range(self.problem.parties))
 

@@ -1,0 +1,234 @@
+"""Host memory: the rounds of a run on the device to the bit, whatever is gathered, written back, killed or damaged."""
+
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.math import tree
+from resolvent.simulate import host as on_host
+from resolvent.simulate.engine import run_chunk
+from resolvent.simulate.rows import RowFile
+
+PARTIES, FEATURES = 37, 5
+MODEL = rv.models.logistic(FEATURES, 3)
+SOLVER = rv.SGD(0.1, batch_size=4, epochs=2)
+WHO = rv.Stragglers(rv.Uniform(cohort=6), share=0.4)
+
+
+def parties(count=PARTIES, seed=0):
+    """Parties of different sizes, whose inputs are pixels."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        n = int(rng.integers(4, 23))
+        yield rng.integers(0, 256, (n, FEATURES), np.uint8), rng.integers(0, 3, n)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """The same parties in memory and on the disk."""
+    folder = tmp_path_factory.mktemp("packed") / "data"
+    data = rv.write_packed(folder, parties(), classes=["0", "1", "2"], scale=1 / 255, seed=3)
+    xs, ys = zip(*parties(), strict=True)
+    scaled = [x.astype(np.float32) * np.float32(1 / 255) for x in xs]
+    return rv.FederatedData.from_arrays(scaled, ys, classes=["0", "1", "2"], seed=3), data
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Chunks of two rounds, so that a run has many."""
+    monkeypatch.setattr(on_host, "_CHUNK_BYTES", 4500)
+
+
+def run(algorithm, data, **options):
+    settings = {"rounds": 12, "evaluate_every": 5, "participation": WHO, "progress": False} | options
+    return rv.simulate(algorithm, MODEL, data, **settings)
+
+
+def test_what_is_packed_is_what_from_arrays_holds(packed):
+    there, on_disk = packed
+    assert len(on_disk) == PARTIES
+    assert on_disk.parties[4] == "party 4" in on_disk.parties
+    assert (on_disk.index("party 7"), "party 07" in on_disk.parties) == (7, False)
+    for split in ("train", "validation", "test"):
+        np.testing.assert_array_equal(there.sizes(split), on_disk.sizes(split))
+        for k in range(PARTIES):
+            for a, b in zip(there.party(k, split), on_disk.party(k, split), strict=True):
+                assert a.dtype == b.dtype
+                np.testing.assert_array_equal(a, b)
+
+
+ALGORITHMS = {
+    "FedAvg": rv.fedavg(SOLVER),
+    "Fed+": rv.fedgeomed_plus(SOLVER),
+    "SCAFFOLD": rv.scaffold(SOLVER),
+    "the best of its own and the shared model": rv.NeverWorse(rv.fedprox(SOLVER), SOLVER),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_host_memory_changes_no_bit(name, packed, small_chunks):
+    there, on_disk = packed
+    seen = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}
+    seen = seen if name == "Fed+" else {}
+    device = run(ALGORITHMS[name], there, memory="device", **seen)
+    host = run(ALGORITHMS[name], on_disk, memory="host", **seen)
+    assert host.memory.capacity == 2
+    assert device.metrics.equals(host.metrics)
+    assert device.facts["bytes"] == host.facts["bytes"]
+    for a, b in zip(jax.tree.leaves((device.state.server, device.state.parties, device.personal_models)),
+                    jax.tree.leaves((host.state.server, host.state.parties[np.arange(PARTIES)],
+                                     host.personal_models)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(*(jax.tree.leaves(r.personal("party 5")) for r in (device, host)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_sample_of_parties_is_evaluated_in_either_memory(packed, small_chunks):
+    there, on_disk = packed
+    seen = {"evaluate_parties": 7, "diagnostics": ("line",), "rounds": 5}
+    device, host = (run(ALGORITHMS["FedAvg"], data, memory=where, **seen)
+                    for data, where in ((there, "device"), (on_disk, "host")))
+    assert device.metrics.equals(host.metrics)
+    everybody = run(ALGORITHMS["FedAvg"], there, rounds=5).scores()
+    assert len(host.scores().columns) == host.facts["evaluated_parties"] == 7
+    assert host.scores().equals(everybody[host.scores().columns])
+
+
+def test_chunks_seeds_and_the_number_of_parties_compile_nothing_again(tmp_path, small_chunks):
+    def alike(count):
+        return rv.write_packed(tmp_path / f"{count}", ((np.full((9, FEATURES), k / count), np.arange(9) % 3)
+                                                       for k in range(count)), classes=["0", "1", "2"])
+    few, many = alike(20), alike(400)
+    run(ALGORITHMS["SCAFFOLD"], few, memory="host")
+    programs = [f._cache_size() for f in (run_chunk, on_host._begin_rows)]
+    run(ALGORITHMS["SCAFFOLD"], few, memory="host", seed=1)
+    run(ALGORITHMS["SCAFFOLD"], many, memory="host", evaluate_parties=20)
+    assert [f._cache_size() for f in (run_chunk, on_host._begin_rows)] == programs
+
+
+KEPT = {"rounds": 12, "evaluate_every": 3, "memory": "host"}
+
+
+def killed_run(folder, checkpoint, after):
+    """What a process does that is killed outright in the middle of writing a row."""
+    on_host._CHUNK_BYTES = 4500
+    whole, written = RowFile._write_at, []
+
+    def torn(self, offset, record):
+        written.append(offset)
+        if len(written) == after:
+            os.pwrite(self._file, record.view(np.uint8).data[:30], offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole(self, offset, record)
+
+    RowFile._write_at = torn
+    run(ALGORITHMS["SCAFFOLD"], rv.open_packed(folder), checkpoint=checkpoint, **KEPT)
+
+
+def test_a_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
+    there, on_disk = packed
+    folder = Path(on_disk.x._path).parent
+    command = f"import test_memory; test_memory.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)"
+    process = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True,
+                             text=True, timeout=300)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    (step,) = (tmp_path / "run").glob("[0-9]*")
+    assert 0 < int(step.name) < 12
+    rest = run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **KEPT)
+    straight = run(ALGORITHMS["SCAFFOLD"], there, **KEPT)
+    assert rest.digest == straight.digest
+    assert rest.metrics.equals(straight.metrics)
+    (rows,) = (tmp_path / "run.parties").iterdir()
+
+    def again():
+        return run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **KEPT)
+
+    assert again().digest == straight.digest  # nothing is left to run
+    kept = rows.read_bytes()
+    rows.write_bytes(kept[:-1])
+    with pytest.raises(rv.InputError, match=rf"{rows.name} has \d+ bytes, and the checkpoint needs \d+ of it"):
+        again()
+    rows.write_bytes(bytes(len(kept)))
+    with pytest.raises(rv.InputError, match=r"the state of party \d+ is not what was written: the file is damaged"):
+        again()
+    with pytest.raises(rv.InputError, match="belongs to another run"):
+        run(ALGORITHMS["SCAFFOLD"], there, checkpoint=tmp_path / "run", resume=True, **KEPT)
+
+
+def test_rows_of_a_checkpoint_outlive_whatever_comes_after(tmp_path):
+    """Random writes and checkpoints; at any moment the file and the last table give the rows of that checkpoint."""
+    rng = np.random.default_rng(0)
+    like = {"a": jax.ShapeDtypeStruct((2,), np.float32), "b": jax.ShapeDtypeStruct((), np.int32)}
+    file = RowFile(tmp_path / "rows", like, 12)
+    now = {"a": np.zeros((12, 2), np.float32), "b": np.zeros(12, np.int32)}
+    then, table, places = tree.rows(now, slice(None)), file.sync(), 0
+    for _ in range(200):
+        some = np.flatnonzero(rng.random(12) < 0.3).astype(np.int32)
+        new = {"a": rng.normal(size=(len(some), 2)).astype(np.float32), "b": rng.integers(0, 9, len(some), np.int32)}
+        for name, leaf in now.items():
+            leaf[some] = new[name]
+        file.write(some, new)
+        if rng.random() < 0.3:
+            then, table = {name: leaf.copy() for name, leaf in now.items()}, file.sync()
+            if rng.random() < 0.5:  # else it was killed before it could say so
+                file.checkpointed()
+                places = max(places, int(table.max()))
+            else:
+                file.restore(table)
+        if rng.random() < 0.2:
+            file.restore(table)
+            now = {name: leaf.copy() for name, leaf in then.items()}
+        other = RowFile(tmp_path / "rows", like, 12)
+        other.restore(table)
+        rows, known = other.read(np.flatnonzero(table >= 0).astype(np.int32))
+        assert known.all()
+        for name, leaf in rows.items():
+            np.testing.assert_array_equal(leaf, then[name][table >= 0])
+    assert places < 24  # places are used again: never more than a row now and one of the last checkpoint
+
+
+def test_packed_data_that_are_not_whole_are_refused(packed, tmp_path):
+    def failing():
+        yield from parties(3)
+        raise RuntimeError("the source broke off")
+    with pytest.raises(RuntimeError, match="broke off"):
+        rv.write_packed(tmp_path / "half", failing(), classes=["0", "1", "2"])
+    with pytest.raises(rv.InputError, match=r"half holds no packed data: packed.json, which is written last, is miss"):
+        rv.open_packed(tmp_path / "half")
+    assert len(rv.write_packed(tmp_path / "half", parties(3), classes=["0", "1", "2"])) == 3
+    with pytest.raises(rv.InputError, match="half is used already"):
+        rv.write_packed(tmp_path / "half", parties(3), classes=["0", "1", "2"])
+    rv.write_packed(tmp_path / "cut", parties(3), classes=["0", "1", "2"], names=["a", "b", "c"])
+    with (tmp_path / "cut" / "x.npy").open("r+b") as file:
+        file.truncate(200)
+    with pytest.raises(rv.InputError, match=r"x.npy has 200 bytes, and its \d+ rows need \d+: it is damaged"):
+        rv.open_packed(tmp_path / "cut")
+    for names, count in ((["a", "b"], 3), (["a", "b", "c", "d"], 3)):
+        with pytest.raises(rv.InputError, match="names: give at least one party, and a name to each"):
+            rv.write_packed(tmp_path / f"{len(names)}", parties(count), classes=["0", "1", "2"], names=names)
+    mixed = [(np.zeros((2, 3), np.uint8), [0, 1]), (np.zeros((2, 3)), [0, 1])]
+    with pytest.raises(rv.InputError, match="party 'party 1' has numbers of type float64, the first party's are uint8"):
+        rv.write_packed(tmp_path / "mixed", mixed, classes=["0", "1"])
+
+
+def test_which_memory_and_what_is_refused(packed, monkeypatch):
+    there, _ = packed
+    assert on_host.fits_device(ALGORITHMS["Fed+"], MODEL, there)
+    monkeypatch.setattr(on_host.os, "sysconf", lambda name: 100)  # a machine of 10 kB
+    assert not on_host.fits_device(ALGORITHMS["Fed+"], MODEL, there)
+    with pytest.raises(rv.InputError, match="memory='disk' is not known"):
+        run(ALGORITHMS["Fed+"], there, memory="disk")
+    with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):
+        run(ALGORITHMS["Fed+"], there, evaluate_parties=38)
+    with pytest.raises(rv.InputError, match="trains on everybody's samples together"):
+        run(rv.pooled(SOLVER), there, memory="host")
+    with pytest.raises(rv.InputError, match="memory='host' gathers from data"):
+        rv.simulate(ALGORITHMS["Fed+"], rv.LearningProblem(MODEL, there), rounds=1, memory="host")
