@@ -51,6 +51,7 @@ class Measurements:
         self.shares, self.clock = shares, clock
         self.frames: list[pd.DataFrame] = []
         self.seconds_per_round: list[float] = []
+        self.cpu_per_round: list[float] = []
         self.seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self.bytes = {"down": 0, "up": 0}
         self.everyone = jnp.arange(problem.parties)
@@ -62,13 +63,15 @@ class Measurements:
 
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""
-        return {"seconds_per_round": self.seconds_per_round, "seconds": self.seconds, "bytes": self.bytes}
+        return {"seconds_per_round": self.seconds_per_round, "cpu_per_round": self.cpu_per_round,
+                "seconds": self.seconds, "bytes": self.bytes}
 
     def restore(self, metrics: pd.DataFrame, facts: dict[str, Any]) -> None:
         """Go on from what an earlier part of the run measured."""
         self.frames = [metrics]
         self.seconds_per_round, self.seconds, self.bytes = (
             facts["seconds_per_round"], facts["seconds"], facts["bytes"])
+        self.cpu_per_round = facts["cpu_per_round"]
 
     def add(self, round_: Any, party: Any, split: str | None, metric: str, value: Any) -> None:
         """Add rows; scalars are repeated along arrays."""
@@ -134,6 +137,7 @@ class Measurements:
         self.seconds["compile"] += watch.compile
         self.seconds["rounds"] += watch.run
         self.seconds_per_round.append(watch.run / count)
+        self.cpu_per_round.append(watch.cpu / count)
         record = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], chunk.record)
         self.bytes["down"] += down * int(record.invited.sum())
         came = record.alive | record.refused

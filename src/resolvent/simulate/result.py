@@ -34,7 +34,8 @@ class Result:
         metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
             that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
             1 in every round in which the party's reply was not finite and counted as not arrived.
-        facts: seconds (compile, rounds, evaluation), seconds per round of each chunk, bytes up and down.
+        facts: seconds (compile, rounds, evaluation), seconds and CPU seconds per round of each chunk (a chunk that
+            compiles: CPU seconds with compilation), bytes up and down.
         rounds: how many rounds ran.
         seed: of everything random.
         digest: SHA-256 of the last state.
