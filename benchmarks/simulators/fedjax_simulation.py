@@ -101,7 +101,7 @@ def main() -> None:
             fedjax.model_per_example_loss(model), client, server, batches, facts["mu"])
     else:
         algorithm = fedjax.algorithms.fed_avg.federated_averaging(fedjax.model_grad(model), client, server, batches)
-    np.random.seed(args.seed)
+    np.random.seed(args.seed)  # noqa: NPY002 - of the batches
     state = algorithm.init(jax.tree_util.tree_map(jnp.asarray, theirs(work.first, facts)))
     key = jax.random.PRNGKey(args.seed)
     meter.mark("data")

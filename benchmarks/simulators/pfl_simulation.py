@@ -45,7 +45,7 @@ from torch_models import export, load, make, tensors  # noqa: E402
 class Shuffled(PyTorchTensorDataset):
     """A user's samples in a new order every epoch, which pfl leaves to the data set."""
 
-    def iter(self, batch_size):  # noqa: A003
+    def iter(self, batch_size):
         """Minibatches."""
         for at in torch.randperm(len(self)).split(batch_size):
             yield [part[at] for part in self.raw_data]
@@ -87,7 +87,7 @@ def main() -> None:
     """All rounds."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    np.random.seed(args.seed)  # pfl's workers must draw alike
+    np.random.seed(args.seed)  # noqa: NPY002 - pfl's workers must draw alike
     work = Work(args.work)
     facts = work.facts
     parts = [tensors(*work.party(k), facts) for k in range(len(work.length))]

@@ -131,7 +131,7 @@ def _watch(process: "subprocess.Popen[bytes]") -> tuple[float, int]:
 
 
 def _descendants() -> set[int]:
-    """This process and everything below it."""
+    """Everything below this process, and itself."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

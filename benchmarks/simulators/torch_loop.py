@@ -1,4 +1,4 @@
-"""A plain, careful PyTorch loop: parties one after the other, no optimizer objects, fused updates, no copies of data."""
+"""A plain, careful PyTorch loop: parties one after the other, no optimizer objects, fused updates."""
 
 from peer import Meter, Work, arguments
 

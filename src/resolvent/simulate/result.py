@@ -1,12 +1,10 @@
 """What a run gives back."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import pandas as pd
-from matplotlib.figure import Figure
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
@@ -17,6 +15,10 @@ from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
 from resolvent.simulate.plots import learning_curves, new_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = ["Result"]
 
@@ -46,7 +48,7 @@ class Result:
     problem: Problem
     data: FederatedData | None
     state: Federation
-    metrics: pd.DataFrame
+    metrics: "pd.DataFrame"
     facts: dict[str, Any]
     rounds: int
     seed: int
@@ -80,13 +82,13 @@ class Result:
         names = None if self.data is None else self.data.parties
         return {str(k) if names is None else names[int(k)]: int(times) for k, times in count.items()}  # type: ignore[call-overload]
 
-    def scores(self, split: str = "test", metric: str | None = None) -> pd.DataFrame:
+    def scores(self, split: str = "test", metric: str | None = None) -> "pd.DataFrame":
         """A row per evaluated round, a column per party: a metric (default: the score) of the deployed models."""
         wanted = self.problem.score_name if metric is None else metric
         rows = self.metrics[(self.metrics["metric"] == wanted) & (self.metrics["split"] == split)]
         return rows.pivot(index="round", columns="party", values="value")
 
-    def plot(self, split: str = "test") -> Figure:
+    def plot(self, split: str = "test") -> "Figure":
         """Learning curve: mean over parties of the deployed models' score, with the spread between parties."""
         figure, axes = new_figure()
         learning_curves(axes, self.metrics, self.problem.score_name, split)
