@@ -22,7 +22,7 @@ def main() -> None:
     """Parse and do."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulators", description=__doc__.split("\n")[0],
                                      epilog=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "simulators.json", help="the figures")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "simulators.json", help="the figures, as JSON")
     parser.add_argument("--work", nargs="+", choices=["W1", "W2", "W3", "W4"], help="workloads; default: all")
     parser.add_argument("--who", nargs="+", metavar="NAME", help="contestants by the beginning of their label, such as "
                         "'ours, 1' or FedJAX; default: all")

@@ -23,7 +23,9 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "torch": (("torch==2.15.0", "numpy"),),
     "pfl": (("pfl[pytorch]==0.6.0", "torch==2.15.0"),),
     "flower": (("torch==2.15.0", "numpy", *_FLOWER), ("--no-deps", "flwr==1.42.0")),
-    "fedjax": (("fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"),),
+    # FedJAX calls jax.tree_map, which newer versions of JAX no longer have; the rest is of that JAX's days.
+    "fedjax": (("fedjax==0.0.17", "jax==0.4.28", "jaxlib==0.4.28", "dm-haiku==0.0.12", "optax==0.2.2",
+                "chex==0.1.86", "numpy<2", "scipy<1.13"),),
 }
 
 

@@ -4,6 +4,8 @@ Its batches are filled up across the ends of epochs, so a party of n samples mak
 E ceil(n / B): a little less work than the others do.
 """
 
+from importlib.metadata import version
+
 from peer import Meter, Work, arguments
 
 meter = Meter()
@@ -111,7 +113,7 @@ def main() -> None:
         state, _ = algorithm.apply(state, clients)
         jax.block_until_ready(state.params)
         meter.round_done(t + 1, len(work.cohorts))
-    meter.write(args.out, ours(state.params, facts), jax=jax.__version__, fedjax=fedjax.__version__,
+    meter.write(args.out, ours(state.params, facts), jax=jax.__version__, fedjax=version("fedjax"),
                 devices=len(jax.devices()))
 
 

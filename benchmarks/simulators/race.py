@@ -68,8 +68,8 @@ def race(out: Path, works: Sequence[str] | None, who: Sequence[str] | None, repe
     kept = sorted(rows.values(), key=lambda r: (r["workload"], order.get(f"{r['name']}, {r['setting']}", 99)))
     record = {"command": "python -m benchmarks.simulators " + " ".join(sys.argv[1:]), "machine": machine(),
               "ceilings": ceilings(folder), "repeats": repeats,
-              "workloads": record.get("workloads", {}) | {
-                  name: json.loads((places[name] / "facts.json").read_text()) for name in names},
+              "workloads": dict(sorted((record.get("workloads", {}) | {
+                  name: json.loads((places[name] / "facts.json").read_text()) for name in names}).items())),
               "installed": record.get("installed", {}) | {name: pins(python) for name, python in pythons.items()},
               "skipped": skipped, "rows": kept}
     out.write_text(_dumps(record))
