@@ -50,19 +50,19 @@ def anatomy(name: str) -> None:
     result = rv.simulate(algorithm, model, data, rounds=3 * rounds, seed=0, evaluate_every=rounds, participation=who,
                          progress=False)
     total = time.perf_counter() - begin
-    whole = min(result.facts["seconds_per_round"][1:])
+    whole = min(result.facts["cpu_per_round"][1:])
     pieces = local_work(rv.LearningProblem(model, data), solver, facts, work.cohorts[:rounds])
     steps = facts["epochs"] * float(np.ceil(work.length[work.cohorts[:rounds]] / facts["batch"]).sum()) / rounds
     print(f"{name}: {facts['title']}; {steps:.0f} steps a round; one core, JAX {jax.__version__}\n")
-    print(f"{'a round':44}{'ms':>9}{'share':>8}{'us a step':>11}")
+    print(f"{'a round':44}{'CPU ms':>9}{'share':>8}{'us a step':>11}")
     before = 0.0
-    for label, seconds in (*pieces.items(), ("the engine and the server", max(whole, pieces["the update"]))):
+    for label, seconds in (*pieces.items(), ("the engine and the server", whole)):
         part = seconds - before
         print(f"  {label:42}{1e3 * part:9.2f}{part / whole:8.0%}{1e6 * part / steps:11.2f}")
         before = seconds
     print(f"  {'whole':42}{1e3 * whole:9.2f}{1:8.0%}{1e6 * whole / steps:11.2f}")
-    print(f"\n{1e-9 * flops(facts) / whole:.1f} GFLOP/s over the round, counting the matrix products alone, at the mean "
-          "size of the parties")
+    print(f"\n{1e-9 * flops(facts) / whole:.1f} GFLOP/s over the round, counting the matrix products alone, at "
+          "the mean size of the parties")
     spent = result.facts["seconds"]
     print(f"\na run of {3 * rounds} rounds, {total:.2f} s: compiling {spent['compile']:.2f}, rounds "
           f"{spent['rounds']:.2f}, four evaluations of the training samples {spent['evaluation']:.2f}, the rest "
@@ -71,7 +71,7 @@ def anatomy(name: str) -> None:
 
 def local_work(problem: rv.LearningProblem, solver: rv.SGD, facts: dict[str, Any],
                cohorts: np.ndarray) -> dict[str, float]:
-    """Seconds per round up to and including each piece."""
+    """CPU seconds per round up to and including each piece."""
     w0, one = problem.init(jax.random.key(0)), jnp.ones(())
 
     def party(step: Callable[[Any, Any], Callable[..., Any]], state: Any) -> Callable[[Any, Any, Any], Any]:
@@ -100,7 +100,7 @@ def local_work(problem: rv.LearningProblem, solver: rv.SGD, facts: dict[str, Any
 
 
 def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.LearningProblem, cohorts: np.ndarray) -> float:
-    """Seconds per round of a party function over all cohorts, one party after the other: the best of several."""
+    """CPU seconds per round of a party function over all cohorts, party after party: the best of several."""
     @jax.jit
     def run(problem: rv.LearningProblem, parties: Any) -> Any:
         def body(i: Any, total: Any) -> Any:
@@ -110,7 +110,7 @@ def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.LearningProblem,
 
     parties, seconds = jnp.asarray(cohorts.ravel()), []
     for _ in range(_REPEATS + 1):
-        start = time.perf_counter()
+        start = time.process_time()
         run(problem, parties).block_until_ready()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return min(seconds[1:]) / len(cohorts)
