@@ -59,12 +59,13 @@ def _handwritten() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     file = None if package is None or package.origin is None else (
         Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz")
     if file is not None and file.is_file():
-        table = np.loadtxt(file, delimiter=",")
-        return table[:, :-1].astype(np.float32) / 16, table[:, -1].astype(np.int32)
+        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
+        return table[:, :-1] / np.float32(16), table[:, -1].astype(np.int32)
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return bunch.data.astype(np.float32) / 16, bunch.target.astype(np.int32)
+    inputs: NDArray[np.float32] = bunch.data.astype(np.float32) / 16
+    return inputs, bunch.target.astype(np.int32)
 
 
 def _by_classes(y: NDArray[Any], parties: int, per_party: int, sizes: NDArray[Any],

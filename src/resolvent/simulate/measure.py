@@ -32,17 +32,21 @@ LINE_POINTS = 11
 
 def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> tuple[int, int]:
     """Bytes that one party receives and sends in a round, over all phases: leaves as they are, wires by their bits."""
-    def of_round(server: Any, row: Any, k: Array) -> tuple[list[Any], list[Any]]:
-        sent, replied = [], []
-        for phase in algorithm.phases:
-            message = phase.message(server, k)
-            sent.append(message)
-            replied.append(phase.party(row, message, problem.oracle(k), jax.random.key(0), jnp.ones(()))[1])
-        return sent, replied
-
-    shapes = jax.eval_shape(of_round, state.server, tree.rows(state.parties, 0), jnp.array(0))
+    shapes = _messages.eval_shape(  # type: ignore[no-untyped-call]
+        algorithm, problem, state.server, tree.rows(state.parties, 0), jnp.array(0))
     down, up = (-(-wire_bits(part) // 8) for part in shapes)
     return down, up
+
+
+@jax.jit  # never run: the trace is kept, so that a second run does not trace the party's work once more
+def _messages(algorithm: Algorithm, problem: Problem, server: Any, row: Any, k: Array) -> tuple[list[Any], list[Any]]:
+    """Everything that one party receives and sends in a round."""
+    sent, replied = [], []
+    for phase in algorithm.phases:
+        message = phase.message(server, k)
+        sent.append(message)
+        replied.append(phase.party(row, message, problem.oracle(k), jax.random.key(0), jnp.ones(()))[1])
+    return sent, replied
 
 
 class Rows(NamedTuple):
