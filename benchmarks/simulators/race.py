@@ -159,9 +159,11 @@ def unable(contestant: Contestant) -> str | None:
 
 
 def _sharded() -> bool:
-    from resolvent.simulate import engine
-
-    return hasattr(engine, "device_mesh")
+    try:
+        from resolvent.simulate import schedulers
+    except ImportError:
+        return False
+    return hasattr(schedulers, "Sharded")
 
 
 def machine() -> dict[str, Any]:
