@@ -23,14 +23,13 @@ from rich.progress import (
 from rich.table import Table
 
 from resolvent.problem.errors import InputError
-from resolvent.study.catalogue import CAPTION, Entry, catalogue, table
 from resolvent.study.compare import columns_of
 from resolvent.study.components import first_line, listings
 from resolvent.study.experiment import ExperimentFile, experiments
-from resolvent.study.reproduction import Reproduction, reproductions
 
 if TYPE_CHECKING:
     from resolvent.problem.fetch import Found
+    from resolvent.study.catalogue import Entry
 
 __all__ = ["main"]
 
@@ -122,6 +121,9 @@ def list_(what: Annotated[Kind, tyro.conf.Positional] = "all", *, json: bool = F
         what: one kind, or all of them.
         json: print it for a program: what a person sees as a table, as JSON.
     """
+    from resolvent.study.catalogue import catalogue
+    from resolvent.study.reproduction import Reproduction, reproductions
+
     lists = {"experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}}
     lists["reproductions"] = {name: Reproduction.load(name).title for name in reproductions()}
     for kind, functions in listings().items():
@@ -237,6 +239,7 @@ def reproduce(
         out: the folder of results.
     """
     from resolvent.study.reproduce import reproduce as run_again
+    from resolvent.study.reproduction import Reproduction
     from resolvent.study.results import write_results
 
     what = Reproduction.load(name)
@@ -280,8 +283,10 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 250)
 
 
-def _algorithm_table(entries: list[Entry]) -> Table:
+def _algorithm_table(entries: "list[Entry]") -> Table:
     """The table of algorithms."""
+    from resolvent.study.catalogue import CAPTION, table
+
     head, rows = table(entries)
     shown = Table(title="algorithms", caption=CAPTION, title_justify="left", caption_justify="left",
                   box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

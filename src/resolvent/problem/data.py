@@ -6,13 +6,15 @@ memory is that of the samples. Within a party the samples of each split lie side
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.problem.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["SPLITS", "FederatedData", "Split", "Task", "check_party", "number_labels", "split_sizes"]
 
@@ -100,8 +102,10 @@ class FederatedData:
             raise InputError(f"there is no party {party}: they are numbered 0 to {len(self) - 1}")
         return int(party)
 
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> "pd.DataFrame":
         """A row per party: its samples in each split and, for classification, how many of each class."""
+        import pandas as pd
+
         rows = []
         for k, name in enumerate(self.parties):
             row: dict[str, Any] = {"party": name, **{s: int(self.splits[s].length[k]) for s in self.splits}}
@@ -241,8 +245,8 @@ def number_labels(
     if task != "classification":
         raise InputError(f"task={task!r} is not known: use 'classification', 'regression' or 'auto'")
     for party, part in zip(names, ys, strict=True):
-        if pd.isna(part).any():
-            row = int(np.flatnonzero(pd.isna(part))[0])
+        if (missing := _missing(part)).any():
+            row = int(np.flatnonzero(missing)[0])
             raise InputError(f"party {party!r}, row {row}: the label is missing")
     if classes is None:
         found, numbers = np.unique(y, return_inverse=True)
@@ -256,3 +260,12 @@ def number_labels(
             raise InputError(f"party {party!r} has label {unknown[0]!r}, which is not among the classes "
                              f"{list(number)}{nearest(unknown[0], list(number))}")
     return np.array([number[str(v)] for v in y], np.int32), "classification", tuple(number)
+
+
+def _missing(part: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a label is nan, None or the like."""
+    if part.dtype.kind in "biuSU":
+        return np.zeros(part.shape, bool)
+    import pandas as pd
+
+    return np.asarray(pd.isna(part))

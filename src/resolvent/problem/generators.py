@@ -2,7 +2,6 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
@@ -113,6 +112,8 @@ def splitting_logistic(*, parties: int = 10, samples: int = 1000, features: int 
 
 def _logistic_h(a: NDArray[np.float64], y: NDArray[np.bool_]) -> float:
     """The mean over parties of |grad f_k(w*)|^2, f_k the sum of the losses plus |w|^2 / (2 m n)."""
+    from sklearn.linear_model import LogisticRegression  # takes seconds
+
     m, n, d = a.shape
     fitted = LogisticRegression(C=n, fit_intercept=False, tol=1e-8, max_iter=1000).fit(a.reshape(-1, d), y.ravel())
     w = fitted.coef_[0]

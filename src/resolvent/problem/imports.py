@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_svmlight_file
 
 from resolvent.problem import files
 from resolvent.problem.data import FederatedData
@@ -81,6 +80,8 @@ def libsvm(*, file: str, features: int | None = None, task: Literal["classificat
     Raises:
         InputError: the file is missing, cut off or in another format.
     """
+    from sklearn.datasets import load_svmlight_file  # takes seconds
+
     path: Path = files.find(file)
     try:
         with files.opened(path) as lines:

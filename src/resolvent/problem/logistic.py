@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -59,6 +58,8 @@ class LogisticProblem(SolvedProblem):
     l2: float = eqx.field(static=True)
 
     def __init__(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
+        from sklearn.linear_model import LogisticRegression  # takes seconds
+
         parties, samples, features = a.shape
         # Its objective is C times the losses plus |w|^2 / 2.
         fit = LogisticRegression(C=samples, fit_intercept=False, solver="newton-cholesky", tol=1e-13, max_iter=200)

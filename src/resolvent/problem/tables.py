@@ -14,19 +14,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
-from pandas.api import types
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from resolvent.problem.data import FederatedData, Task
 from resolvent.problem.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["MAX_CATEGORIES", "from_frame", "table"]
 
@@ -70,6 +67,9 @@ def table(
     Raises:
         InputError: a file that is not there, cannot be read or is cut off; what `from_frame` refuses.
     """
+    import pandas as pd
+    import pyarrow as pa
+
     path = Path(table).expanduser()
     kind = next((s for s in (*_SEPARATOR, ".parquet") if path.name.lower().endswith(s)), None)
     if kind is None:
@@ -90,7 +90,7 @@ def table(
 
 
 def from_frame(
-    frame: pd.DataFrame, party: str, label: str, *, features: list[str] | None = None,
+    frame: "pd.DataFrame", party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
 ) -> FederatedData:
@@ -110,6 +110,11 @@ def from_frame(
     Raises:
         InputError: a column or value that cannot be used; names the party, row (its index label) and column.
     """
+    import pandas as pd
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
     options = {"task": (task, AnyTask), "missing": (missing, Missing), "scale": (scale, Scale)}
     for option, (value, allowed) in options.items():
         if value not in get_args(allowed):
@@ -215,6 +220,9 @@ def _empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
 
 def _feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
     """A feature as floats, or as objects that are text; NaN where it is missing."""
+    import pandas as pd
+    from pandas.api import types
+
     empty = _empty(column)
     category = isinstance(column.dtype, pd.CategoricalDtype)
     kind = types.infer_dtype(column.cat.categories if category else column[~empty], skipna=True)
@@ -242,6 +250,9 @@ def _feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
 
 def _targets(name: str, column: "pd.Series[Any]", task: AnyTask) -> tuple[NDArray[Any], Task]:
     """The labels as an array, and the task."""
+    import pandas as pd
+    from pandas.api import types
+
     category = isinstance(column.dtype, pd.CategoricalDtype)
     kind = types.infer_dtype(column.cat.categories if category else column, skipna=True)
     if kind not in ("boolean", "integer", "string", *_DECIMAL):
@@ -264,8 +275,10 @@ def _targets(name: str, column: "pd.Series[Any]", task: AnyTask) -> tuple[NDArra
     return values, "classification"
 
 
-def _read_text(path: Path, separator: str, party: str) -> pd.DataFrame:
+def _read_text(path: Path, separator: str, party: str) -> "pd.DataFrame":
     """A text file as a frame whose index holds the line on which each row begins."""
+    import pandas as pd
+
     data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
     frame = pd.read_csv(io.BytesIO(data), sep=separator, dtype={party: str}, low_memory=False)
     header = next(_records(data, separator))[1]

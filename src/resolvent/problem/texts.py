@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from resolvent.problem import files
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.partitions import ByUser, Partition, divide
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["CHARACTERS", "PAD", "UNKNOWN", "sentiment", "shakespeare", "stackexchange"]
 
@@ -138,8 +140,10 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
                   test=test, name=path.name.split(".")[0], vocabulary=known)
 
 
-def _messages(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     """The columns as text; Sentiment140's own file is in Latin-1 and has no header."""
+    import pandas as pd
+
     data = files.read(path)
     bare = re.match(rb'"[024]","\d+",', data) is not None
     try:

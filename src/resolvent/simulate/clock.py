@@ -26,10 +26,11 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 @dataclass
 class Stopwatch:
-    """Seconds of a stretch of work: in all, and of these for compilation."""
+    """Seconds of a stretch of work: in all, of these for compilation, and of all threads of this process together."""
 
     total: float = 0.0
     compile: float = 0.0
+    cpu: float = 0.0
 
     @property
     def run(self) -> float:
@@ -41,6 +42,7 @@ class Stopwatch:
 def stopwatch() -> Iterator[Stopwatch]:
     """Time a block of work; its results must be ready when the block ends."""
     watch = Stopwatch()
-    start, before = time.perf_counter(), _spent
+    start, before, cpu = time.perf_counter(), _spent, time.process_time()
     yield watch
     watch.total, watch.compile = time.perf_counter() - start, _spent - before
+    watch.cpu = time.process_time() - cpu

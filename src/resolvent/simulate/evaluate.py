@@ -4,11 +4,11 @@ None of this depends on the algorithm, so each function is compiled once for all
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import centres, tree
@@ -17,7 +17,8 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation, party_weights
 
-__all__ = ["Dissimilarity", "deployed", "dissimilarity", "evaluate", "line", "pooled_optimum"]
+__all__ = ["Dissimilarity", "deployed", "deploys_shared", "dissimilarity", "evaluate", "evaluate_splits", "line",
+           "pooled_optimum"]
 
 
 @jax.jit
@@ -42,6 +43,43 @@ def evaluate(problem: Problem, models: Vector, which: Int[Array, " M"], index: I
 
     result: tuple[Array, Array] = jax.lax.map(of_party, (which, index))
     return result
+
+
+@jax.jit
+def evaluate_splits(problem: Problem, models: Vector, which: Int[Array, " M"],
+                    index: Int[Array, " M"]) -> tuple[Float[Array, "M splits"], Float[Array, "M splits"]]:
+    """Mean loss and mean score of model which[i] on party index[i]'s samples of every split; nan where there are none.
+
+    One call, and one wait, for an evaluation.
+    """
+    splits = jnp.arange(len(problem.splits))
+
+    def of_party(args: tuple[Array, Array]) -> tuple[Array, Array]:
+        i, k = args
+        model = tree.rows(models, i)
+        result: tuple[Array, Array] = jax.lax.map(lambda split: problem.evaluate(model, k, split), splits)
+        return result
+
+    result: tuple[Array, Array] = jax.lax.map(of_party, (which, index))
+    return result
+
+
+def deploys_shared(algorithm: Algorithm, problem: Problem, state: Federation) -> bool:
+    """Whether the model that a party deploys is, for every party, the server's own: then one evaluation serves both.
+
+    Told from a trace: what ``deploy`` returns are the very values that ``server_model`` returns.
+    """
+    found: list[bool] = []
+
+    def trace(server: PyTree[Any], row: PartyState, k: Array) -> tuple[()]:
+        shared = jax.tree.leaves(algorithm.server_model(server))
+        own = jax.tree.leaves(algorithm.deploy(row, algorithm.offer(server, k), problem.oracle(k)))
+        found.append(bool(shared) and len(own) == len(shared) and all(
+            a is b for a, b in zip(own, shared, strict=True)))
+        return ()
+
+    jax.eval_shape(trace, state.server, tree.rows(state.parties, 0), jnp.array(0))
+    return found[0]
 
 
 @partial(jax.jit, static_argnames=("points",))

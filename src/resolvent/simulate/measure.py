@@ -3,12 +3,11 @@
 Metrics are one long table: method, round, party (or none), split (or none), metric, value.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
@@ -22,6 +21,9 @@ from resolvent.simulate.clock import Stopwatch, stopwatch
 from resolvent.simulate.engine import Chunk, Federation, Snapshot
 from resolvent.simulate.systems import VirtualClock
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["PER_ROUND", "Diagnostic", "Measurements", "message_bytes"]
 
 Diagnostic = Literal["model_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
@@ -31,17 +33,31 @@ LINE_POINTS = 11
 
 def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> tuple[int, int]:
     """Bytes that one party receives and sends in a round, over all phases: leaves as they are, wires by their bits."""
-    def of_round(server: Any, row: Any, k: Array) -> tuple[list[Any], list[Any]]:
-        sent, replied = [], []
-        for phase in algorithm.phases:
-            message = phase.message(server, k)
-            sent.append(message)
-            replied.append(phase.party(row, message, problem.oracle(k), jax.random.key(0), jnp.ones(()))[1])
-        return sent, replied
-
-    shapes = jax.eval_shape(of_round, state.server, tree.rows(state.parties, 0), jnp.array(0))
+    shapes = _messages.eval_shape(  # type: ignore[no-untyped-call]
+        algorithm, problem, state.server, tree.rows(state.parties, 0), jnp.array(0))
     down, up = (-(-wire_bits(part) // 8) for part in shapes)
     return down, up
+
+
+@jax.jit  # never run: the trace is kept, so that a second run does not trace the party's work once more
+def _messages(algorithm: Algorithm, problem: Problem, server: Any, row: Any, k: Array) -> tuple[list[Any], list[Any]]:
+    """Everything that one party receives and sends in a round."""
+    sent, replied = [], []
+    for phase in algorithm.phases:
+        message = phase.message(server, k)
+        sent.append(message)
+        replied.append(phase.party(row, message, problem.oracle(k), jax.random.key(0), jnp.ones(()))[1])
+    return sent, replied
+
+
+class Rows(NamedTuple):
+    """Metrics that are not yet in the table: of one kind, and as many as there are values."""
+
+    round: NDArray[np.int64]
+    party: NDArray[np.int64] | None
+    split: str | None
+    metric: str
+    value: NDArray[np.float64]
 
 
 class Measurements:
@@ -52,42 +68,47 @@ class Measurements:
                  parties: int) -> None:
         self.algorithm, self.problem, self.diagnostics, self.name = algorithm, problem, diagnostics, name
         self.shares, self.clock = shares, clock
-        self.frames: list[pd.DataFrame] = []
+        self.table: pd.DataFrame | None = None
+        self.rows: list[Rows] = []
         self.seconds_per_round: list[float] = []
+        self.cpu_per_round: list[float] = []
         self.seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self.bytes = {"down": 0, "up": 0}
         self.evaluated, self.parties = jnp.asarray(evaluated), parties
-        self.rows = np.asarray(problem.row(self.evaluated))
+        self.places = np.asarray(problem.row(self.evaluated))
         self.whole = problem.inner if isinstance(problem, Members) else problem  # the parties in their own order
+        self.holders = [np.asarray(problem.split_sizes(i))[self.places] > 0 for i in range(len(problem.splits))]
+        self.alike: bool | None = None
 
-    def metrics(self) -> pd.DataFrame:
+    def metrics(self) -> "pd.DataFrame":
         """All metrics so far."""
-        self.frames = [pd.concat(self.frames, ignore_index=True)]
-        return self.frames[0]
+        import pandas as pd  # not before it is needed: it takes long
+
+        if self.rows:
+            new = _table(self.name, self.rows)
+            self.table = new if self.table is None else pd.concat([self.table, new], ignore_index=True)
+            self.rows = []
+        assert self.table is not None
+        return self.table
 
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""
-        return {"seconds_per_round": self.seconds_per_round, "seconds": self.seconds, "bytes": self.bytes,
-                "evaluated_parties": len(self.evaluated)}
+        return {"seconds_per_round": self.seconds_per_round, "cpu_per_round": self.cpu_per_round,
+                "seconds": self.seconds, "bytes": self.bytes, "evaluated_parties": len(self.evaluated)}
 
-    def restore(self, metrics: pd.DataFrame, facts: dict[str, Any]) -> None:
+    def restore(self, metrics: "pd.DataFrame", facts: dict[str, Any]) -> None:
         """Go on from what an earlier part of the run measured."""
-        self.frames = [metrics]
+        self.table, self.rows = metrics, []
         self.seconds_per_round, self.seconds, self.bytes = (
             facts["seconds_per_round"], facts["seconds"], facts["bytes"])
+        self.cpu_per_round = facts["cpu_per_round"]
 
     def add(self, round_: Any, party: Any, split: str | None, metric: str, value: Any) -> None:
         """Add rows; scalars are repeated along arrays."""
         values = np.atleast_1d(np.asarray(value, dtype=np.float64))
-        parties = [None] * len(values) if party is None else np.broadcast_to(party, values.shape)
-        self.frames.append(pd.DataFrame({
-            "method": self.name,
-            "round": np.broadcast_to(np.asarray(round_, dtype=np.int64), values.shape),
-            "party": pd.array(parties, "Int64"),
-            "split": pd.array([split] * len(values), "string"),
-            "metric": metric,
-            "value": values,
-        }))
+        parties = None if party is None else np.broadcast_to(np.asarray(party, dtype=np.int64), values.shape)
+        rounds = np.broadcast_to(np.asarray(round_, dtype=np.int64), values.shape)
+        self.rows.append(Rows(rounds, parties, split, metric, values))
 
     def evaluate(self, state: Federation, done: int, snapshot: Snapshot | None = None,
                  cohort: Problem | None = None) -> None:
@@ -100,11 +121,15 @@ class Measurements:
             cohort: a problem that has the parties of that aggregation.
         """
         with stopwatch() as watch:
-            models = ev.deployed(self.algorithm, self.problem, state, self.evaluated)
-            self._scores("", models, jnp.arange(len(self.rows)), done)
             shared = self.algorithm.server_model(state.server)
+            if self.alike is None:
+                self.alike = ev.deploys_shared(self.algorithm, self.problem, state)
+            if not self.alike:
+                models = ev.deployed(self.algorithm, self.problem, state, self.evaluated)
+                self._scores(("",), models, jnp.arange(len(self.evaluated)), done)
             if shared is not None:
-                self._scores("global_", tree.stack(shared, 1), jnp.zeros_like(self.evaluated), done)
+                prefixes = ("", "global_") if self.alike else ("global_",)
+                self._scores(prefixes, tree.stack(shared, 1), jnp.zeros_like(self.evaluated), done)
                 if isinstance(self.problem, SolvedProblem) and done == 0:  # later rounds are recorded as they run
                     self.add(0, None, None, "gap", self.problem.gap(shared, self.shares))
                 if "dissimilarity" in self.diagnostics:
@@ -118,12 +143,13 @@ class Measurements:
         self.seconds["evaluation"] += watch.run
         self.seconds["compile"] += watch.compile
 
-    def _scores(self, prefix: str, models: Any, which: Array, done: int) -> None:
-        for number, split in enumerate(self.problem.splits):
-            loss, score = ev.evaluate(self.problem, models, which, self.evaluated, jnp.array(number))
-            for metric, values in (("loss", loss), (self.problem.score_name, score)):
-                has = np.asarray(self.problem.split_sizes(number))[self.rows] > 0
-                self.add(done, np.asarray(self.evaluated)[has], split, prefix + metric, np.asarray(values)[has])
+    def _scores(self, prefixes: tuple[str, ...], models: Any, which: Array, done: int) -> None:
+        loss, score = map(np.asarray, ev.evaluate_splits(self.problem, models, which, self.evaluated))
+        parties = np.asarray(self.evaluated)
+        for prefix in prefixes:
+            for number, (split, has) in enumerate(zip(self.problem.splits, self.holders, strict=True)):
+                for metric, values in (("loss", loss), (self.problem.score_name, score)):
+                    self.add(done, parties[has], split, prefix + metric, values[has, number])
 
     def _line(self, shared: Any, snapshot: Snapshot, done: int, problem: Problem) -> None:
         """Loss along the line from each party's model to the new shared one, and at the shared model before."""
@@ -148,6 +174,7 @@ class Measurements:
         self.seconds["compile"] += watch.compile
         self.seconds["rounds"] += watch.run
         self.seconds_per_round.append(watch.run / count)
+        self.cpu_per_round.append(watch.cpu / count)
         record = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], chunk.record)
         self.bytes["down"] += down * int(record.invited.sum())
         came = record.alive | record.refused
@@ -170,3 +197,24 @@ class Measurements:
         for metric, values in record.server.items():
             self.add(rounds, None, None, metric, values)
 
+
+def _table(name: str, rows: list[Rows]) -> "pd.DataFrame":
+    """The rows as a table."""
+    import pandas as pd
+
+    lengths = [len(r.value) for r in rows]
+
+    def repeated(values: list[str | None]) -> NDArray[Any]:
+        return np.repeat(np.array(values, dtype=object), lengths)
+
+    nobody = np.repeat([r.party is None for r in rows], lengths)
+    party = np.concatenate([np.zeros(n, np.int64) if r.party is None else r.party
+                            for r, n in zip(rows, lengths, strict=True)])
+    return pd.DataFrame({
+        "method": name,
+        "round": np.concatenate([r.round for r in rows]),
+        "party": pd.arrays.IntegerArray(party, nobody),
+        "split": pd.array(repeated([r.split for r in rows]), "string"),
+        "metric": repeated([r.metric for r in rows]),
+        "value": np.concatenate([r.value for r in rows]),
+    })

@@ -1,11 +1,12 @@
 """The style of every picture, and the one picture that a single run has."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["COLOURS", "colour_of", "learning_curves", "new_figure", "style"]
 
@@ -31,14 +32,17 @@ def colour_of(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {m: found[m] for m in methods}
 
 
-def new_figure(width: float = 5.0, height: float = 3.4) -> tuple[Figure, Axes]:
+def new_figure(width: float = 5.0, height: float = 3.4) -> "tuple[Figure, Axes]":
     """A figure in our style, outside pyplot's global state."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.add_subplot()
 
 
-def learning_curves(axes: Axes, metrics: pd.DataFrame, metric: str, split: str) -> None:
+def learning_curves(axes: "Axes", metrics: "pd.DataFrame", metric: str, split: str) -> None:
     """Mean over parties against rounds, with the band from the 10th to the 90th percentile of the parties."""
     rows = metrics[(metrics["metric"] == metric) & (metrics["split"] == split)]
     methods = list(dict.fromkeys(rows["method"]))

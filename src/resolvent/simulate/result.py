@@ -1,13 +1,11 @@
 """What a run gives back."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
@@ -19,6 +17,10 @@ from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
 from resolvent.simulate.host import OnHost
 from resolvent.simulate.plots import learning_curves, new_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = ["Result"]
 
@@ -38,7 +40,8 @@ class Result:
         metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
             that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
             1 in every round in which the party's reply was not finite and counted as not arrived.
-        facts: seconds (compile, rounds, evaluation), seconds per round of each chunk, bytes up and down.
+        facts: seconds (compile, rounds, evaluation), seconds and CPU seconds per round of each chunk (a chunk that
+            compiles: CPU seconds with compilation), bytes up and down.
         rounds: how many rounds ran.
         seed: of everything random.
         digest: SHA-256 of the last state; in host memory, of the server's and of the rows of the parties that have
@@ -51,7 +54,7 @@ class Result:
     problem: Problem
     data: FederatedData | None
     state: Federation
-    metrics: pd.DataFrame
+    metrics: "pd.DataFrame"
     facts: dict[str, Any]
     rounds: int
     seed: int
@@ -93,13 +96,13 @@ class Result:
         names = None if self.data is None else self.data.parties
         return {str(k) if names is None else names[int(k)]: int(times) for k, times in count.items()}  # type: ignore[call-overload]
 
-    def scores(self, split: str = "test", metric: str | None = None) -> pd.DataFrame:
+    def scores(self, split: str = "test", metric: str | None = None) -> "pd.DataFrame":
         """A row per evaluated round, a column per party: a metric (default: the score) of the deployed models."""
         wanted = self.problem.score_name if metric is None else metric
         rows = self.metrics[(self.metrics["metric"] == wanted) & (self.metrics["split"] == split)]
         return rows.pivot(index="round", columns="party", values="value")
 
-    def plot(self, split: str = "test") -> Figure:
+    def plot(self, split: str = "test") -> "Figure":
         """Learning curve: mean over parties of the deployed models' score, with the spread between parties."""
         figure, axes = new_figure()
         learning_curves(axes, self.metrics, self.problem.score_name, split)

@@ -6,11 +6,10 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-import pandas as pd
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -18,6 +17,9 @@ from safetensors.numpy import save_file
 
 from resolvent.math import tree
 from resolvent.problem.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Checkpoint", "digest", "named_leaves", "read_tree", "write_atomically", "write_tree"]
 
@@ -92,7 +94,7 @@ class Checkpoint(NamedTuple):
 
     rounds: int
     state: PyTree[Any]
-    metrics: pd.DataFrame
+    metrics: "pd.DataFrame"
     facts: dict[str, Any]
 
     def write(self, folder: Path, fingerprint: str) -> None:
@@ -118,6 +120,8 @@ class Checkpoint(NamedTuple):
         Raises:
             InputError: it belongs to another run.
         """
+        import pandas as pd
+
         steps = sorted(p for p in folder.glob("[0-9]*") if p.is_dir()) if folder.is_dir() else []
         if not steps:
             return None

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
@@ -14,6 +13,9 @@ from resolvent.simulate.schedulers import Schedule
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.gap import TARGETS, gap_finding, gap_table
 from resolvent.study.wording import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Comparison", "Verdict", "columns_of", "compare", "finding", "judge", "refusals", "score_table"]
 
@@ -33,8 +35,10 @@ class Comparison:
     alone: str | None
 
     @property
-    def metrics(self) -> pd.DataFrame:
+    def metrics(self) -> "pd.DataFrame":
         """All metrics of all methods, one long table."""
+        import pandas as pd
+
         return pd.concat([r.metrics for r in self.results.values()], ignore_index=True)
 
 
@@ -88,7 +92,7 @@ class Verdict:
     score: str
     higher_is_better: bool
     alone: str | None
-    table: pd.DataFrame
+    table: "pd.DataFrame"
     finding: str
 
 
@@ -112,14 +116,16 @@ def columns_of(score: str) -> dict[str, str]:
             "global worst": ""}
 
 
-def score_table(metrics: pd.DataFrame, methods: Sequence[str], score: str, *, higher_is_better: bool = True,
-                alone: str | None = None, split: str = "test") -> pd.DataFrame:
+def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, higher_is_better: bool = True,
+                alone: str | None = None, split: str = "test") -> "pd.DataFrame":
     """Per method, over parties at the last evaluation: mean, 10th percentile and worst of the model each party deploys
     and of the shared model, and how many parties are better off, level or worse off than alone.
 
     For a score where less is better, the 10th percentile is the 90th: always the party that nine in ten do better than.
     A score that is not a number (the method diverged there) counts as the worst there can be.
     """
+    import pandas as pd
+
     rows: list[dict[str, Any]] = []
     diverged = -np.inf if higher_is_better else np.inf
     by_party = {m: _last(metrics, m, score, split).fillna(diverged) for m in methods}
@@ -138,7 +144,7 @@ def score_table(metrics: pd.DataFrame, methods: Sequence[str], score: str, *, hi
     return pd.DataFrame(rows)
 
 
-def finding(table: pd.DataFrame, score: str, alone: str | None, *, higher_is_better: bool = True) -> str:
+def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_better: bool = True) -> str:
     """One sentence: who gains from the federation and who loses by it."""
     best = table.sort_values("mean", ascending=not higher_is_better, kind="stable").iloc[0]
     top = f"{best['method']} gives the parties the best models on average ({_number(best['mean'], score)})"
@@ -172,13 +178,15 @@ def refusals(result: Result) -> str | None:
             "such a party is broken or malicious, or its training diverges.")
 
 
-def _last(metrics: pd.DataFrame, method: str, metric: str, split: str) -> pd.Series:
+def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.Series":
+    import pandas as pd
+
     rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
     last = rows[rows["round"] == rows["round"].max()]
     return pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
 
 
-def _quantile(values: pd.Series, q: float) -> float:
+def _quantile(values: "pd.Series", q: float) -> float:
     with np.errstate(invalid="ignore"):  # between an infinite and a finite score lies nothing
         return float(values.quantile(q))
 

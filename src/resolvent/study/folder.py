@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from resolvent.problem.errors import InputError
 from resolvent.simulate import evaluate as ev
@@ -20,6 +19,9 @@ from resolvent.simulate.result import Result
 from resolvent.simulate.store import named_leaves, write_atomically, write_tree
 from resolvent.study.compare import Comparison, Verdict, judge, refusals
 from resolvent.study.experiment import Experiment, ExperimentFile, slug
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["begin", "check_folder", "open_folder", "partial_of", "read_summary", "write_folder"]
 
@@ -232,7 +234,7 @@ def _of_method(preset: str, result: Result, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _means(result: Result, score: str) -> pd.Series:
+def _means(result: Result, score: str) -> "pd.Series":
     """The score by round: the mean over the parties, or the one number that it is."""
     if score == "gap":
         rows: pd.Series = result.metrics[result.metrics["metric"] == score].set_index("round")["value"]

@@ -1,22 +1,26 @@
 """Comparisons on problems whose optimum is known: how fast the shared model comes near it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from resolvent.study.wording import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["TARGETS", "gap_finding", "gap_table"]
 
 TARGETS = ("1e-6", "1e-8")
 
 
-def gap_table(metrics: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
+def gap_table(metrics: "pd.DataFrame", methods: Sequence[str]) -> "pd.DataFrame":
     """Per method: the optimality gap f(w) - f* of the shared model at first and at the end, and the first rounds at
     which it was 1e-6 and 1e-8 of the first one; nan where it never was, or where the method diverged.
     """
+    import pandas as pd
+
     rows: list[dict[str, Any]] = []
     for method in methods:
         mine = metrics[(metrics["method"] == method) & (metrics["metric"] == "gap")].sort_values("round")
@@ -29,7 +33,7 @@ def gap_table(metrics: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({f"rounds to {target}": object for target in TARGETS})
 
 
-def gap_finding(table: pd.DataFrame, metrics: pd.DataFrame) -> str:
+def gap_finding(table: "pd.DataFrame", metrics: "pd.DataFrame") -> str:
     """One sentence: who comes nearest the optimum, who is quickest to come near, and who stands still short of it."""
     near = table[np.isfinite(table["final gap"].astype(float))].sort_values("final gap", kind="stable")
     if near.empty:
@@ -50,7 +54,7 @@ def gap_finding(table: pd.DataFrame, metrics: pd.DataFrame) -> str:
     return f"{text}. {listed(list(gone))} diverged." if len(gone) else f"{text}."
 
 
-def _stands_still(metrics: pd.DataFrame, method: str) -> bool:
+def _stands_still(metrics: "pd.DataFrame", method: str) -> bool:
     """Whether the last quarter of the rounds gained next to nothing, though rounding was still far."""
     mine = metrics[(metrics["method"] == method) & (metrics["metric"] == "gap")].sort_values("round")
     gaps = mine["value"].to_numpy()

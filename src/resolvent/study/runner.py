@@ -11,7 +11,6 @@ from resolvent.simulate.schedulers import Schedule
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.folder import begin, check_folder, open_folder, partial_of, write_folder
-from resolvent.study.report import write_report
 
 __all__ = ["run_experiment"]
 
@@ -50,6 +49,8 @@ def run_experiment(
         comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress,
                              schedule=schedule)
         summary = write_folder(work, file, comparison)
+        from resolvent.study.report import write_report  # matplotlib and jinja2: not before they are needed
+
         write_report(work)
         shutil.rmtree(checkpoints)
     return folder, summary

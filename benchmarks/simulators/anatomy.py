@@ -1,0 +1,116 @@
+"""Where our time goes on one workload, on one core: a round taken apart by loops that each do one thing more."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: XLA's threads only spin on steps this small
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from peer import Work
+from report import flops
+from workloads import cache, model_of, prepare
+
+import resolvent as rv
+from resolvent.math import tree
+from resolvent.problem.data import Split
+from resolvent.problem.solvers import over_minibatches
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["anatomy"]
+
+_ROUNDS = 10  # of which the local work is taken apart
+_REPEATS = 5
+
+
+def anatomy(name: str) -> None:
+    """Print the table of one workload.
+
+    Every loop makes all steps of all parties of ten rounds: one draws the order of the samples, one also gathers them,
+    one also has the gradient, one is the solver. The difference between one and the next is what that piece costs; XLA
+    fuses across pieces, so it is what would be saved without it, no more exact than that. What a whole round takes
+    beyond the solver is the engine's: cohort, keys, party states, the server, the record.
+    """
+    work = Work(prepare(name, cache()))
+    facts, rounds = work.facts, min(_ROUNDS, len(work.cohorts))
+    nobody = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
+    data = rv.FederatedData(
+        work.x, work.y, {"train": Split(work.offset, work.length), "validation": nobody, "test": nobody},
+        tuple(map(str, range(len(work.length)))), "classification", tuple(map(str, range(facts["classes"]))),
+        vocabulary=tuple(map(str, range(facts["tokens"]))))
+    model = model_of(facts)
+    solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
+    algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
+    cohort = work.cohorts.shape[1]
+    who = rv.Full() if cohort == len(work.length) else rv.Uniform(cohort)
+    begin = time.perf_counter()
+    result = rv.simulate(algorithm, model, data, rounds=3 * rounds, seed=0, evaluate_every=rounds, participation=who,
+                         progress=False)
+    total = time.perf_counter() - begin
+    whole = min(result.facts["cpu_per_round"][1:])
+    pieces = local_work(rv.LearningProblem(model, data), solver, facts, work.cohorts[:rounds])
+    steps = facts["epochs"] * float(np.ceil(work.length[work.cohorts[:rounds]] / facts["batch"]).sum()) / rounds
+    print(f"{name}: {facts['title']}; {steps:.0f} steps a round; one core, JAX {jax.__version__}\n")
+    print(f"{'a round':44}{'CPU ms':>9}{'share':>8}{'us a step':>11}")
+    before = 0.0
+    for label, seconds in (*pieces.items(), ("the engine and the server", whole)):
+        part = seconds - before
+        print(f"  {label:42}{1e3 * part:9.2f}{part / whole:8.0%}{1e6 * part / steps:11.2f}")
+        before = seconds
+    print(f"  {'whole':42}{1e3 * whole:9.2f}{1:8.0%}{1e6 * whole / steps:11.2f}")
+    print(f"\n{1e-9 * flops(facts) / whole:.1f} GFLOP/s over the round, counting the matrix products alone, at "
+          "the mean size of the parties")
+    spent = result.facts["seconds"]
+    print(f"\na run of {3 * rounds} rounds, {total:.2f} s: compiling {spent['compile']:.2f}, rounds "
+          f"{spent['rounds']:.2f}, four evaluations of the training samples {spent['evaluation']:.2f}, the rest "
+          f"{total - sum(spent.values()):.2f}")
+
+
+def local_work(problem: rv.LearningProblem, solver: rv.SGD, facts: dict[str, Any],
+               cohorts: np.ndarray) -> dict[str, float]:
+    """CPU seconds per round up to and including each piece."""
+    w0, one = problem.init(jax.random.key(0)), jnp.ones(())
+
+    def party(step: Callable[[Any, Any], Callable[..., Any]], state: Any) -> Callable[[Any, Any, Any], Any]:
+        def of_party(problem: rv.LearningProblem, k: Any, key: Any) -> Any:
+            oracle = problem.oracle(k)
+            return over_minibatches(step(problem, oracle), state, oracle.samples, key, one, batch_size=facts["batch"],
+                                    epochs=facts["epochs"], steps=None)[0]
+        return of_party
+
+    def order(problem: Any, oracle: Any) -> Callable[..., Any]:
+        return lambda total, at, mask: total + jnp.sum(at)
+
+    def gathered(problem: Any, oracle: Any) -> Callable[..., Any]:
+        return lambda total, at, mask: total + jnp.sum(problem.x[oracle.offset + at]).astype(total.dtype)
+
+    def gradient(problem: Any, oracle: Any) -> Callable[..., Any]:
+        return lambda w, at, mask: oracle.batch_grad(tree.axpy(1e-30, w, w0), at, mask)
+
+    def solved(problem: Any, k: Any, key: Any) -> Any:
+        return solver(Subproblem(problem.oracle(k), w0, facts["mu"]), w0, key, one)[0]
+
+    loops = {"the order of the samples": party(order, jnp.zeros((), jnp.int32)),
+             "gathering them": party(gathered, jnp.zeros(())),
+             "the gradient": party(gradient, w0), "the update": solved}
+    return {label: timed(loop, problem, cohorts) for label, loop in loops.items()}
+
+
+def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.LearningProblem, cohorts: np.ndarray) -> float:
+    """CPU seconds per round of a party function over all cohorts, party after party: the best of several."""
+    @jax.jit
+    def run(problem: rv.LearningProblem, parties: Any) -> Any:
+        def body(i: Any, total: Any) -> Any:
+            leaves = jax.tree.leaves(of_party(problem, parties[i], jax.random.fold_in(jax.random.key(1), i)))
+            return total + sum(jnp.sum(leaf) for leaf in leaves)
+        return jax.lax.fori_loop(0, len(parties), body, jnp.zeros(()))
+
+    parties, seconds = jnp.asarray(cohorts.ravel()), []
+    for _ in range(_REPEATS + 1):
+        start = time.process_time()
+        run(problem, parties).block_until_ready()
+        seconds.append(time.process_time() - start)
+    return min(seconds[1:]) / len(cohorts)

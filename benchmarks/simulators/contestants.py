@@ -1,0 +1,110 @@
+"""Who takes part, in which settings, and the virtual environments that the peers live in."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CONTESTANTS", "ENVIRONMENTS", "Contestant", "environment", "pins"]
+
+# Flower 1.42.0 asks for a certifi of the day it was released, which a mirror of the registry may lack, and for what its
+# command line and its servers need: so its own dependencies are named here and it is installed without them.
+_FLOWER = ("alembic>=1.18.1,<2", "certifi", "click>=8,<9", "cryptography>=50,<51", "fastapi>=0.138,<0.139",
+           "grpcio-health-checking>=1.70,<2", "grpcio>=1.70,<2", "httpx>=0.28.1,<1", "iterators>=0.0.2,<0.0.3",
+           "packaging>=24,<26", "pathspec>=1.0.4,<2", "prompt-toolkit>=3.0.52,<4", "protobuf>=5.28,<7",
+           "pycryptodome>=3.18,<4", "pyyaml>=6.0.2,<7", "ray==2.55.1", "requests>=2.33,<3", "rich>=14,<15",
+           "sqlalchemy[asyncio]>=2.0.45,<3", "starlette>=1.3.1,<1.4", "tomli-w>=1,<2", "tomli>=2,<3",
+           "typer>=0.13,<0.21", "uvicorn[standard]>=0.49,<0.50")
+# What pip is asked for, call by call.
+ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "torch": (("torch==2.15.0", "numpy"),),
+    "pfl": (("pfl[pytorch]==0.6.0", "torch==2.15.0"),),
+    "flower": (("torch==2.15.0", "numpy", *_FLOWER), ("--no-deps", "flwr==1.42.0")),
+    # FedJAX calls jax.tree_map, which newer versions of JAX no longer have; the rest is of that JAX's days.
+    "fedjax": (("fedjax==0.0.17", "jax==0.4.28", "jaxlib==0.4.28", "dm-haiku==0.0.12", "optax==0.2.2",
+                "chex==0.1.86", "numpy<2", "scipy<1.13"),),
+}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to run the workloads.
+
+    Attributes:
+        name: who.
+        setting: of the workers.
+        program: the script here.
+        where: the virtual environment's name; none: the one that this program runs in.
+        arguments: of the script, beside the workload and where to write.
+        environment: variables to set.
+        only: workloads that it knows; none: all.
+    """
+
+    name: str
+    setting: str
+    program: str
+    where: str | None = None
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    only: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.name}, {self.setting}"
+
+
+def _threads(count: int) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(count)) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
+
+
+_TWO_DEVICES = ("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+_NARROW = ("PJRT_NPROC", "1")  # as our command line does
+
+CONTESTANTS = (
+    Contestant("ours", "1 core", "ours.py", environment=(_NARROW,)),
+    Contestant("ours", "2 devices", "ours.py", arguments=("--devices", "2"), environment=(_NARROW, _TWO_DEVICES)),
+    Contestant("ours", "2 processes", "ours.py", arguments=("--processes", "2"), environment=(_NARROW,)),
+    Contestant("PyTorch loop", "1 thread", "torch_loop.py", "torch", environment=_threads(1)),
+    Contestant("PyTorch loop", "2 threads", "torch_loop.py", "torch", ("--threads", "2"), _threads(2)),
+    Contestant("pfl", "1 worker", "pfl_simulation.py", "pfl", environment=_threads(1)),
+    Contestant("pfl", "1 worker of 2 threads", "pfl_simulation.py", "pfl", ("--threads", "2"), _threads(2)),
+    Contestant("pfl", "2 workers", "pfl_simulation.py", "pfl", ("--processes", "2"), _threads(1)),
+    Contestant("Flower", "1 worker", "flower_simulation.py", "flower", environment=_threads(1)),
+    Contestant("Flower", "2 workers", "flower_simulation.py", "flower", ("--processes", "2"), _threads(1)),
+    Contestant("FedJAX", "1 device", "fedjax_simulation.py", "fedjax"),
+    Contestant("FedJAX", "2 devices", "fedjax_simulation.py", "fedjax", ("--devices", "2"), (_TWO_DEVICES,)),
+    Contestant("C kernel", "1 core", "floor.py", environment=_threads(1), only=("W1", "W2")),
+)
+
+
+def environment(name: str, folder: Path) -> Path:
+    """The Python of a virtual environment in ``folder``, made if it is not there as ``ENVIRONMENTS`` says."""
+    home = folder / f"environment-{name}"
+    python, stamp = home / "bin" / "python", home / "installed"
+    wanted = f"{sys.version}\n{ENVIRONMENTS[name]}\n"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    shutil.rmtree(home, ignore_errors=True)
+    print(f"making {home}: {ENVIRONMENTS[name]}", flush=True)
+    venv.create(home, with_pip=True)
+    for requirements in ENVIRONMENTS[name]:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements],
+                       check=True, env=clean())
+    stamp.write_text(wanted)
+    return python
+
+
+def pins(python: Path) -> list[str]:
+    """What is installed there."""
+    shown = subprocess.run([python, "-m", "pip", "freeze", "--disable-pip-version-check"], check=True, text=True,
+                           capture_output=True, env=clean())
+    return shown.stdout.split()
+
+
+def clean() -> dict[str, str]:
+    """The environment without what would bring our packages into a peer's."""
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}

@@ -1,0 +1,127 @@
+"""From ``resolvent run digits`` to the first finished rounds: how long, and where it goes, warm and cold.
+
+    python benchmarks/startup.py [--repeats 5] [--out benchmarks/startup.json]
+
+Each run is a fresh process, stopped when the progress bar first moves: five rounds of the first method are done then,
+and its models are evaluated. Cold: the cache of compiled programs is empty; warm: the run before has filled it. What
+Python and JAX say of it: ``imports`` by -X importtime, by package, once; tracing, lowering, compiling and loading from
+the cache by JAX's own events, which lie within ``before the rounds`` and ``rounds``.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+_EVENTS = {"/jax/core/compile/jaxpr_trace_duration": "tracing",
+           "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
+           "/jax/core/compile/backend_compile_duration": "compiling or loading"}
+_PARTS = ("python and imports", "experiment", "data and models", "before the rounds", "rounds")
+
+
+def main() -> None:
+    """Measure and print, and write where asked."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        child(given.child)
+        return
+    runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+    for _ in range(given.repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in runs:
+                runs[kind].append(measured(Path(folder)))
+    record: dict[str, Any] = {"command": f"python benchmarks/startup.py --repeats {given.repeats}",
+                              "repeats": given.repeats}
+    for kind, found in runs.items():
+        record[kind] = {part: round(statistics.median(f[part] for f in found), 3) for part in found[0]}
+        record[kind]["all"] = [round(f["to the first rounds"], 3) for f in found]
+    record["imports"] = imports()
+    print(f"{'seconds':28}{'cold':>8}{'warm':>8}")
+    for part in record["cold"]:
+        if part != "all":
+            print(f"{part:28}{record['cold'][part]:8.2f}{record['warm'][part]:8.2f}")
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in record["imports"]["shares"].items())
+    print(f"imports: {shares}")
+    if given.out:
+        given.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """One fresh process whose caches lie in a folder."""
+    answer = folder / "answer.json"
+    answer.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as runs:
+        subprocess.run([sys.executable, __file__, "--child", str(answer)], check=True, cwd=runs,
+                       env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PJRT_NPROC": "1",
+                                         "BENCHMARK_SPAWNED": str(time.monotonic())})
+    found: dict[str, float] = json.loads(answer.read_text())
+    return found
+
+
+def child(answer: Path) -> None:
+    """What the command line does, with marks; ends at the first finished rounds."""
+    marks = {"begin": float(os.environ["BENCHMARK_SPAWNED"])}
+
+    import jax
+
+    import resolvent.cli  # noqa: F401 - what the command line imports
+    from resolvent.study.experiment import ExperimentFile
+    from resolvent.study.runner import run_experiment
+
+    spent = dict.fromkeys(_EVENTS.values(), 0.0)
+
+    def listen(event: str, seconds: float, **_: Any) -> None:
+        if event in _EVENTS:
+            spent[_EVENTS[event]] += seconds
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    marks[_PARTS[0]] = time.monotonic()
+    file = ExperimentFile.load("digits")
+    marks[_PARTS[1]] = time.monotonic()
+    build = ExperimentFile.build
+
+    def marked(self: ExperimentFile) -> Any:
+        experiment = build(self)
+        marks[_PARTS[2]] = time.monotonic()
+        return experiment
+
+    ExperimentFile.build = marked  # type: ignore[method-assign]
+
+    def progress(label: str, done: int, total: int) -> None:
+        marks[_PARTS[4 if done else 3]] = time.monotonic()
+        if done:
+            times = list(marks.values())
+            parts = {part: b - a for part, a, b in zip(_PARTS, times, times[1:], strict=False)}
+            answer.write_text(json.dumps({"to the first rounds": times[-1] - times[0],
+                                          "CPU of it": time.process_time(), **parts, **spent}))
+            os._exit(0)
+
+    run_experiment(file, progress=progress)
+
+
+def imports() -> dict[str, Any]:
+    """Each package's share of the time that importing takes."""
+    found = subprocess.run([sys.executable, "-X", "importtime", "-c", "import resolvent.cli, resolvent.study.runner"],
+                           check=True, text=True, capture_output=True).stderr
+    total: dict[str, int] = {}
+    for own, module in re.findall(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", found):
+        package = module.partition(".")[0]
+        total[package] = total.get(package, 0) + int(own)
+    everything = sum(total.values())
+    most = sorted(total, key=lambda p: -total[p])[:8]
+    return {"seconds": round(everything / 1e6, 2), "shares": {p: round(total[p] / everything, 3) for p in most}}
+
+
+if __name__ == "__main__":
+    main()
