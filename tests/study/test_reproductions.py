@@ -258,6 +258,16 @@ def test_the_command(call, tmp_path, monkeypatch):
     assert (tmp_path / "results" / committed.name).read_bytes() == committed.read_bytes()
     for claim in record["claims"]:
         assert f"{claim['verdict']}: {claim['says']}" in outcome.out
+    picture = (tmp_path / "results" / committed.name).with_suffix(".svg")
+    assert picture.read_bytes() == committed.with_suffix(".svg").read_bytes()
+    drawn = picture.read_text(encoding="utf-8")
+    picture.write_text("gone", encoding="utf-8")
+    assert "Drawn: results/splitting-anderson.svg" in call("reproduce", "splitting-anderson", "--redraw",
+                                                           cwd=tmp_path).out
+    assert picture.read_text(encoding="utf-8") == drawn
+    none = call("reproduce", "splitting-sampling", "--redraw", cwd=tmp_path)
+    assert none.code == 2
+    assert "results holds no results of splitting-sampling to draw" in none.err
     wrong = call("reproduce", "splitting", cwd=tmp_path)
     assert wrong.code == 2
     assert "there is no reproduction 'splitting'" in wrong.err
