@@ -5,10 +5,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from resolvent.math import tree
 from resolvent.problem import kernels, networks
+from resolvent.problem.losses import CrossEntropy
 from resolvent.problem.maps import GradientStep, through
 from resolvent.problem.oracle import SampleOracle
 
@@ -87,6 +89,16 @@ def test_it_is_the_same_in_lanes(case):
     single = jax.jit(partial(value_and_gradients, theirs))
     known = jax.tree.map(lambda *rows: jnp.stack(rows), *[single(tuple(a[i] for a in args), out) for i in range(3)])
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, known)
+
+
+def test_cross_entropy_is_optaxs_with_its_gradients():
+    """Also where logits are far apart, and where they tie."""
+    outputs = draw((5, 4))[0] * jnp.array([[1.0], [30.0], [1e3], [1e5], [0.0]])
+    y = jnp.array([0, 3, 1, 2, 2])
+    (out,) = draw((5,), seed=1)
+    found, known = (jax.jit(lambda x, f=f: value_and_gradients(lambda z: f(z, y), (x,), out))(outputs) for f in
+                    (CrossEntropy().loss, optax.losses.softmax_cross_entropy_with_integer_labels))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9), found, known)
 
 
 def test_ties_belong_to_the_first_of_a_square_and_zero_has_no_gradient():
