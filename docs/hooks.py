@@ -1,21 +1,36 @@
-"""What the site's build makes of the code: the table of algorithms, the source of functions, docstrings that show."""
+"""What the site's build makes of the code and the results: tables, pictures, sources, docstrings that show."""
 
 import importlib
 import inspect
+import json
 import re
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+sys.path.insert(0, str(ROOT / "src"))
 
 TABLE, USES = "<!-- the table of algorithms -->", "<!-- the uses of algorithms -->"
+FIGURES = "<!-- the papers' figures -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
+
+
+def on_files(files: Files, *, config: MkDocsConfig, **_: Any) -> Files:
+    """Put the pictures of the committed results on the site."""
+    for picture in sorted(RESULTS.glob("*.svg")):
+        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the tables of algorithms and the source of functions where a page asks for them."""
-    for mark, made in ((TABLE, table), (USES, uses)):
+    for mark, made in ((TABLE, table), (USES, uses), (FIGURES, figures)):
         if mark in markdown:
             markdown = markdown.replace(mark, made())
     return SOURCE.sub(lambda found: source(found[1]), markdown)
@@ -35,6 +50,35 @@ def uses() -> str:
 
     return rows(("algorithm", "use when"),
                 [(name, paragraphs(getattr(presets, name))["Use when"]) for name in presets.__all__])
+
+
+def figures() -> str:
+    """Every committed picture with its claims, by paper; above them a line for each."""
+    records = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    lines = ["| figure | what of | setting | claims that hold | in part | that do not |", "|---|---|---|---|---|---|"]
+    for stem, r in records.items():
+        verdicts = [claim["verdict"] for claim in r["claims"]]
+        counts = (str(verdicts.count(v)) for v in ("holds", "holds in part", "does not hold"))
+        lines.append(f"| [{stem}](#{stem}) | {escaped(r['figure'])} | {r['setting']} | {' | '.join(counts)} |")
+    for paper, group in groupby(sorted(records, key=lambda stem: str(records[stem]["paper"])),
+                                key=lambda stem: str(records[stem]["paper"])):
+        lines += ["", f"## {paper}"]
+        for stem in group:
+            lines += ["", *figure(stem, records[stem])]
+    return "\n".join(lines)
+
+
+def figure(stem: str, record: dict[str, Any]) -> list[str]:
+    """One picture, its claims and what a reader should know, as lines of Markdown."""
+    from resolvent.study.results import claims_table, cpu_time, notes
+
+    seeds = f"{record['seeds']} seed{'s' if record['seeds'] > 1 else ''}"
+    picture = f"results/{stem}.svg"
+    return [f"### {stem}", "", f"{escaped(record['title'])}. {record['figure']}; {record['setting']}, {seeds}: "
+            f"`{record['command']}`, {cpu_time(record)}.", "",
+            f"[![{escaped(record['title'])}]({picture}){{ loading=lazy }}]({picture})", "",
+            "| claim | paper | ours: mean ± standard deviation over seeds | verdict |", "|---|---|---|---|",
+            *(f"| {' | '.join(cells)} |" for cells in claims_table(record)), "", *notes(record)]
 
 
 def rows(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:

@@ -227,22 +227,33 @@ def reproduce(
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
     *,
     quick: bool = False,
+    redraw: bool = False,
     out: Path = Path("results"),
 ) -> None:
     """Run a figure of a paper again and check what the paper says of it; writes JSON, a picture and a page.
 
-    Try `resolvent reproduce splitting-anderson --quick`.
+    Try `resolvent reproduce splitting-anderson --quick`. At the paper's sizes the convex ones take minutes, those of
+    networks hours: the notes in the results, and in the files, say which were run how. Real data are looked for as
+    `resolvent data check` says.
 
     Args:
         name: of the reproduction, see `resolvent list reproductions`.
         quick: in a small setting, minutes on two cores, in which the claims can still be told.
+        redraw: run nothing: draw its pictures, and the page, again from the JSON files in the folder of results.
         out: the folder of results.
     """
+    from resolvent.study import results
     from resolvent.study.reproduce import reproduce as run_again
     from resolvent.study.reproduction import Reproduction
-    from resolvent.study.results import write_results
 
     what = Reproduction.load(name)
+    if redraw:
+        drawn = results.redraw(out, name)
+        if not drawn:
+            raise InputError(f"{out} holds no results of {name} to draw: leave --redraw out, and it is run")
+        for picture in drawn:
+            Console().print(f"Drawn: {picture}", highlight=False, markup=False, soft_wrap=True)
+        return
     columns = (TextColumn("{task.description:>24}"), BarColumn(), MofNCompleteColumn(), TextColumn("seeds"),
                TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as shown:
@@ -254,7 +265,7 @@ def reproduce(
             shown.update(tasks[panel], completed=done)
 
         record = run_again(what, setting="quick" if quick else "paper scale", progress=progress)
-    path = write_results(record, out)
+    path = results.write_results(record, out)
     for claim in record["claims"]:
         Console().print(f"{claim['verdict']}: {claim['says']}", highlight=False, markup=False)
     Console().print(f"Results: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -45,6 +45,7 @@ def classes_of(rows):
 
 def test_iid_parties_are_equal():
     assert sorted(map(len, IID(7)(LABELS, 0))) == [85, 85, 86, 86, 86, 86, 86]
+    assert [len(r) for r in IID(7, total=70)(LABELS, 0)] == [10] * 7
 
 
 def test_power_law_holds_neighbouring_classes_and_at_least_so_many_of_each():
@@ -63,6 +64,9 @@ def test_shards_by_class_bound_the_classes_and_sorted_ones_the_sizes():
         assert max(map(len, classes_of(Shards(10, per_party)(LABELS, 0)))) <= per_party
     rows = Shards(6, 4, "sorted")(LABELS, 0)
     assert {len(r) for r in rows} == {100}
+    few = Shards(10, 3, total=300)(LABELS, 0)
+    assert sum(map(len, few)) == 300
+    assert max(map(len, classes_of(few))) <= 3
     with pytest.raises(InputError, match=r"makes 21 shards, which 10 classes cannot share equally"):
         Shards(7, 3)(LABELS, 0)
 

@@ -1,6 +1,8 @@
 """Reproductions: none rots, verdicts follow from numbers, and the committed page is that of the committed numbers."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +21,21 @@ RESULTS = Path(__file__).parents[2] / "results"
 REAL = {"cifar10", "emnist", "fashion_mnist", "leaf", "mnist", "sentiment", "shakespeare", "stackexchange"}
 
 
+def unpacked(folder, place, monkeypatch):
+    """CIFAR-10 in its standard format: the folder of real data may hold it packed."""
+    if (folder / "unpack_cifar10.py").is_file():
+        subprocess.run([sys.executable, folder / "unpack_cifar10.py", place], check=True, capture_output=True)
+        monkeypatch.setenv("RESOLVENT_DATA", str(place))
+
+
 @pytest.mark.parametrize("name", reproductions())
-def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request):
+def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request, monkeypatch):
     what = Reproduction.load(name)
     settings = [merged(what.experiment, panel.experiment) for panel in what.panels.values()]
-    if REAL & {(s.get("data") or {}).get("name") for s in settings}:
-        request.getfixturevalue("real_data")
+    used = REAL & {(s.get("data") or {}).get("name") for s in settings}
+    folder = request.getfixturevalue("real_data") if used else None
+    if "cifar10" in used:
+        unpacked(folder, tmp_path, monkeypatch)
     record = reproduce(what, setting="tiny")
     assert all(what.files(panel, 0) for panel in what.panels if not what.panels[panel].of)  # also what is left out here
     assert set(record["panels"]) == set(what.panels)
@@ -123,6 +134,15 @@ def test_a_search_tries_everything_and_the_runs_take_its_choice(small):
         assert all(a["solver"]["learning_rate"] == 0.05 for a in algorithms.values())
 
 
+def test_a_change_of_an_algorithm_is_one_of_all_its_trials():
+    text = SMALL[:SMALL.index("  parties:\n")] + SMALL[SMALL.index("search:"):]
+    change = "algorithms.FedProx.solver={name: SGD, learning_rate: 1.0e-6}"
+    found = reproduce(Reproduction.parse("small", text), seeds=1, changes=(change,))["search"]["mean"]
+    fedprox, fedavg = ([t["score"] for t in found[label]["tried"]] for label in ("FedProx", "FedAvg"))
+    assert len(set(fedprox)) == 1
+    assert fedavg[1] > fedavg[0] == fedprox[0]  # what is not tried, or not changed, goes on as it was
+
+
 def test_panels_see_the_same_runs_by_other_measures(small):
     what, record = small
     (file, _), = what.files("mean", 0, (), {label: m["chosen"] for label, m in record["search"]["mean"].items()})
@@ -213,6 +233,7 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("same_limit", ONE | {"pairs": {"A": "A"}, "within": 0}, WORLD, [(1, True)]),
     ("determined_by_product", {"panels": ["s"], "most_product": 1, "within": 2}, SWEEP, [(1.2, True), (10 / 3, False)]),
     ("determined_by_product", {"panels": ["s"], "most_product": 3e-6, "within": 2}, SWEEP, [(1.2, True)]),
+    ("determined_by_product", {"panels": ["s"], "most_product": 1, "least": 2}, SWEEP, [(1.2, False), (10 / 3, True)]),
     ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta"}, SWEEP, [(1, True)]),
     ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta", "sign": -1, "at": 1}, SWEEP, [(0, False)]),
     ("difference", BOTH | {"methods": ["B"], "to": "A", "least": 25}, WORLD, [(20 - 1e-9, False), (60 - 1e-3, True)]),
@@ -275,6 +296,16 @@ def test_the_command(call, tmp_path, monkeypatch):
     assert (tmp_path / "results" / committed.name).read_bytes() == committed.read_bytes()
     for claim in record["claims"]:
         assert f"{claim['verdict']}: {claim['says']}" in outcome.out
+    picture = (tmp_path / "results" / committed.name).with_suffix(".svg")
+    assert picture.read_bytes() == committed.with_suffix(".svg").read_bytes()
+    drawn = picture.read_text(encoding="utf-8")
+    picture.write_text("gone", encoding="utf-8")
+    assert "Drawn: results/splitting-anderson.svg" in call("reproduce", "splitting-anderson", "--redraw",
+                                                           cwd=tmp_path).out
+    assert picture.read_text(encoding="utf-8") == drawn
+    none = call("reproduce", "splitting-sampling", "--redraw", cwd=tmp_path)
+    assert none.code == 2
+    assert "results holds no results of splitting-sampling to draw" in none.err
     wrong = call("reproduce", "splitting", cwd=tmp_path)
     assert wrong.code == 2
     assert "there is no reproduction 'splitting'" in wrong.err

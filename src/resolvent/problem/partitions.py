@@ -45,17 +45,20 @@ class IID(Partition):
 
     Attributes:
         parties: how many parties.
+        total: how many samples to deal in all, drawn at random; left out, all of them.
     """
 
     parties: int = 10
+    total: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(self, parties=1)
 
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         """Equal parts of a permutation."""
-        _enough(self, len(labels), self.parties)
-        return np.array_split(_rng(seed).permutation(len(labels)), self.parties)
+        chosen = _rng(seed).permutation(len(labels))[:self.total]
+        _enough(self, len(chosen), self.parties)
+        return np.array_split(chosen, self.parties)
 
 
 @dataclass(frozen=True)
@@ -143,11 +146,13 @@ class Shards(Partition):
         parties: how many parties.
         per_party: how many shards each party is dealt.
         cut: cut every class into the same number of shards, or the sorted samples into equal ones.
+        total: how many samples to deal in all, drawn at random; left out, all of them.
     """
 
     parties: int = 20
     per_party: int = 6
     cut: Literal["class", "sorted"] = "class"
+    total: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(self, parties=1, per_party=1)
@@ -155,9 +160,9 @@ class Shards(Partition):
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         """A random deal of the shards."""
         shards = self.parties * self.per_party
-        _enough(self, len(labels), shards)
         rng = _rng(seed)
-        order = rng.permutation(len(labels))
+        order = rng.permutation(len(labels))[:self.total]
+        _enough(self, len(order), shards)
         order = order[np.argsort(labels[order], kind="stable")]
         if self.cut == "sorted":
             cut = np.array_split(order, shards)

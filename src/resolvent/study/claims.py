@@ -171,8 +171,10 @@ def same_limit(world: World, panels: Sequence[str], pairs: Mapping[str, str], wi
 
 
 @rule
-def determined_by_product(world: World, panels: Sequence[str], most_product: float, within: float) -> list[Item]:
-    """Methods of a sweep over ``eta`` and ``k`` with the same eta*(k-1) end within a factor ``within`` of each other.
+def determined_by_product(world: World, panels: Sequence[str], most_product: float, within: float = float("inf"),
+                          least: float = 1.0) -> list[Item]:
+    """Methods of a sweep over ``eta`` and ``k`` with the same eta*(k-1) end within a factor ``within`` of each other,
+    and no less than a factor ``least`` apart.
 
     Only products up to ``most_product`` count: beyond, what the paper neglects is no longer small.
     """
@@ -184,7 +186,7 @@ def determined_by_product(world: World, panels: Sequence[str], most_product: flo
         for product, finals in sorted(groups.items()):
             if product <= most_product and len(finals) > 1:
                 value = _over(max(finals), min(finals))
-                items.append(Item(f"eta*(k-1) = {product:g}: largest gap / least", value, value <= within))
+                items.append(Item(f"eta*(k-1) = {product:g}: largest gap / least", value, least <= value <= within))
     return items
 
 

@@ -160,7 +160,7 @@ def _search(what: Reproduction, panel: str, setting: Setting, changes: tuple[str
     if not algorithms:
         return {}
     fewer = next((s.search_rounds for s in reversed(what.levels(setting)) if s.search_rounds), search.rounds)
-    changes = (*what.changes(setting, panel), *changes)
+    changes = _of_trials((*what.changes(setting, panel), *changes), labels)
     if fewer and setting != "tiny":
         changes = (*changes, f"rounds={fewer}", f"evaluate_every={fewer}")
     trial = what.model_copy(update={"panels": {panel: what.panels[panel].model_copy(
@@ -176,6 +176,19 @@ def _search(what: Reproduction, panel: str, setting: Setting, changes: tuple[str
     tell(f"{panel}: search", count, count)
     return {label: _chosen([{"point": points[i], "score": float(np.mean(scores[f"{label} ({i})"]))}
                             for i in range(len(points))], view.measure) for label, points in trials.items() if points}
+
+
+def _of_trials(changes: tuple[str, ...], labels: Mapping[str, tuple[str, Any]]) -> tuple[str, ...]:
+    """A change of an algorithm is one of all its trials; of one that is not tried, none."""
+    found = []
+    for change in changes:
+        if not change.startswith("algorithms."):
+            found.append(change)
+            continue
+        path = change.removeprefix("algorithms.")
+        found += [f"algorithms.{name}{path.removeprefix(label)}" for name, (label, _) in labels.items()
+                  if path.startswith((f"{label}.", f"{label}="))]
+    return tuple(found)
 
 
 def _chosen(tried: list[dict[str, Any]], measure: str) -> dict[str, Any]:

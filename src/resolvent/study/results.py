@@ -1,7 +1,9 @@
 """The results folder: a JSON and an SVG for each reproduction, and one page that says which claims hold."""
 
+import io
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.simulate.plots import COLOURS, colour_of, style
 
-__all__ = ["page", "write_results"]
+__all__ = ["claims_table", "cpu_time", "notes", "page", "redraw", "write_results"]
 
 _MARK = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
 _MARKERS = "osD^vPX*"
@@ -30,6 +32,25 @@ def write_results(record: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
+def redraw(folder: Path, name: str | None = None) -> list[Path]:
+    """Draw pictures again from their JSON files, and write the page; nothing runs.
+
+    Args:
+        folder: of the results.
+        name: of the reproduction, in either setting; default: all there are.
+
+    Returns:
+        The pictures.
+    """
+    found = [path for path in sorted(folder.glob("*.json"))
+             if name in (None, path.stem, path.stem.removesuffix("-quick"))]
+    for path in found:
+        draw(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".svg"))
+    if found:
+        (folder / "README.md").write_text(page(folder), encoding="utf-8")
+    return [path.with_suffix(".svg") for path in found]
+
+
 def page(folder: Path) -> str:
     """The page of a results folder, from its JSON files alone."""
     records = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
@@ -40,20 +61,19 @@ def page(folder: Path) -> str:
              "| claim | paper | ours: mean ± standard deviation over seeds | verdict | command | time |",
              "|---|---|---|---|---|---|"]
     for _, r in records:
-        for claim in r["claims"]:
-            cells = (f"{_cell(claim['says'])} ({r['figure']})", _cell(claim["paper"]) or "-", _ours(claim, r["seeds"]),
-                     _MARK[claim["verdict"]], f"`{r['command']}`", f"{r.get('cpu_seconds', r['seconds']):.0f} s")
-            lines.append(f"| {' | '.join(cells)} |")
+        for says, *cells in claims_table(r):
+            row = (f"{says} ({r['figure']})", *cells, f"`{r['command']}`", cpu_time(r))
+            lines.append(f"| {' | '.join(row)} |")
     for path, r in records:
         lines += ["", f"## {path.stem}", "", f"{r['title']}. {r['paper']}, {r['figure']}; {r['setting']}, "
                   f"{r['seeds']} seed{'s' if r['seeds'] > 1 else ''}, {r['device']}.", "",
-                  f"![{r['title']}]({path.stem}.svg)", "", *(f"- {note}" for note in r["notes"]), *_searched(r)]
+                  f"![{r['title']}]({path.stem}.svg)", "", *notes(r)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _searched(record: Mapping[str, Any]) -> list[str]:
-    """What a search chose, of how many."""
-    lines = []
+def notes(record: Mapping[str, Any]) -> list[str]:
+    """What a reader should know, a Markdown line each; last what a search chose, of how many."""
+    lines = [f"- {note}" for note in record["notes"]]
     for panel, methods in record.get("search", {}).items():
         best = "; ".join(f"{label}: {', '.join(f'{k} = {_value(v)}' for k, v in found['chosen'].items())} "
                          f"(of {len(found['tried'])})" for label, found in methods.items())
@@ -63,6 +83,17 @@ def _searched(record: Mapping[str, Any]) -> list[str]:
 
 def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def claims_table(record: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Of each claim, as Markdown: what the paper says, its number, ours, the verdict."""
+    return [(_cell(claim["says"]), _cell(claim["paper"]) or "-", _ours(claim, record["seeds"]), _MARK[claim["verdict"]])
+            for claim in record["claims"]]
+
+
+def cpu_time(record: Mapping[str, Any]) -> str:
+    """How long it took, in the processor's time where that was taken."""
+    return f"{record.get('cpu_seconds', record['seconds']):.0f} s"
 
 
 def _ours(claim: Mapping[str, Any], seeds: int) -> str:
@@ -88,7 +119,8 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
                 for how in panel["draw"]]
     columns = min(record.get("columns") or len(pictures), len(pictures))
     rows = -(-len(pictures) // columns)
-    ours = {"svg.hashsalt": "resolvent", "svg.fonttype": "path", "font.size": 9, "axes.titlesize": 9}
+    ours = {"svg.hashsalt": "resolvent", "font.size": 9, "axes.titlesize": 9,
+            "font.sans-serif": ["DejaVu Sans", "Verdana"]}
     with mpl.rc_context({**style, **ours}):
         figure = Figure(figsize=(max(5.6, 3.6 * columns), 4.4 if rows == 1 else 3.1 * rows + 0.6), layout="constrained")
         for i, (title, panel, how) in enumerate(pictures):
@@ -102,7 +134,18 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
             if panel["log"]:
                 _log(axes, "x" if drawn is _bars else "y")
         _name_curves(figure, columns)
-        figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": record["title"]})
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": record["title"]})
+    path.write_text(_compact(text.getvalue()), encoding="utf-8")
+
+
+def _compact(svg: str) -> str:
+    """The same picture to a tenth of a point: paths and tags in one line each, and no digits that nobody sees."""
+    def short(tag: re.Match[str]) -> str:
+        text = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.1f}".rstrip("0").rstrip("."), tag[0])
+        return re.sub(r"\s+", " ", text).replace(" L ", " ").replace(' "', '"').replace(" />", "/>")
+
+    return re.sub(r"<[a-z][^>]*>", short, svg)
 
 
 _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways"}
@@ -140,7 +183,8 @@ def _curves(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> Non
         m = methods[label]
         mean, low, high = (_drawable(m[key], panel["log"]) for key in ("mean", "low", "high"))
         axes.plot(m[how["x"]], mean, dashes, color=colour, label=label, linewidth=1.5)
-        axes.fill_between(m[how["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
+        if low != high:  # more than one seed
+            axes.fill_between(m[how["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
     top = max((v for m in methods.values() for v in m["mean"] if v is not None), default=1)
     if top > 1e3 * first > 0:  # a method that diverges must not press the others flat
         axes.set_ylim(top=1e3 * first)
