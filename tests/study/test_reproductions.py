@@ -215,6 +215,8 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
      [(-19 / 14, True), (36 / 7, False)]),
     ("steadier", ONE | {"methods": ["A"], "to": "B", "most": 0.5}, SHAKY, [(1 / 3, True)]),
     ("steadier", ONE | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
+    ("steadier_panels", {"pairs": {"two": "one"}, "methods": ["A", "B"], "most": 1.1}, WORLD,
+     [(np.std([-90, -9, -1 + 1e-3]) / np.std([-90, -9, -1 + 1e-9]), True), (np.std([-40, -30, 30]) / np.std([-50, -30, 0]), False)]),
     ("lately", ONE | {"methods": ["A", "C"], "to": "B", "most": 0.05}, WORLD, [(0.025, True), (np.inf, False)]),
     ("lately", ONE | {"methods": ["B"], "to": "A", "minus": True, "least": 19, "since": 0.6}, WORLD, [(19.5, True)]),
     ("lately", {"panels": ["one", "two"], "methods": ["A"], "to": "B", "mean": True, "most": 0.01}, WORLD,

@@ -283,12 +283,20 @@ def steadier(world: World, panels: Sequence[str], methods: Sequence[str], to: st
     """The standard deviation of the changes from one evaluation to the next is at most ``most`` times that of ``to``,
     both after the share ``since`` of the rounds.
     """
-    def unsteady(c: Curve) -> float:
-        return float(np.std(np.diff(c.values[c.rounds >= since * c.rounds[-1]])))
-
-    found = [(_name(world, p, m), _over(unsteady(world[p][m]), unsteady(world[p][to])))
+    found = [(_name(world, p, m), _over(_unsteady(world[p][m], since), _unsteady(world[p][to], since)))
              for p in panels for m in methods]
     return [Item(f"{name} / {to}", value, value <= most) for name, value in found]
+
+
+@rule
+def steadier_panels(world: World, pairs: Mapping[str, str], methods: Sequence[str], most: float = float("inf"),
+                    least: float = 0.0) -> list[Item]:
+    """The standard deviation of the changes from one evaluation to the next in the first panel of each pair is between
+    ``least`` and ``most`` times that in the second.
+    """
+    found = [(f"{m}: {a} / {b}", _over(_unsteady(world[a][m], 0.0), _unsteady(world[b][m], 0.0)))
+             for m in methods for a, b in pairs.items()]
+    return [Item(name, value, least <= value <= most) for name, value in found]
 
 
 @rule
@@ -376,6 +384,11 @@ def _over(a: float, b: float) -> float:
 
 def _name(world: World, panel: str, method: str) -> str:
     return method if len(world) == 1 else f"{panel}: {method}"
+
+
+def _unsteady(curve: Curve, since: float) -> float:
+    """The standard deviation of the changes from one evaluation to the next after a share of the rounds."""
+    return float(np.std(np.diff(curve.values[curve.rounds >= since * curve.rounds[-1]])))
 
 
 def _late(curve: Curve, since: float) -> float:
