@@ -74,7 +74,7 @@ def test_partial_work_may_stop_after_any_step(effort, steps):
     assert made == steps
     assert counts.sum() == [0, 4, 8, 10, 14, 18, 20][steps]
     assert counts.max() - counts[:10].min() <= 1  # an epoch is finished before the next begins
-    with pytest.raises(ValueError, match="SGD.stop='round'. is not known: use 'epoch' or 'step'"):
+    with pytest.raises(ValueError, match=r"SGD\(stop='round'\) is not known: use 'epoch' or 'step'"):
         rv.SGD(1.0, stop="round")
 
 

@@ -306,13 +306,13 @@ def lately(world: World, panels: Sequence[str], methods: Sequence[str], to: str,
     is between ``least`` and ``most``; with ``mean``, its mean over panels is. Curves that jump up and down have last
     values that say little.
     """
-    items = []
+    items, sign = [], "-" if minus else "/"
     for m in methods:
         found = {p: (_late(world[p][m], since), _late(world[p][to], since)) for p in panels}
-        values = {p: a - b if minus else _over(a, b) for p, (a, b) in found.items()}
-        named = {f"{m} {'-' if minus else '/'} {to}, mean over panels": float(np.mean(list(values.values())))} if mean \
-            else {f"{_name(world, p, m)} {'-' if minus else '/'} {to}": value for p, value in values.items()}
-        items += [Item(name, value, least <= value <= most) for name, value in named.items()]
+        values = {f"{_name(world, p, m)} {sign} {to}": a - b if minus else _over(a, b) for p, (a, b) in found.items()}
+        if mean:
+            values = {f"{m} {sign} {to}, mean over panels": float(np.mean(list(values.values())))}
+        items += [Item(name, value, least <= value <= most) for name, value in values.items()]
     return items
 
 
@@ -328,20 +328,11 @@ def lately_of_panels(world: World, panels: Sequence[str], methods: Sequence[str]
 
 
 @rule
-def when_stopped(world: World, panels: Mapping[str, str], methods: Sequence[str], to: str, least: float, within: int = 10,
-                 by: float = 1.0) -> list[Item]:
-    """The value minus that of the method ``to``, in the mean over panels, each read where it began to diverge or at the
-    end: at the first evaluation at which the other panel's value (the loss) has grown by more than ``by`` in ``within``
-    rounds. Source: FedProx, C.3.2.
-
-    Args:
-        world: the curves.
-        panels: for each panel, that of its losses.
-        methods: which are compared with ``to``.
-        to: with what.
-        least: the least difference.
-        within: rounds.
-        by: how much the loss grows where a method diverges.
+def when_stopped(world: World, panels: Mapping[str, str], methods: Sequence[str], to: str, least: float,
+                 within: int = 10, by: float = 1.0) -> list[Item]:
+    """The value minus that of the method ``to``, in the mean over panels, each read at the end or where the run began to
+    diverge: where the loss, which the panel named beside shows, grew by more than ``by`` in ``within`` rounds. Source:
+    FedProx, C.3.2.
     """
     def stopped(panel: str, method: str) -> float:
         loss = world[panels[panel]][method]
