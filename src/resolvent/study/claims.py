@@ -330,9 +330,9 @@ def lately_of_panels(world: World, panels: Sequence[str], methods: Sequence[str]
 @rule
 def when_stopped(world: World, panels: Mapping[str, str], methods: Sequence[str], to: str, least: float,
                  within: int = 10, by: float = 1.0) -> list[Item]:
-    """The value minus that of the method ``to``, in the mean over panels, each read at the end or where the run began to
-    diverge: where the loss, which the panel named beside shows, grew by more than ``by`` in ``within`` rounds. Source:
-    FedProx, C.3.2.
+    """The value minus that of the method ``to``, in the mean over panels, each read at the end or where the run began
+    to diverge: where the loss, which the panel named beside shows, grew by more than ``by`` in ``within`` rounds.
+    Source: FedProx, C.3.2.
     """
     def stopped(panel: str, method: str) -> float:
         loss = world[panels[panel]][method]
