@@ -78,7 +78,7 @@ def problem(sizes: tuple[int, ...] = SIZES) -> LearningProblem:
 
 
 def run(algorithm: Algorithm, problem: LearningProblem, participation: Participation = WHO, *, rounds: int = ROUNDS,
-        schedule: str = "sequential", start: Federation | None = None, first: int = 0) -> Federation:
+        schedule: Any = "sequential", start: Federation | None = None, first: int = 0) -> Federation:
     fresh = initial(algorithm, problem, participation, jnp.array(7)) if start is None else start
     state = jax.tree.map(jnp.array, fresh)  # a copy: the engine takes the buffers
     return run_chunk(algorithm, problem, participation, state, jnp.array(7), jnp.array(first), jnp.array(rounds),
@@ -141,7 +141,7 @@ def check_vmaps(make: Make) -> None:
 
 
 def check_twin(make: Make) -> None:
-    """Sequential, in lanes and as a plain Python loop: the same whole trajectory, in float64.
+    """Sequential, in a queue of two lanes and as a plain Python loop: the same whole trajectory, in float64.
 
     With a sampled cohort and stragglers; absent parties keep their state to the bit.
     """
@@ -149,7 +149,7 @@ def check_twin(make: Make) -> None:
     with jax.enable_x64(True):
         algorithm, p = make(solver()), problem()
         history = python_rounds(algorithm, p, who, 7, ROUNDS)
-        for schedule in ("sequential", "lanes"):
+        for schedule in ("sequential", rv.Queue(2)):
             state = initial(algorithm, p, who, jnp.array(7))
             close((state.server, state.parties), (history[0][0], stacked(history[0][1])), 1e-12)
             for t in range(ROUNDS):

@@ -45,6 +45,7 @@ from resolvent.simulate.participation import (
 )
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.schedulers import Lanes, Queue, Scheduler, Sequential, Sharded
 from resolvent.simulate.systems import VirtualClock
 
 __version__ = "0.1.0"
@@ -88,6 +89,7 @@ __all__ = [
     "InversePower",
     "Krum",
     "L2Norm",
+    "Lanes",
     "LearningProblem",
     "LocalSolver",
     "Mean",
@@ -108,14 +110,18 @@ __all__ = [
     "Problem",
     "Quadratic",
     "QuadraticProblem",
+    "Queue",
     "RandK",
     "Remembered",
     "Replies",
     "Result",
     "Scaled",
     "Schedule",
+    "Scheduler",
     "SelfTuned",
+    "Sequential",
     "ServerOptimizer",
+    "Sharded",
     "SolvedProblem",
     "SquaredL2",
     "Stragglers",

@@ -49,6 +49,8 @@ def run(
     out: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    devices: int | None = None,
+    schedule: Literal["auto", "sequential", "lanes", "queue"] = "auto",
 ) -> None:
     """Train, compare and show a federation; writes a run folder with a report.
 
@@ -66,9 +68,15 @@ def run(
         out: the run folder; default: runs/NAME, or the next that is free.
         resume: finish a run that was interrupted.
         overwrite: replace what is in the folder, once the new run is complete.
+        devices: as how many devices the CPU counts, among which each cohort is dealt; of two cores, 2 is worth it for
+            convolutional and recurrent networks.
+        schedule: on each device, parties one after the other (sequential), side by side (lanes), or side by side with
+            others taking over from those that are done (queue); auto: sequential on a CPU, else lanes.
     """
     from resolvent.study.runner import run_experiment
 
+    if devices is not None:
+        _divide_the_cpu(devices)
     changes = [change for group in set for change in group]
     changes += [f"{key}={value}" for key, value in (("rounds", rounds), ("seed", seed)) if value is not None]
     file = ExperimentFile.load(experiment, changes)
@@ -82,12 +90,27 @@ def run(
                 tasks[label] = shown.add_task(escape(label), total=total)
             shown.update(tasks[label], completed=done)
 
-        folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress)
+        folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
+                                         schedule=schedule)
     Console().print(_score_table(summary))
     Console().print(summary["finding"], highlight=False, markup=False)
     for warning in summary.get("warnings", []):
         Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     Console().print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _divide_the_cpu(devices: int) -> None:
+    """Make it so many devices, which has to be said before anything is computed."""
+    if devices < 1:
+        raise InputError(f"--devices {devices} must be at least 1")
+    import jax
+
+    setting: Callable[..., None] = jax.config.update
+    try:
+        setting("jax_num_cpu_devices", devices)
+    except RuntimeError as error:
+        raise InputError(f"--devices {devices}: this process has computed before, and can have no other number of "
+                         "devices now") from error
 
 
 def list_(what: Annotated[Kind, tyro.conf.Positional] = "all", *, json: bool = False) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from resolvent.math import tree
+from resolvent.math import loops, tree
 from resolvent.math.tree import Vector
 
 __all__ = ["lbfgs"]
@@ -17,8 +17,11 @@ State = tuple[Vector, Vector, Any, Array]
 
 
 def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], start: Vector, *, steps: ArrayLike,
-          tolerance: ArrayLike, memory: int = 10) -> tuple[Vector, Float[Array, ""], Int[Array, ""]]:
+          tolerance: ArrayLike, memory: int = 10,
+          cost: ArrayLike = 1) -> tuple[Vector, Float[Array, ""], Int[Array, ""]]:
     """Minimise by optax's L-BFGS: at most ``steps`` steps, until the gradient's norm is at most ``tolerance``.
+
+    ``cost`` is that of a step, for queues (``math.loops``).
 
     Returns:
         The point, the norm of the gradient there and the number of steps: the caller judges whether it converged.
@@ -40,5 +43,6 @@ def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], st
         v = optax.apply_updates(v, update)
         return v, grad(v), kept, done + 1
 
-    v, g, _, done = jax.lax.while_loop(go_on, step, (start, grad(start), solver.init(start), jnp.array(0)))
+    first = (start, grad(start), solver.init(start), jnp.array(0))
+    v, g, _, done = loops.while_loop(go_on, step, first, work=cost * jnp.asarray(steps))
     return v, tree.norm(g), done

@@ -119,7 +119,7 @@ class LBFGS(LocalSolver):
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         """Minimise."""
         w, _, done = lbfgs(subproblem.value, subproblem.grad, start, steps=share_of(self.steps, effort),
-                           tolerance=self.tolerance, memory=self.memory)
+                           tolerance=self.tolerance, memory=self.memory, cost=subproblem.oracle.samples)
         return w, done.astype(jnp.int32)
 
 

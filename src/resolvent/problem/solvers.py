@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from resolvent.math import loops
 from resolvent.math.shuffle import Shuffle
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import QuadraticOracle
@@ -25,6 +26,7 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minib
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
 Stop = Literal["epoch", "step"]
+_AT_ONCE = 512  # how many places in the shuffles are looked up at a time, for up to 32 steps
 
 
 class LocalSolver(eqx.Module):
@@ -62,19 +64,17 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
         passes: ArrayLike = 1 if epochs is None else epochs
         total = share_of(passes, effort) * per_epoch if stop == "epoch" else share_of(passes * per_epoch, effort)
 
-    def epoch(e: Array, state: State) -> State:
-        order = Shuffle.draw(jax.random.fold_in(key, e), samples)
+    def positions_of(t: Array) -> tuple[Array, Array]:
+        e, i = jnp.divmod(t, jnp.maximum(per_epoch, 1))
+        at = i * batch_size + jnp.arange(batch_size)
+        mask = at < samples
+        return Shuffle.draw(jax.random.fold_in(key, e), samples)(jnp.where(mask, at, 0)), mask
 
-        def of_batch(i: Array, state: State) -> State:
-            at = i * batch_size + jnp.arange(batch_size)
-            mask = at < samples
-            return step(state, order(jnp.where(mask, at, 0)), mask)
-
-        after: State = jax.lax.fori_loop(0, jnp.minimum(per_epoch, total - e * per_epoch), of_batch, state)
-        return after
-
-    after: State = jax.lax.fori_loop(0, (total + per_epoch - 1) // per_epoch, epoch, state)
-    return after, total
+    # For many steps at once, and outside of their loop: so the random bits cost little, and XLA cannot merge the
+    # shuffle into the gathering of samples, where it would evaluate it for every number of every sample.
+    at_once = min(32, max(1, _AT_ONCE // batch_size))
+    return loops.prepared(positions_of, lambda where, state: step(state, *where), state, total=total,
+                          at_once=at_once), total
 
 
 class SGD(LocalSolver):
@@ -146,7 +146,7 @@ class GD(LocalSolver):
         def step(_: Array, w: Vector) -> Vector:
             return _proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
 
-        return jax.lax.fori_loop(0, total, step, start), total
+        return loops.counted(step, start, total=total, cost=subproblem.oracle.samples), total
 
 
 class ClosedForm(LocalSolver):

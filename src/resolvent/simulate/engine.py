@@ -6,7 +6,7 @@ phase, party), so neither the schedule nor the cohort's order changes what a par
 """
 
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.admission import Private, finite_rows
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies, ServerState
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, ServerState
 from resolvent.math import tree
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.participation import Cohort, Participation
+from resolvent.simulate.schedulers import Jobs, Schedule, scheduler
 
-__all__ = ["Chunk", "Federation", "RoundRecord", "Schedule", "Snapshot", "initial", "party_weights", "run_chunk"]
+__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "initial", "party_weights", "run_chunk"]
 
-Schedule = Literal["sequential", "lanes"]
 _COHORT, _INIT, _SERVER = 2**31 - 1, 2**31 - 2, 2**31 - 3  # folded in where a phase or party number stands elsewhere
 
 
@@ -119,7 +119,7 @@ def run_chunk(
         capacity: rows of the record.
         record: names of the parties' scalars to keep (``steps``, ``inexactness``, ``model_change``), and ``gap``, the
             shared model's, of a problem whose optimum is known.
-        schedule: parties one after the other, or all at once in lanes.
+        schedule: who works side by side with whom, and where: a scheduler or its name.
     """
     run_round = partial(_round, algorithm, problem, participation, jax.random.key(seed), record=record,
                         schedule=schedule)
@@ -153,9 +153,9 @@ def _round(
     before, came = state.server, alive
     party_info: dict[str, Any] = {}
     server_info: dict[str, Any] = {}
-    for number, phase in enumerate(algorithm.phases):
+    for number in range(len(algorithm.phases)):
         phase_key = jax.random.fold_in(round_key, number)
-        state, alive, seen, found = _phase(phase, problem, cohort, alive, phase_key, state, schedule)
+        state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, schedule)
         party_info |= seen
         server_info |= found
     local = party_info.pop("model")
@@ -170,7 +170,8 @@ def _round(
 
 
 def _phase(
-    phase: Phase, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation, schedule: Schedule,
+    algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation,
+    schedule: Schedule,
 ) -> tuple[Federation, Array, dict[str, Any], dict[str, Any]]:
     """Message, party and server of one phase; absent parties keep their state; without replies so does the server.
 
@@ -179,12 +180,16 @@ def _phase(
     effort = jnp.where(alive, cohort.effort, 0)
     rows = tree.rows(state.parties, cohort.index)
 
-    def work(args: tuple[Array, PartyState, Array]) -> tuple[PartyState, Any, dict[str, Any]]:
-        k, row, budget = args
-        return phase.party(row, phase.message(state.server, k), problem.oracle(k), jax.random.fold_in(key, k), budget)
+    def work(shared: tuple[Algorithm, Problem, ServerState, Array],
+             job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
+        algorithm, problem, server, key = shared
+        phase, k = algorithm.phases[number], job.index
+        return phase.party(job.rows, phase.message(server, k), problem.oracle(k), jax.random.fold_in(key, k),
+                           job.effort)
 
-    apply = jax.vmap(work) if schedule == "lanes" else partial(jax.lax.map, work)
-    new_rows, payload, info = apply((cohort.index, rows, effort))
+    new_rows, payload, info = scheduler(schedule)(
+        work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
+        effort * problem.sizes[cohort.index])
     came = alive
     alive &= finite_rows(payload, len(alive))
     kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)
@@ -196,7 +201,7 @@ def _phase(
         alive=alive,
         shares=jnp.where(alive, cohort.share, 0),
     )
-    server, server_info = phase.server(state.server, replies, jax.random.fold_in(key, _SERVER))
+    server, server_info = algorithm.phases[number].server(state.server, replies, jax.random.fold_in(key, _SERVER))
     anybody = jnp.any(alive)
     server = jax.tree.map(lambda new, old: jnp.where(anybody, new, old).astype(old.dtype), server, state.server)
     return Federation(server, parties), alive, info, server_info

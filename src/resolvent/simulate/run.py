@@ -19,11 +19,12 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import LearningProblem, Problem, SolvedProblem
 from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.clock import stopwatch
-from resolvent.simulate.engine import Chunk, Schedule, initial, run_chunk
+from resolvent.simulate.engine import Chunk, initial, run_chunk
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
+from resolvent.simulate.schedulers import Schedule, choose
 from resolvent.simulate.store import Checkpoint, digest
 from resolvent.simulate.systems import VirtualClock
 
@@ -60,8 +61,9 @@ def simulate(
         diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
             ``heterogeneity``.
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
-        schedule: parties one after the other (``sequential``, the better on a CPU), all at once (``lanes``), or by
-            backend.
+        schedule: parties one after the other (``sequential``), side by side (``lanes``), side by side with others
+            taking over from those that are done (``queue``), or by backend (``auto``): ``sequential`` on a CPU, else
+            ``lanes``; with several devices, on each of them. A ``Scheduler`` is taken as it is.
         checkpoint: a folder to write the state to after every evaluation.
         resume: go on from the checkpoint there, if there is one.
         progress: show a progress bar on the terminal, or a function called with (rounds done, rounds in all).
@@ -83,7 +85,6 @@ def simulate(
     _check_diagnostics(diagnostics)
     if "validation" in problem.splits:
         check_held_out(algorithm, problem.split_sizes(problem.splits.index("validation")), name)
-    how: Schedule = schedule if schedule != "auto" else ("sequential" if jax.default_backend() == "cpu" else "lanes")
     folder = Path(checkpoint) if checkpoint is not None else None
     fingerprint = _fingerprint(algorithm, problem, who, seed, every, *(() if clock is None else (repr(clock),)))
     central = is_centralised(algorithm)
@@ -91,14 +92,16 @@ def simulate(
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
+    how = choose(schedule, who.capacity(training.parties))
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
     per_round += ("gap",) if isinstance(problem, SolvedProblem) else ()
     try:
         state = initial(algorithm, training, who, jnp.array(seed))
+        *world, placed = how.place((training, who, state))
         down, up = (0, 0) if central else message_bytes(algorithm, training, state)
         # What does not fit is found here. The trace is kept: the first chunk does not trace again.
         run_chunk.eval_shape(  # type: ignore[no-untyped-call]
-            algorithm, training, who, state, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
+            algorithm, *world, placed, jnp.array(seed), jnp.array(0), jnp.array(1), capacity=every,
             record=per_round, schedule=how)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
@@ -109,23 +112,26 @@ def simulate(
         if found.rounds > rounds:
             raise InputError(f"the checkpoint in {folder} is of round {found.rounds}, beyond rounds={rounds}")
         state, done = found.state, found.rounds
+        placed = how.place(state)
         measured.restore(found.metrics, found.facts)
     else:
-        measured.evaluate(state, 0)
+        measured.evaluate(how.fetch(placed), 0)
+    speaks = jax.process_index() == 0  # of several processes one writes for all
 
-    with bar(progress, name, rounds) as report:
+    with bar(progress if speaks else False, name, rounds) as report:
         report(done, rounds)
         while done < rounds:
             count = min(every - done % every, rounds - done)
             with stopwatch() as watch:
                 chunk: Chunk = run_chunk(
-                    algorithm, training, who, state, jnp.array(seed), jnp.array(done), jnp.array(count),
+                    algorithm, *world, placed, jnp.array(seed), jnp.array(done), jnp.array(count),
                     capacity=every, record=per_round, schedule=how)
                 jax.tree.leaves(chunk.record)[0].block_until_ready()
+            placed, chunk = chunk.state, how.fetch(chunk)
             state, done = chunk.state, done + count
             measured.add_chunk(chunk, done - count, count, watch, down, up)
             measured.evaluate(state, done, chunk.snapshot if done in (every, rounds) else None)
-            if folder:
+            if folder and speaks:
                 Checkpoint(done, state, measured.metrics(), measured.facts()).write(folder, fingerprint)
             report(done, rounds)
     return Result(name, algorithm, problem, data, state, measured.metrics(), measured.facts(), rounds, seed,

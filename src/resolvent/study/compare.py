@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.schedulers import Schedule
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.gap import TARGETS, gap_finding, gap_table
 from resolvent.study.wording import listed
@@ -38,7 +39,8 @@ class Comparison:
 
 
 def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
-            resume: bool = False, progress: Callable[[str, int, int], None] | None = None) -> Comparison:
+            resume: bool = False, progress: Callable[[str, int, int], None] | None = None,
+            schedule: Schedule | Literal["auto"] = "auto") -> Comparison:
     """Run every algorithm of an experiment.
 
     Args:
@@ -47,13 +49,15 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
         checkpoints: a folder for the state of each method after every evaluation.
         resume: go on from the checkpoints there.
         progress: called with (label, rounds done, rounds in all).
+        schedule: how the work is laid out on the machine, see ``simulate``.
     """
     with file.precision():
-        return _compare(file, file.build() if experiment is None else experiment, checkpoints, resume, progress)
+        return _compare(file, file.build() if experiment is None else experiment, checkpoints, resume, progress,
+                        schedule)
 
 
 def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | None, resume: bool,
-             progress: Callable[[str, int, int], None] | None) -> Comparison:
+             progress: Callable[[str, int, int], None] | None, schedule: Schedule | Literal["auto"]) -> Comparison:
     subject = experiment.model if experiment.problem is None else experiment.problem
     assert subject is not None
     results = {}
@@ -62,6 +66,7 @@ def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | N
             algorithm, subject, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
             participation=experiment.participation, evaluate_every=experiment.evaluate_every,
             diagnostics=experiment.diagnostics, clock=experiment.clock, name=label, resume=resume,
+            schedule=schedule,
             checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
             progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
     alone = next((label for label in results if file.preset_of(label) == "local"), None)

@@ -4,9 +4,10 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from resolvent.problem.errors import InputError
+from resolvent.simulate.schedulers import Schedule
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.folder import begin, check_folder, open_folder, partial_of, write_folder
@@ -22,6 +23,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
+    schedule: Schedule | Literal["auto"] = "auto",
 ) -> tuple[Path, dict[str, Any]]:
     """Run an experiment and write its folder: experiment, models, metrics, summary, report.
 
@@ -31,6 +33,7 @@ def run_experiment(
         resume: finish an interrupted run.
         overwrite: replace what is in the folder once the new run is complete.
         progress: called with (label, rounds done, rounds in all).
+        schedule: how the work is laid out on the machine, see ``simulate``; it changes results by rounding at most.
 
     Returns:
         The folder and its summary.
@@ -44,7 +47,8 @@ def run_experiment(
     with file.precision(), open_folder(folder, resume=resume, overwrite=overwrite) as work:
         begin(work, file, resume=resume)
         checkpoints = work / "checkpoints"
-        comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress)
+        comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress,
+                             schedule=schedule)
         summary = write_folder(work, file, comparison)
         write_report(work)
         shutil.rmtree(checkpoints)

@@ -1,0 +1,60 @@
+"""Every preset under every scheduler, sharded over two devices, against parties one after the other on one.
+
+    python benchmarks/schedulers_agree.py [--schedulers sharded-queue ...] [--out agreement.json] [preset ...]
+
+The contract holds the sequential engine and the queue against a plain Python loop for every preset, and the tests hold
+a few presets against one another on two devices: this is the rest of the table, in minutes. Exit code 1 where a
+difference in float64 is above 1e-10.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / name) for name in (".", "algorithms"))
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiling is what it costs
+
+import jax
+import numpy as np
+from test_contract import COMBINED, ROWS
+
+import contract
+import resolvent as rv
+
+TOLERANCE = 1e-10
+
+
+def main() -> None:
+    """Print a line for each preset and scheduler."""
+    for setting, value in {"num_cpu_devices": 2, "enable_compilation_cache": False, "enable_x64": True}.items():
+        jax.config.update(f"jax_{setting}", value)
+    schedulers = {"lanes": rv.Lanes(3), "queue": rv.Queue(2), "sharded": rv.Sharded.over(rv.Sequential()),
+                  "sharded-lanes": rv.Sharded.over(rv.Lanes(2)), "sharded-queue": rv.Sharded.over(rv.Queue(2))}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("presets", nargs="*", default=sorted(ROWS | COMBINED))
+    parser.add_argument("--schedulers", nargs="+", default=list(schedulers), choices=list(schedulers))
+    parser.add_argument("--out", type=Path, help="write the differences as JSON")
+    arguments = parser.parse_args()
+    who = contract.Present(rv.Stragglers(rv.Uniform(cohort=5), share=0.5))  # of six slots on two devices one is free
+    problem, found = contract.problem(), {}
+    for name in arguments.presets:
+        algorithm = (ROWS | COMBINED)[name](contract.solver())
+        alone = contract.run(algorithm, problem, who)
+        for label in arguments.schedulers:
+            other = contract.run(algorithm, problem, who, schedule=schedulers[label])
+            found[f"{name}, {label}"] = difference = max(
+                (float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float)), initial=0.0))
+                 for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(other), strict=True)), default=0.0)
+            print(f"{name:32} {label:14} {difference:.1e}", flush=True)
+        jax.clear_caches()
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+    worst = max(found.values())
+    print(f"{len(found)} comparisons, largest difference {worst:.1e}")
+    sys.exit(not worst <= TOLERANCE)
+
+
+if __name__ == "__main__":
+    main()
