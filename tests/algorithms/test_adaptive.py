@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import classification, equal, quadratic, trajectory
+from helpers import SEED, classification, equal, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.algorithms.adaptive import MuRule
@@ -73,12 +73,43 @@ def test_a_run_is_fedprox_with_the_mu_of_the_round():
     assert (np.diff(used) < 0).any()
 
 
+def cohort_key(t):
+    """The key of round t's cohort in ``trajectory``."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(SEED), t), 2**31 - 1)
+
+
 def test_while_the_loss_falls_from_mu_zero_it_is_fedavg():
     solver = rv.GD(0.2, steps=3)
     ours = trajectory(rv.fedprox_adaptive(solver), classification(), 6)
     equal([s.server.inner for s in ours],
           [s.server for s in trajectory(rv.fedavg(solver, stragglers="keep"), classification(), 6)])
     assert all(float(s.server.rule.mu) == 0 for s in ours)
+
+
+def test_paired_losses_are_of_the_same_parties():
+    """With everybody present paired or not is the same; with a cohort mu follows the cohort's own change of loss."""
+    problem, settings = quadratic(), {"mu": 0.2, "step": 0.3, "patience": 2}
+
+    def states(paired, participation):
+        algorithm = rv.fedprox_adaptive(rv.ClosedForm(), paired=paired, **settings)
+        return trajectory(rv.ServerOptimizer(algorithm, make=optax.sgd, settings={"learning_rate": 1.9}), problem, 12,
+                          participation)
+
+    equal(*([(s.server.inner.inner, s.server.inner.rule.mu) for s in states(p, ALIKE)] for p in (True, False)), 1e-12)
+    h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
+    found, cohorts = states(True, rv.Uniform(2, "uniform")), set()
+    models = [np.asarray(s.server.inner.inner) for s in found]
+    signs = 0
+    for t, (before, after) in enumerate(pairwise(found)):
+        cohort = np.asarray(rv.Uniform(2)(cohort_key(t), problem.sizes).index)
+        cohorts.add(tuple(cohort))
+        now, last = (np.mean([w @ h[k] @ w / 2 - g[k] @ w for k in cohort]) for w in (models[t], models[max(t - 1, 0)]))
+        np.testing.assert_allclose(after.server.inner.rule.loss, now, atol=1e-11)
+        grew = float(after.server.inner.rule.mu) > float(before.server.inner.rule.mu) + 0.1
+        assert grew == (t > 0 and now > last)
+        signs |= 1 << grew
+    assert len(cohorts) > 3
+    assert signs == 3
 
 
 def test_adaptive_mu_refuses_what_has_no_mu():

@@ -65,6 +65,8 @@ def test_standardised_pixels_are_those_of_the_formula(folder):
     x = IMAGES.astype(float)
     wanted = (plain.x * 255.0 - x.mean(axis=0)) / (x.std(axis=0) + 0.001)
     np.testing.assert_allclose(data.x, wanted, atol=1e-4)
+    overall = D.mnist(part="train", partition=IID(1), scale="overall", test=0)
+    np.testing.assert_allclose(overall.x, (plain.x * 255.0 - x.mean()) / x.std(), atol=1e-4)
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -68,6 +68,16 @@ def test_every_epoch_count_that_effort_x_over_e_asks_for_is_met():
             assert visits(rv.SGD(1.0, batch_size=9, epochs=total), 5, effort=x / total)[0][0] == x
 
 
+@pytest.mark.parametrize(("effort", "steps"), [(1.0, 6), (0.5, 3), (0.51, 4), (0.01, 1), (0.0, 0)])
+def test_partial_work_may_stop_after_any_step(effort, steps):
+    counts, made = visits(rv.SGD(1.0, batch_size=4, epochs=2, stop="step"), 10, effort=effort)  # 4, 4 and 2 samples
+    assert made == steps
+    assert counts.sum() == [0, 4, 8, 10, 14, 18, 20][steps]
+    assert counts.max() - counts[:10].min() <= 1  # an epoch is finished before the next begins
+    with pytest.raises(ValueError, match=r"SGD\(stop='round'\) is not known: use 'epoch' or 'step'"):
+        rv.SGD(1.0, stop="round")
+
+
 def test_orders_differ_between_epochs_and_keys():
     first = [tuple(visits(rv.SGD(1.0, batch_size=5, steps=1), 20, key=k)[0]) for k in range(5)]
     assert len(set(first)) == 5

@@ -253,6 +253,21 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
      [(-19 / 14, True), (36 / 7, False)]),
     ("steadier", ONE | {"methods": ["A"], "to": "B", "most": 0.5}, SHAKY, [(1 / 3, True)]),
     ("steadier", ONE | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
+    ("steadier_panels", {"pairs": {"two": "one"}, "methods": ["A", "B"], "most": 1.1}, WORLD,
+     [(np.std([-90, -9, -1 + 1e-3]) / np.std([-90, -9, -1]), True),
+      (np.std([-40, -30, 30]) / np.std([-50, -30, 0]), False)]),
+    ("lately", ONE | {"methods": ["A", "C"], "to": "B", "most": 0.05}, WORLD, [(0.025, True), (np.inf, False)]),
+    ("lately", ONE | {"methods": ["B"], "to": "A", "minus": True, "least": 19, "since": 0.6}, WORLD, [(19.5, True)]),
+    ("lately", {"panels": ["one", "two"], "methods": ["A"], "to": "B", "mean": True, "most": 0.01}, WORLD,
+     [((0.025 + 0.5005 / 45) / 2, False)]),
+    ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "least": 2}, WORLD,
+     [(1.001, False), (2.25, True)]),
+    ("when_stopped", {"panels": {"two": "one"}, "methods": ["A"], "to": "B", "within": 1, "least": 0}, WORLD,
+     [(1e-3 - 60, False)]),
+    ("when_stopped", {"panels": {"two": "two"}, "methods": ["C"], "to": "A", "within": 1, "least": 0}, WORLD,
+     [(500 - 1e-3, True)]),
+    ("when_stopped", {"panels": {"one": "two"}, "methods": ["C"], "to": "A", "within": 1, "by": 0.5, "least": 0}, WORLD,
+     [(np.inf, True)]),
 ])
 def test_rules(rule, arguments, world, expected):
     found = check(rule, world, **arguments)

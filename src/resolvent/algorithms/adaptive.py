@@ -7,7 +7,9 @@ r"""FedProx with a proximal weight that follows the training loss.
                                            mu <- max(mu - step, 0)        after ``patience`` decreases in a row
 
 The loss of the model sent in round t arrives with the replies of round t, so mu follows it one round later than if the
-server spent another exchange on asking; nothing but one number a party travels beside the model.
+server spent another exchange on asking; nothing but one number a party travels beside the model. With cohorts drawn
+anew, F is of other parties in every round and jumps where they differ, which drives mu up; ``paired`` compares f_k at
+this and at the last round's model in the same parties instead, for a model more on the way down.
 
 Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3.
 """
@@ -55,9 +57,10 @@ class MuRule(eqx.Module):
 
 
 class AdaptiveMuState(Memory):
-    """The inner server's state and the rule's."""
+    """The inner server's state, the rule's, and where losses are paired the last round's model."""
 
     rule: MuRule
+    last: tuple[Vector, ...]
 
 
 class AdaptiveMu(Combinator):
@@ -67,6 +70,7 @@ class AdaptiveMu(Combinator):
         inner: an ``Averaging``: fedprox, with any aggregator.
         step: by how much mu moves.
         patience: after so many decreases in a row mu falls.
+        paired: compare the losses of this and the last round's model in the same parties.
 
     Raises:
         TypeError: the inner algorithm has no proximal weight.
@@ -75,6 +79,7 @@ class AdaptiveMu(Combinator):
     inner: Averaging
     step: ArrayLike = 0.1
     patience: ArrayLike = 5
+    paired: bool = eqx.field(static=True, default=False)
     remembers: ClassVar[bool] = True
     replies_models: ClassVar[bool] = False
 
@@ -91,28 +96,32 @@ class AdaptiveMu(Combinator):
         """The first weight, and no loss yet."""
         dtype = tree.dtype(w0)
         rule = MuRule(jnp.asarray(self.inner.mu, dtype), jnp.array(jnp.inf, dtype), jnp.array(0))
-        return AdaptiveMuState(self.inner.init(w0, weights), rule)
+        return AdaptiveMuState(self.inner.init(w0, weights), rule, (w0,) if self.paired else ())
 
     def message(self, inner: InnerMessage, state: AdaptiveMuState, k: Int[Array, ""]) -> Message:
-        """The shared model and mu."""
-        return inner(state.inner, k), state.rule.mu
+        """The shared model, mu, and what it is compared with."""
+        return inner(state.inner, k), state.rule.mu, state.last
 
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, tuple[Vector, Float[Array, ""]], Info]:
-        """Averaging with this mu, and the loss of the model that came."""
-        shared, mu = message
+              effort: Float[Array, ""]) -> tuple[PartyState, tuple[Vector, list[Array]], Info]:
+        """Averaging with this mu, and the loss of each model that came."""
+        shared, mu, last = message
         (phase,) = replace(self.inner, mu=mu).phases
         state, w, info = phase.party(state, shared, oracle, key, effort)
-        return state, (w, oracle.value(shared)), info
+        return state, (w, [oracle.value(v) for v in (shared, *last)]), info
 
     def server(self, inner: InnerServer, state: AdaptiveMuState, replies: Replies,
                key: Array) -> tuple[AdaptiveMuState, Info]:
         """Aggregate the models; move mu by the losses."""
         models, losses = replies.payload
         after, info = inner(state.inner, replace(replies, payload=models), key)
-        loss = replies.mean(losses)
-        rule = state.rule.after(loss, self.step, self.patience)
-        return AdaptiveMuState(after, rule), {**info, "mu": state.rule.mu, "training_loss": loss}
+        loss, *paired = map(replies.mean, losses)
+        rule = state.rule
+        for other in paired:
+            rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, other))
+        rule = rule.after(loss, self.step, self.patience)
+        last = (self.inner.server_model(state.inner),) if self.paired else ()
+        return AdaptiveMuState(after, rule, last), {**info, "mu": state.rule.mu, "training_loss": loss}
 
     def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         """The shared model."""

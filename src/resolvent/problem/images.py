@@ -15,7 +15,7 @@ from resolvent.problem.shifts import Shift
 __all__ = ["CIFAR_CLASSES", "FASHION_CLASSES", "cifar10", "emnist", "fashion_mnist", "mnist"]
 
 Part = Literal["all", "train", "test"]
-Scale = Literal["unit", "standard"]
+Scale = Literal["unit", "standard", "overall"]
 Pixels = NDArray[np.uint8]
 FASHION_CLASSES = ["T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
                    "ankle boot"]
@@ -36,7 +36,7 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
         shift: a change of some parties' images, such as inverting them.
         part: the 60,000 training images, the 10,000 test images, or all of them.
         scale: unit: pixels in [0, 1]; standard: (x - mean) / (deviation + 0.001) in each pixel, over all images and
-            in the units of the file (FedProx; errata 7).
+            in the units of the file (FedProx; errata 7); overall: (x - mean) / deviation of all pixels of all images.
         validation: share of each party's images kept for validation.
         test: share of each party's images kept for testing.
         seed: of the partition, the shift and the split.
@@ -59,7 +59,7 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
         partition: who holds which images.
         shift: a change of some parties' images, such as inverting them.
         part: the 60,000 training images, the 10,000 test images, or all of them.
-        scale: unit: pixels in [0, 1]; standard: mean 0 and deviation 1 in each pixel, as for mnist.
+        scale: unit: pixels in [0, 1]; standard: mean 0 and deviation 1 in each pixel, overall: of all, as for mnist.
         validation: share of each party's images kept for validation.
         test: share of each party's images kept for testing.
         seed: of the partition, the shift and the split.
@@ -88,7 +88,7 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
         classes: what these labels are called.
         partition: who holds which images.
         shift: a change of some parties' images, such as inverting them.
-        scale: unit: pixels in [0, 1]; standard: mean 0 and deviation 1 in each pixel, as for mnist.
+        scale: unit: pixels in [0, 1]; standard: mean 0 and deviation 1 in each pixel, overall: of all, as for mnist.
         validation: share of each party's images kept for validation.
         test: share of each party's images kept for testing.
         seed: of the partition, the shift and the split.
@@ -126,7 +126,7 @@ def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition 
         partition: who holds which images.
         shift: a change of some parties' images, such as inverting them.
         part: the training batches, the test batch, or all of them.
-        scale: unit: pixels in [0, 1]; standard: mean 0 and deviation 1 in each pixel, as for mnist.
+        scale: unit: pixels in [0, 1]; standard: mean 0 and deviation 1 in each pixel, overall: of all, as for mnist.
         validation: share of each party's images kept for validation.
         test: share of each party's images kept for testing.
         seed: of the partition, the shift and the split.
@@ -168,17 +168,19 @@ def _federate(x: Pixels, y: NDArray[Any], classes: list[str], partition: Partiti
     data = data if shift is None else shift(data, seed)
     if scale == "unit":
         return data
-    mean, deviation = _moments(x)
+    mean, square = _moments(x)
+    if scale == "overall":
+        mean, square = mean.mean(), square.mean()
+    deviation = np.sqrt(np.maximum(square - mean**2, 0)) + (0.001 if scale == "standard" else 0)
     scaled = np.subtract(data.x, mean / 255, dtype=np.float32)
-    scaled /= ((deviation + 0.001) / 255).astype(np.float32)
+    scaled /= (deviation / 255).astype(np.float32)
     return replace(data, x=scaled).noting("pixels standardised by the mean and deviation of all images, pooled")
 
 
-def _moments(x: Pixels) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Mean and deviation of each pixel, in blocks so that no second copy of all images is made."""
+def _moments(x: Pixels) -> NDArray[Any]:
+    """Mean and mean square of each pixel, in blocks so that no second copy of all images is made."""
     total = np.zeros((2, *x.shape[1:]))
     for block in np.array_split(x, max(1, len(x) // 4096)):
         values = block.astype(np.float64)
         total += values.sum(axis=0), np.square(values).sum(axis=0)
-    mean, square = total / len(x)
-    return mean, np.sqrt(np.maximum(square - mean**2, 0))
+    return total / len(x)

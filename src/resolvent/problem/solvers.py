@@ -25,6 +25,7 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minib
 
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
+Stop = Literal["epoch", "step"]
 _AT_ONCE = 512  # how many places in the shuffles are looked up at a time, for up to 32 steps
 
 
@@ -39,7 +40,7 @@ class LocalSolver(eqx.Module):
 
 def over_minibatches(step: Callable[[State, Array, Array], State], state: State, samples: Int[Array, ""], key: Array,
                      effort: Float[Array, ""], *, batch_size: int, epochs: ArrayLike | None,
-                     steps: ArrayLike | None) -> tuple[State, Int[Array, ""]]:
+                     steps: ArrayLike | None, stop: Stop = "epoch") -> tuple[State, Int[Array, ""]]:
     """Run ``step(state, positions, mask)`` over shuffled minibatches, without replacement within an epoch.
 
     Args:
@@ -51,6 +52,7 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
         batch_size: samples per step; the last batch of an epoch holds what is left.
         epochs: passes over the samples, of which ceil(effort * epochs) are made; default: one.
         steps: steps instead, of which ceil(effort * steps) are made.
+        stop: partial work of ``epochs`` ends with an epoch, or with any ``step``: ceil(effort * steps of all epochs).
 
     Returns:
         The last state, and the number of steps made.
@@ -59,7 +61,8 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
     if steps is not None:
         total = share_of(steps, effort)
     else:
-        total = share_of(1 if epochs is None else epochs, effort) * per_epoch
+        passes: ArrayLike = 1 if epochs is None else epochs
+        total = share_of(passes, effort) * per_epoch if stop == "epoch" else share_of(passes * per_epoch, effort)
 
     def positions_of(t: Array) -> tuple[Array, Array]:
         e, i = jnp.divmod(t, jnp.maximum(per_epoch, 1))
@@ -90,6 +93,8 @@ class SGD(LocalSolver):
         epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Give this or ``steps``.
         steps: gradient steps, for work that does not grow with the party; a straggler makes ceil(effort * steps).
         proximal: the ``implicit`` or the ``explicit`` step.
+        stop: a straggler stops after an ``epoch``, or after any ``step``, as it must where there is one epoch only
+            (FedProx, Figure 9).
     """
 
     learning_rate: ArrayLike
@@ -97,10 +102,13 @@ class SGD(LocalSolver):
     epochs: ArrayLike | None = None
     steps: ArrayLike | None = None
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
+    stop: Stop = eqx.field(static=True, default="epoch")
 
     def __check_init__(self) -> None:
         check_budget(self)
         _check_proximal(self)
+        if self.stop not in ("epoch", "step"):
+            raise ValueError(f"SGD(stop={self.stop!r}) is not known: use 'epoch' or 'step'")
 
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
@@ -110,7 +118,7 @@ class SGD(LocalSolver):
             return _proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
 
         return over_minibatches(step, start, subproblem.oracle.samples, key, effort, batch_size=self.batch_size,
-                                epochs=self.epochs, steps=self.steps)
+                                epochs=self.epochs, steps=self.steps, stop=self.stop)
 
 
 class GD(LocalSolver):

@@ -285,12 +285,64 @@ def steadier(world: World, panels: Sequence[str], methods: Sequence[str], to: st
     """The standard deviation of the changes from one evaluation to the next is at most ``most`` times that of ``to``,
     both after the share ``since`` of the rounds.
     """
-    def unsteady(c: Curve) -> float:
-        return float(np.std(np.diff(c.values[c.rounds >= since * c.rounds[-1]])))
-
-    found = [(_name(world, p, m), _over(unsteady(world[p][m]), unsteady(world[p][to])))
+    found = [(_name(world, p, m), _over(_unsteady(world[p][m], since), _unsteady(world[p][to], since)))
              for p in panels for m in methods]
     return [Item(f"{name} / {to}", value, value <= most) for name, value in found]
+
+
+@rule
+def steadier_panels(world: World, pairs: Mapping[str, str], methods: Sequence[str], most: float = float("inf"),
+                    least: float = 0.0) -> list[Item]:
+    """The standard deviation of the changes from one evaluation to the next in the first panel of each pair is between
+    ``least`` and ``most`` times that in the second.
+    """
+    found = [(f"{m}: {a} / {b}", _over(_unsteady(world[a][m], 0.0), _unsteady(world[b][m], 0.0)))
+             for m in methods for a, b in pairs.items()]
+    return [Item(name, value, least <= value <= most) for name, value in found]
+
+
+@rule
+def lately(world: World, panels: Sequence[str], methods: Sequence[str], to: str, most: float = float("inf"),
+           least: float = -float("inf"), since: float = 0.5, minus: bool = False, mean: bool = False) -> list[Item]:
+    """The mean of the values after the share ``since`` of the rounds, over that of the method ``to`` (or ``minus`` it),
+    is between ``least`` and ``most``; with ``mean``, its mean over panels is. Curves that jump up and down have last
+    values that say little.
+    """
+    items, sign = [], "-" if minus else "/"
+    for m in methods:
+        found = {p: (_late(world[p][m], since), _late(world[p][to], since)) for p in panels}
+        values = {f"{_name(world, p, m)} {sign} {to}": a - b if minus else _over(a, b) for p, (a, b) in found.items()}
+        if mean:
+            values = {f"{m} {sign} {to}, mean over panels": float(np.mean(list(values.values())))}
+        items += [Item(name, value, least <= value <= most) for name, value in values.items()]
+    return items
+
+
+@rule
+def lately_of_panels(world: World, panels: Sequence[str], methods: Sequence[str], least: float,
+                     since: float = 0.5) -> list[Item]:
+    """From each panel to the next the mean of the values after the share ``since`` of the rounds grows by at least the
+    factor ``least``.
+    """
+    found = [(f"{m}: {b} / {a}", _over(_late(world[b][m], since), _late(world[a][m], since)))
+             for m in methods for a, b in pairwise(panels)]
+    return [Item(name, value, value >= least) for name, value in found]
+
+
+@rule
+def when_stopped(world: World, panels: Mapping[str, str], methods: Sequence[str], to: str, least: float,
+                 within: int = 10, by: float = 1.0) -> list[Item]:
+    """The value minus that of the method ``to``, in the mean over panels, each read at the end or where the run began
+    to diverge: where the loss, which the panel named beside shows, grew by more than ``by`` in ``within`` rounds.
+    Source: FedProx, C.3.2.
+    """
+    def stopped(panel: str, method: str) -> float:
+        loss = world[panels[panel]][method]
+        grew = [t for t in loss.rounds[loss.rounds >= within] if not loss.at(t) - loss.at(t - within) <= by]
+        return world[panel][method].at(grew[0]) if grew else world[panel][method].final
+
+    means = {m: float(np.mean([stopped(p, m) - stopped(p, to) for p in panels])) for m in methods}
+    return [Item(f"{m} - {to}, mean over panels", value, value >= least) for m, value in means.items()]
 
 
 def check(rule: str, world: World, **arguments: Any) -> list[Item]:
@@ -325,6 +377,16 @@ def _over(a: float, b: float) -> float:
 
 def _name(world: World, panel: str, method: str) -> str:
     return method if len(world) == 1 else f"{panel}: {method}"
+
+
+def _unsteady(curve: Curve, since: float) -> float:
+    """The standard deviation of the changes from one evaluation to the next after a share of the rounds."""
+    return float(np.std(np.diff(curve.values[curve.rounds >= since * curve.rounds[-1]])))
+
+
+def _late(curve: Curve, since: float) -> float:
+    """The mean of the values after a share of the rounds."""
+    return float(np.mean(curve.values[curve.rounds >= since * curve.rounds[-1]]))
 
 
 def _at(curve: Curve, round_: int | None) -> float:

@@ -64,7 +64,7 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "k
 
 
 def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1, patience: int = 5,
-                     stragglers: Stragglers = "keep") -> Algorithm:
+                     paired: bool = False, stragglers: Stragglers = "keep") -> Algorithm:
     """FedProx adaptive: mu grows when the training loss does, and falls after a run of decreases.
 
     Problem: min over w of sum_k lambda_k f_k(w), as FedProx.
@@ -75,7 +75,7 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
     Defaults: the paper's step and patience; it begins at mu = 0 on data that differ and at 1 on data that do not, to
     make it hard for the rule.
     Use when: no validation data are there to choose mu by; with small cohorts the loss, a mean over the cohort, is
-    noisy, and so is mu.
+    noisy, and so is mu, unless the losses are paired.
     Source: FedProx (Li et al.), section 5.3.2 and appendix C.3.3; mu follows the loss one round later, for no round
     more is spent.
 
@@ -84,10 +84,11 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
         mu: the first weight of the proximal term.
         step: by how much mu moves.
         patience: after so many decreases in a row mu falls.
+        paired: compare the losses of this and the last round's model in the same parties; it takes a model more down.
         stragglers: drop or keep partial work.
     """
     return AdaptiveMu(inner=Averaging(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers), step=step,
-                      patience=patience)
+                      patience=patience, paired=paired)
 
 
 def pooled(solver: LocalSolver) -> Algorithm:
