@@ -82,7 +82,7 @@ REGISTRIES: dict[type, Registry] = {
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp") | _named(
                         networks, "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm"),
                     given=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
-    Problem: Registry("problem", "problems", _named(instances, "least_squares", "logistic_regression"),
+    Problem: Registry("problem", "problems", _named(instances, "least_squares", "logistic_regression", "logistic_data"),
                       default="least_squares"),
     Partition: Registry("partition", "partitions", {
         "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,
