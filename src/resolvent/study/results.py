@@ -105,7 +105,8 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": record["title"]})
 
 
-_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways"}
+_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
+         "bytes_up": "bytes sent by the parties"}
 
 
 def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,11 +150,14 @@ def _curves(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> Non
 
 
 def _sweep(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
-    """Last values against a parameter, a line for each value of another."""
+    """Last values against a parameter, a line for each value of another; level lines for methods without it."""
     lines: dict[Any, list[tuple[float, float, float]]] = {}
-    for m in panel["methods"].values():
+    levels: dict[str, float | None] = {}
+    for label, m in panel["methods"].items():
         value, spread = m["final"]["mean"], m["final"]["std"]
-        if value is not None and (value > 0 or not panel["log"]):
+        if how["x"] not in m["point"]:
+            levels[label] = value
+        elif value is not None and (value > 0 or not panel["log"]):
             lines.setdefault(m["point"].get(how["lines"], ""), []).append((m["point"][how["x"]], value, spread))
     names = list(lines) if how["lines"] == "method" else sorted(lines)
     for i, line in enumerate(names):
@@ -162,6 +166,10 @@ def _sweep(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None
         name = line if isinstance(line, str) else f"{how['lines']} = {line:g}"
         axes.errorbar(x, y, (low, error), color=COLOURS[i % len(COLOURS)], marker=_MARKERS[i % len(_MARKERS)],
                       label=name or None, markersize=4, linewidth=1.3, capsize=2)
+    for i, (label, value) in enumerate(levels.items(), len(names)):
+        if value is not None:
+            axes.axhline(value, color=COLOURS[i % len(COLOURS)], linestyle=("--", ":", "-.")[i % 3], label=label,
+                         linewidth=1.3)
     values = sorted({x for points in lines.values() for x, _, _ in points})
     if how.get("log_x", True):
         axes.set_xscale("log")
