@@ -8,13 +8,13 @@ from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.mixed import MixedProblem, mixed
-from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem
+from resolvent.problem.problem import LearningProblem, QuadraticProblem, SolvedProblem
 
 __all__ = ["least_squares", "logistic_data", "logistic_regression"]
 
 
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
-                  heterogeneity: float = 0.0, alpha: float = 1.0, seed: int = 0) -> Problem:
+                  heterogeneity: float = 0.0, alpha: float = 1.0, seed: int = 0) -> SolvedProblem:
     """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
 
     The parties' answers are b_k = A_k (w + heterogeneity*v_k) + noise*e_k; the entries of A_k, w, v_k and e_k are
@@ -54,7 +54,7 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
 
 
 def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int = 100, heterogeneity: float = 0.0,
-                        seed: int = 0) -> Problem:
+                        seed: int = 0) -> SolvedProblem:
     """Logistic regression with normal inputs, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 m n).
 
     The samples are those of the data set splitting_logistic. What is minimised is the mean over the parties (the paper
@@ -74,7 +74,7 @@ def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int
     return LogisticProblem(a, 2 * b[..., 0] - 1)
 
 
-def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) -> Problem:
+def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) -> SolvedProblem:
     """Logistic regression on any classification data, whose optimum is found, to the precision, when it is made.
 
     f_k is the mean loss over party k's training samples and l2/2 |w|^2; what is minimised is their mean by size. With

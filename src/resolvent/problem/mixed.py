@@ -9,8 +9,6 @@ itself. Quadratics stay quadratics: f~_k = alpha^2 f_k + (1 - alpha^2) min f_k, 
 Source: FedMix poster, (FedMix).
 """
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -21,14 +19,14 @@ from resolvent.math.tree import Vector
 from resolvent.problem.errors import InputError
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem, QuadraticProblem
+from resolvent.problem.problem import Problem, QuadraticProblem, SolvedProblem
 
 __all__ = ["MixedProblem", "mixed"]
 
 _STEPS = 3000  # of L-BFGS, to a minimiser
 
 
-class MixedProblem(Problem):
+class MixedProblem(SolvedProblem):
     """The objectives f_k(alpha w + (1 - alpha) x_k), with the minimiser for weights by size.
 
     Args:
@@ -39,7 +37,6 @@ class MixedProblem(Problem):
         InputError: a minimiser is not found: an objective has none, or the precision is too low.
     """
 
-    optimum_known: ClassVar[bool] = True
     inner: Problem
     alpha: float
     own: Vector
@@ -94,7 +91,7 @@ class MixedProblem(Problem):
         return Mixture(self.alpha, tree.rows(self.own, k))
 
 
-def mixed(problem: Problem, alpha: float) -> Problem:
+def mixed(problem: Problem, alpha: float) -> SolvedProblem:
     """FedMix's objectives of a problem: of a quadratic one in closed form, else a ``MixedProblem``.
 
     Raises:
