@@ -199,24 +199,39 @@ def _check_data(found: "list[Found]") -> None:
 
 
 def reproduce(
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = (),
     *,
+    all: bool = False,
     quick: bool = False,
     out: Path = Path("results"),
+    jobs: int | None = None,
+    against: Path | None = None,
 ) -> None:
     """Run a figure of a paper again and check what the paper says of it; writes JSON, a picture and a page.
 
     Try `resolvent reproduce splitting-anderson --quick`.
 
+    Several of them, or all, run in processes of their own, `jobs` at a time, and print a line each when they are done:
+    name, seconds, verdicts, and whether one got worse, apart by tabs. With that a folder gets summary.tsv, a row per
+    claim. Exit code 1 where one failed or, with `against`, a verdict is worse than it was.
+
     Args:
-        name: of the reproduction, see `resolvent list reproductions`.
+        names: of reproductions, see `resolvent list reproductions`.
+        all: all there are.
         quick: in a small setting, minutes on two cores, in which the claims can still be told.
         out: the folder of results.
+        jobs: how many run at a time; default: 1.
+        against: known verdicts to compare with: the summary.tsv of an earlier run, or a folder of results.
     """
     from resolvent.study.reproduce import reproduce as run_again
     from resolvent.study.results import write_results
 
-    what = Reproduction.load(name)
+    if all or len(names) > 1 or jobs is not None or against is not None:
+        _reproduce_every(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)
+        return
+    if not names:
+        raise InputError(f"say what to reproduce, or --all: {', '.join(reproductions())}")
+    what = Reproduction.load(names[0])
     columns = (TextColumn("{task.description:>24}"), BarColumn(), MofNCompleteColumn(), TextColumn("seeds"),
                TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as shown:
@@ -232,6 +247,28 @@ def reproduce(
     for claim in record["claims"]:
         Console().print(f"{claim['verdict']}: {claim['says']}", highlight=False, markup=False)
     Console().print(f"Results: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _reproduce_every(names: tuple[str, ...], out: Path, *, quick: bool, jobs: int, against: Path | None) -> None:
+    """A line for each when it is done, and a summary; exit code 1 where something failed or got worse."""
+    from resolvent.study.every import known_verdicts, run_every, write_summary
+
+    for name in names:
+        Reproduction.load(name)  # what there is not is refused before anything runs
+    known = {} if against is None else known_verdicts(against)
+    columns = (TextColumn("reproductions"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    ran = []
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task("", total=len(names))
+        for one in run_every(names, out, quick=quick, jobs=jobs):
+            ran.append(one)
+            sys.stdout.write(one.line(known) + "\n")
+            sys.stdout.flush()
+            shown.advance(task)
+    write_summary(ran, out / "summary.tsv")
+    sys.stdout.write(f"{out / 'summary.tsv'}\n")
+    if any(one.failure or one.worse(known) for one in ran):
+        sys.exit(1)
 
 
 def main() -> None:

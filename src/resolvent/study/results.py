@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.simulate.plots import COLOURS, colour_of, style
 
-__all__ = ["page", "write_results"]
+__all__ = ["page", "write_page", "write_results"]
 
 _MARK = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
 _MARKERS = "osD^vPX*"
@@ -26,8 +26,13 @@ def write_results(record: Mapping[str, Any], folder: Path) -> Path:
     path = folder / f"{stem}.json"
     path.write_text(_json(record), encoding="utf-8")
     draw(record, folder / f"{stem}.svg")
-    (folder / "README.md").write_text(page(folder), encoding="utf-8")
+    write_page(folder)
     return path
+
+
+def write_page(folder: Path) -> None:
+    """Write the page of all results in a folder, ``README.md``."""
+    (folder / "README.md").write_text(page(folder), encoding="utf-8")
 
 
 def page(folder: Path) -> str:
