@@ -62,6 +62,11 @@ def test_each_runs_in_a_process_of_its_own(tmp_path):
     assert "something else" in (tmp_path / "runs" / "dies" / "log.txt").read_text()
 
 
+def test_without_another_command_it_is_the_command_line(tmp_path):
+    one, = run_every(["nonsense"], tmp_path, quick=True)
+    assert one.failure.startswith("error: there is no reproduction 'nonsense'; there are ")
+
+
 def test_a_summary_is_read_again(tmp_path):
     ran = [Ran("b", 5.4, {"says \"so\"\tand more": "holds in part"}), Ran("a", 1, {}, "error: no data")]
     write_summary(ran, tmp_path / "summary.tsv")
