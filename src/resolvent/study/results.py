@@ -146,7 +146,8 @@ def _curves(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> Non
         m = methods[label]
         mean, low, high = (_drawable(m[key], panel["log"]) for key in ("mean", "low", "high"))
         axes.plot(m[how["x"]], mean, dashes, color=colour, label=label, linewidth=1.5)
-        axes.fill_between(m[how["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
+        if low != high:
+            axes.fill_between(m[how["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
     top = max((v for m in methods.values() for v in m["mean"] if v is not None), default=1)
     if top > 1e3 * first > 0:  # a method that diverges must not press the others flat
         axes.set_ylim(top=1e3 * first)
