@@ -24,6 +24,7 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minib
 
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
+_AT_ONCE = 512  # how many places in the shuffles are looked up at a time, for up to 32 steps
 
 
 class LocalSolver(eqx.Module):
@@ -59,18 +60,26 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
     else:
         total = share_of(1 if epochs is None else epochs, effort) * per_epoch
 
-    def epoch(e: Array, state: State) -> State:
-        order = Shuffle.draw(jax.random.fold_in(key, e), samples)
+    at_once = min(32, max(1, _AT_ONCE // batch_size))
 
-        def of_batch(i: Array, state: State) -> State:
-            at = i * batch_size + jnp.arange(batch_size)
-            mask = at < samples
-            return step(state, order(jnp.where(mask, at, 0)), mask)
+    def positions_of(t: Array) -> tuple[Array, Array]:
+        e, i = jnp.divmod(t, jnp.maximum(per_epoch, 1))
+        at = i * batch_size + jnp.arange(batch_size)
+        mask = at < samples
+        return Shuffle.draw(jax.random.fold_in(key, e), samples)(jnp.where(mask, at, 0)), mask
 
-        after: State = jax.lax.fori_loop(0, jnp.minimum(per_epoch, total - e * per_epoch), of_batch, state)
+    def of_many(first: Array, state: State) -> State:
+        # For many steps at once, and outside of their loop: so the random bits cost little, and XLA cannot merge the
+        # shuffle into the gathering of samples, where it would evaluate it for every number of every sample.
+        positions, masks = jax.vmap(positions_of)(first * at_once + jnp.arange(at_once))
+
+        def one(i: Array, state: State) -> State:
+            return step(state, positions[i], masks[i])
+
+        after: State = jax.lax.fori_loop(0, jnp.minimum(at_once, total - first * at_once), one, state)
         return after
 
-    after: State = jax.lax.fori_loop(0, (total + per_epoch - 1) // per_epoch, epoch, state)
+    after: State = jax.lax.fori_loop(0, (total + at_once - 1) // at_once, of_many, state)
     return after, total
 
 
