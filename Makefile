@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help digits test lint docs clean
+# What last night's verdicts are compared with: those of the small settings, or until these are there, all committed ones.
+KNOWN ?= $(or $(wildcard benchmarks/quick.tsv),results)
+
+.PHONY: help digits test lint docs nightly clean
 
 help:
 	@echo "make digits   install, then compare seven algorithms on real handwritten digits"
 	@echo "make test     install with the test extra, then run all tests"
 	@echo "make lint     ruff and mypy"
 	@echo "make docs     build the documentation into site/"
+	@echo "make nightly  every reproduction in its small setting, two at a time; fails where a verdict got worse"
 	@echo "make clean    remove .venv, site/ and caches"
 
 digits: .venv/installed
@@ -23,6 +27,9 @@ lint: .venv/installed-lint
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+nightly: .venv/installed
+	$(BIN)/resolvent reproduce --all --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN)
 
 clean:
 	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ from resolvent.algorithms.averaged import Averaged
 from resolvent.algorithms.centralised import Centralised
 from resolvent.algorithms.compressed import Compressed
 from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.fine_tuned import FineTuned
 from resolvent.algorithms.gradient import DistributedGradient
 from resolvent.algorithms.meta import MetaLearned
 from resolvent.algorithms.never_worse import NeverWorse
@@ -79,6 +80,7 @@ __all__ = [
     "Dropout",
     "Exponential",
     "FederatedData",
+    "FineTuned",
     "FixedEffort",
     "Full",
     "GeometricMedian",

@@ -224,11 +224,14 @@ def _check_data(found: "list[Found]") -> None:
 
 
 def reproduce(
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = (),
     *,
+    all: bool = False,
     quick: bool = False,
     redraw: bool = False,
     out: Path = Path("results"),
+    jobs: int | None = None,
+    against: Path | None = None,
 ) -> None:
     """Run a figure of a paper again and check what the paper says of it; writes JSON, a picture and a page.
 
@@ -236,24 +239,37 @@ def reproduce(
     networks hours: the notes in the results, and in the files, say which were run how. Real data are looked for as
     `resolvent data check` says.
 
+    Several of them, or all, run in processes of their own, `jobs` at a time, and print a line each when they are done:
+    name, seconds, verdicts, and whether one got worse, apart by tabs. With that a folder gets summary.tsv, a row per
+    claim. Exit code 1 where one failed or, with `against`, a verdict is worse than it was.
+
     Args:
-        name: of the reproduction, see `resolvent list reproductions`.
+        names: of reproductions, see `resolvent list reproductions`.
+        all: all there are.
         quick: in a small setting, minutes on two cores, in which the claims can still be told.
         redraw: run nothing: draw its pictures, and the page, again from the JSON files in the folder of results.
         out: the folder of results.
+        jobs: how many run at a time; default: 1.
+        against: known verdicts to compare with: the summary.tsv of an earlier run, or a folder of results.
     """
     from resolvent.study import results
     from resolvent.study.reproduce import reproduce as run_again
-    from resolvent.study.reproduction import Reproduction
+    from resolvent.study.reproduction import Reproduction, reproductions
 
-    what = Reproduction.load(name)
     if redraw:
-        drawn = results.redraw(out, name)
+        drawn = [picture for name in names or (None,) for picture in results.redraw(out, name)]
         if not drawn:
-            raise InputError(f"{out} holds no results of {name} to draw: leave --redraw out, and it is run")
+            raise InputError(f"{out} holds no results of {' or '.join(names) or 'anything'} to draw: leave --redraw "
+                             "out, and it is run")
         for picture in drawn:
             Console().print(f"Drawn: {picture}", highlight=False, markup=False, soft_wrap=True)
         return
+    if all or len(names) > 1 or jobs is not None or against is not None:
+        _reproduce_every(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)
+        return
+    if not names:
+        raise InputError(f"say what to reproduce, or --all: {', '.join(reproductions())}")
+    what = Reproduction.load(names[0])
     columns = (TextColumn("{task.description:>24}"), BarColumn(), MofNCompleteColumn(), TextColumn("seeds"),
                TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as shown:
@@ -269,6 +285,29 @@ def reproduce(
     for claim in record["claims"]:
         Console().print(f"{claim['verdict']}: {claim['says']}", highlight=False, markup=False)
     Console().print(f"Results: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _reproduce_every(names: tuple[str, ...], out: Path, *, quick: bool, jobs: int, against: Path | None) -> None:
+    """A line for each when it is done, and a summary; exit code 1 where something failed or got worse."""
+    from resolvent.study.every import known_verdicts, run_every, write_summary
+    from resolvent.study.reproduction import Reproduction
+
+    for name in names:
+        Reproduction.load(name)  # what there is not is refused before anything runs
+    known = {} if against is None else known_verdicts(against)
+    columns = (TextColumn("reproductions"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    ran = []
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task("", total=len(names))
+        for one in run_every(names, out, quick=quick, jobs=jobs):
+            ran.append(one)
+            sys.stdout.write(one.line(known) + "\n")
+            sys.stdout.flush()
+            shown.advance(task)
+    write_summary(ran, out / "summary.tsv")
+    sys.stdout.write(f"{out / 'summary.tsv'}\n")
+    if any(one.failure or one.worse(known) for one in ran):
+        sys.exit(1)
 
 
 def main() -> None:

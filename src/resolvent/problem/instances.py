@@ -3,16 +3,18 @@
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.problem import generators
+from resolvent.problem import generators, models
+from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError
 from resolvent.problem.logistic import LogisticProblem
-from resolvent.problem.problem import QuadraticProblem, SolvedProblem
+from resolvent.problem.mixed import MixedProblem, mixed
+from resolvent.problem.problem import LearningProblem, QuadraticProblem, SolvedProblem
 
-__all__ = ["least_squares", "logistic_regression"]
+__all__ = ["least_squares", "logistic_data", "logistic_regression"]
 
 
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
-                  heterogeneity: float = 0.0, seed: int = 0) -> SolvedProblem:
+                  heterogeneity: float = 0.0, alpha: float = 1.0, seed: int = 0) -> SolvedProblem:
     """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
 
     The parties' answers are b_k = A_k (w + heterogeneity*v_k) + noise*e_k; the entries of A_k, w, v_k and e_k are
@@ -28,6 +30,7 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
         features: the dimension of w.
         noise: standard deviation of the noise on b_k.
         heterogeneity: standard deviation of the parties' true weights around the common ones.
+        alpha: FedMix's share of the shared model, in (0, 1]: below 1, of its objectives f_k(alpha w + (1-alpha) x_k).
         seed: of everything random.
     """
     for name, value, least in (("parties", parties, 1), ("samples", samples, 1), ("features", features, 1),
@@ -45,8 +48,9 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
         true = common + heterogeneity * rng.normal(size=features)
         b = a @ true + noise * rng.normal(size=samples)
         hessians[k], linears[k], constants[k] = a.T @ a, a.T @ b, b @ b / 2
-    return QuadraticProblem(jnp.asarray(hessians), jnp.asarray(linears), jnp.asarray(constants),
-                            jnp.full(parties, samples))
+    problem = QuadraticProblem(jnp.asarray(hessians), jnp.asarray(linears), jnp.asarray(constants),
+                               jnp.full(parties, samples))
+    return problem if alpha == 1 else mixed(problem, alpha)
 
 
 def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int = 100, heterogeneity: float = 0.0,
@@ -68,3 +72,23 @@ def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int
                                          heterogeneity=heterogeneity, seed=seed)
     a, b = (np.asarray(part, np.float64).reshape(parties, samples, -1) for part in (data.x, data.y))
     return LogisticProblem(a, 2 * b[..., 0] - 1)
+
+
+def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) -> SolvedProblem:
+    """Logistic regression on any classification data, whose optimum is found, to the precision, when it is made.
+
+    f_k is the mean loss over party k's training samples and l2/2 |w|^2; what is minimised is their mean by size. With
+    alpha below 1 the objectives are FedMix's, f_k(alpha w + (1 - alpha) x_k), and every party's own optimum x_k is
+    found as well. Use precision: float64.
+
+    Args:
+        data: the parties' samples: a data set's name and its settings.
+        l2: weight of |w|^2 / 2, positive: it makes the optimum one point.
+        alpha: FedMix's share of the shared model, in (0, 1]; 1 is the problem itself.
+    """
+    if data.task != "classification":
+        raise InputError(f"data={data.name} must be for classification, not {data.task}")
+    if not l2 > 0:
+        raise InputError(f"l2={l2} must be positive: without it there may be no single optimum")
+    features = int(np.prod(data.input_shape))
+    return MixedProblem(LearningProblem(models.logistic(features, data.outputs, l2=l2), data), alpha)

@@ -345,6 +345,51 @@ def when_stopped(world: World, panels: Mapping[str, str], methods: Sequence[str]
     return [Item(f"{m} - {to}, mean over panels", value, value >= least) for m, value in means.items()]
 
 
+@rule
+def contraction(world: World, panels: Sequence[str], methods: Sequence[str] | None = None, most: float = 1.0,
+                least: float = 0.0, begin: int = 0, end: int | None = None) -> list[Item]:
+    """The factor per round, from round ``begin`` to ``end`` on average, is between ``least`` and ``most``."""
+    items = []
+    for panel in panels:
+        for m, c in world[panel].items():
+            if methods is None or m in methods:
+                last = int(c.rounds[-1]) if end is None else end
+                value = _over(c.at(last), c.at(begin)) ** (1 / (last - begin))
+                items.append(Item(_name(world, panel, m), value, least <= value <= most))
+    return items
+
+
+@rule
+def until(world: World, panels: Sequence[str], along: str, target: float, fixed: str | None = None,
+          by: str = "rounds") -> list[Item]:
+    """In a sweep, what it takes to a value of at most ``target``, in rounds or an axis of the clock, never falls as the
+    parameter grows, and grows in all: the number is the least parameter's over the largest one's, 0 where only that
+    never gets there. With ``fixed``, so for each value of that parameter.
+    """
+    items = []
+    for panel in panels:
+        for name, table in _tables(world[panel], along, fixed, lambda c: _spent(c, target, by)).items():
+            spent = table[:, 1]
+            grows = bool(np.all(spent[:-1] <= spent[1:]) and spent[0] < spent[-1])
+            items.append(Item(f"{name or panel}: {by} to {target:g}", spent[0] / spent[-1] if grows else 1.0, grows))
+    return items
+
+
+@rule
+def cheaper(world: World, panels: Sequence[str], methods: Sequence[str], to: str, share: float, by: str = "rounds",
+            most: float = 1.0) -> list[Item]:
+    """What it takes to the ``share`` of the first value, in rounds or an axis of the clock, is at most ``most`` times
+    that of the method ``to``.
+    """
+    items = []
+    for panel in panels:
+        for m in methods:
+            own, theirs = (_spent(c, share * c.values[0], by) for c in (world[panel][m], world[panel][to]))
+            value = _over(own, theirs)
+            items.append(Item(f"{_name(world, panel, m)}: {by} / those of {to}", value, value <= most))
+    return items
+
+
 def check(rule: str, world: World, **arguments: Any) -> list[Item]:
     """Apply a rule to one seed's curves.
 
@@ -395,10 +440,23 @@ def _at(curve: Curve, round_: int | None) -> float:
 
 def _lines(methods: Mapping[str, Curve], along: str, fixed: str | None) -> dict[str, tuple[Any, Any]]:
     """Of a sweep, the parameter and the last values, sorted, for each value of ``fixed``."""
+    tables = _tables(methods, along, fixed, lambda c: c.final)
+    return {name: (table[:, 0], table[:, 1]) for name, table in tables.items()}
+
+
+def _tables(methods: Mapping[str, Curve], along: str, fixed: str | None,
+            number: Callable[[Curve], float]) -> dict[str, Any]:
+    """Rows of the parameter and a curve's number, sorted, for each value of ``fixed``; of curves with the parameter."""
     groups: dict[str, list[tuple[float, float]]] = {}
-    for curve in methods.values():
+    for curve in (c for c in methods.values() if along in c.point):
         other = None if fixed is None else curve.point[fixed]
         name = "" if other is None else other if isinstance(other, str) else f"{fixed} = {other:g}"
-        groups.setdefault(name, []).append((float(curve.point[along]), curve.final))
-    tables = {name: np.array(sorted(points)) for name, points in groups.items()}
-    return {name: (table[:, 0], table[:, 1]) for name, table in tables.items()}
+        groups.setdefault(name, []).append((float(curve.point[along]), number(curve)))
+    return {name: np.array(sorted(points)) for name, points in groups.items()}
+
+
+def _spent(curve: Curve, target: float, by: str) -> float:
+    """Where on an axis the value is first at most ``target``; infinite where it never is."""
+    axis = curve.rounds if by == "rounds" else curve.axes[by]
+    near = axis[curve.values <= target]
+    return float(near[0]) if len(near) else float("inf")

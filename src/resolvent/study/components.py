@@ -26,6 +26,7 @@ from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.averaged import Averaged
 from resolvent.algorithms.compressed import Compressed
 from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.fine_tuned import FineTuned
 from resolvent.algorithms.personalised import Personalised
 from resolvent.algorithms.remembered import Remembered
 from resolvent.algorithms.schedules import Schedule
@@ -74,7 +75,8 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
 
 
 COMBINATORS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (Anderson, Attacked, Averaged, Compressed, DecentralisedAnderson, Personalised, Remembered)}
+    f.__name__: f for f in (Anderson, Attacked, Averaged, Compressed, DecentralisedAnderson, FineTuned, Personalised,
+                            Remembered)}
 
 REGISTRIES: dict[type, Registry] = {
     FederatedData: Registry("data set", "data", _named(datasets, *(n for n in datasets.__all__ if n != "from_frame")),
@@ -82,7 +84,8 @@ REGISTRIES: dict[type, Registry] = {
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp") | _named(
                         networks, "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm"),
                     given=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
-    SolvedProblem: Registry("problem", "problems", _named(instances, "least_squares", "logistic_regression"),
+    SolvedProblem: Registry("problem", "problems", _named(
+                                instances, "least_squares", "logistic_regression", "logistic_data"),
                       default="least_squares"),
     Partition: Registry("partition", "partitions", {
         "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,

@@ -54,7 +54,8 @@ class _Run:
         """Seconds and bytes up to each round, where a clock measured them."""
         mine = self.metrics[self.metrics["method"] == label]
         axes = {}
-        for name, parts in (("seconds", ("simulated_seconds",)), ("bytes", ("bytes_down", "bytes_up"))):
+        for name, parts in (("seconds", ("simulated_seconds",)), ("bytes", ("bytes_down", "bytes_up")),
+                            ("bytes_up", ("bytes_up",))):
             each = mine[mine["metric"].isin(parts)].groupby("round")["value"].sum().cumsum()
             if len(each):
                 axes[name] = np.array([0.0 if r < each.index[0] else each.loc[:r].iloc[-1] for r in rounds])

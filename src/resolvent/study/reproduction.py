@@ -67,25 +67,40 @@ class Sweep(_Strict):
         algorithm: an algorithm in place of the experiment's.
         experiment: what differs from the panel's experiment at each point.
         label: the label of a curve, such as ``k = {k}, eta = {eta:g}``; ``{method}`` is the algorithm's own label.
+        along: parameters that go with the first one's values, such as a step for each alpha: as many values.
+        beside: labels of the experiment's algorithms that have no parameters: they are level lines in the picture.
     """
 
     over: dict[str, list[Any]]
+    along: dict[str, list[Any]] = {}
+    beside: list[str] = []
     algorithm: dict[str, Any] | None = None
     experiment: dict[str, Any] = {}
     label: str
 
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> "Sweep":
+        first, count = next((name, len(values)) for name, values in self.over.items())
+        for name, values in self.along.items():
+            if len(values) != count:
+                raise ValueError(f"along.{name} has {len(values)} values: give one for each of the {count} of {first}")
+        if self.beside and (self.algorithm is None or self.experiment):
+            raise ValueError("beside goes with a sweep of one algorithm: give algorithm, and no experiment")
+        return self
+
     def points(self) -> Iterator[dict[str, Any]]:
         """Every combination."""
-        for values in itertools.product(*self.over.values()):
-            yield dict(zip(self.over, values, strict=True))
+        first, *others = self.over.values()
+        for (value, *more), *rest in itertools.product(zip(first, *self.along.values(), strict=True), *others):
+            yield dict(zip(self.over, (value, *rest), strict=True)) | dict(zip(self.along, more, strict=True))
 
 
 class Draw(_Strict):
     """How a panel is drawn.
 
     Attributes:
-        x: the abscissa: ``rounds``; ``seconds`` or ``bytes`` of a virtual clock; a parameter of the sweep, for last
-            values; or ``methods``, a bar of the last value for each.
+        x: the abscissa: ``rounds``; ``seconds``, ``bytes`` or ``bytes_up`` of a virtual clock; a parameter of the
+            sweep, for last values; or ``methods``, a bar of the last value for each.
         lines: the parameter of the sweep that has a line each, or ``method``.
         log_x: whether a sweep's abscissa is logarithmic.
     """
@@ -311,8 +326,11 @@ class Reproduction(_Strict):
             found.append((here, {label: {**point, **({"method": method} if method else {})}
                                  for method, label in labels.items()}))
         if not sweep.experiment:  # one world for all: they are one experiment
-            together = {**found[0][0], "algorithms": {k: v for here, _ in found for k, v in here["algorithms"].items()}}
-            found = [(together, {k: v for _, points in found for k, v in points.items()})]
+            plain = tuned(settings, choice or {})["algorithms"] if sweep.beside else {}
+            together = {**found[0][0], "algorithms": {k: v for here, _ in found for k, v in here["algorithms"].items()}
+                        | {label: plain[label] for label in sweep.beside}}
+            found = [(together, {k: v for _, points in found for k, v in points.items()}
+                      | {label: {} for label in sweep.beside})]
         return [(self._file(panel, here, seed, changes), points) for here, points in found]
 
     def _file(self, panel: str, settings: Mapping[str, Any], seed: int, changes: Sequence[str]) -> ExperimentFile:

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.simulate.plots import COLOURS, colour_of, style
 
-__all__ = ["claims_table", "cpu_time", "notes", "page", "redraw", "write_results"]
+__all__ = ["claims_table", "cpu_time", "notes", "page", "redraw", "write_page", "write_results"]
 
 _MARK = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
 _MARKERS = "osD^vPX*"
@@ -28,7 +28,7 @@ def write_results(record: Mapping[str, Any], folder: Path) -> Path:
     path = folder / f"{stem}.json"
     path.write_text(_json(record), encoding="utf-8")
     draw(record, folder / f"{stem}.svg")
-    (folder / "README.md").write_text(page(folder), encoding="utf-8")
+    write_page(folder)
     return path
 
 
@@ -47,8 +47,13 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
     for path in found:
         draw(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".svg"))
     if found:
-        (folder / "README.md").write_text(page(folder), encoding="utf-8")
+        write_page(folder)
     return [path.with_suffix(".svg") for path in found]
+
+
+def write_page(folder: Path) -> None:
+    """Write the page of all results in a folder, ``README.md``."""
+    (folder / "README.md").write_text(page(folder), encoding="utf-8")
 
 
 def page(folder: Path) -> str:
@@ -148,7 +153,8 @@ def _compact(svg: str) -> str:
     return re.sub(r"<[a-z][^>]*>", short, svg)
 
 
-_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways"}
+_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
+         "bytes_up": "bytes sent by the parties"}
 
 
 def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,11 +199,14 @@ def _curves(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> Non
 
 
 def _sweep(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
-    """Last values against a parameter, a line for each value of another."""
+    """Last values against a parameter, a line for each value of another; level lines for methods without it."""
     lines: dict[Any, list[tuple[float, float, float]]] = {}
-    for m in panel["methods"].values():
+    levels: dict[str, float | None] = {}
+    for label, m in panel["methods"].items():
         value, spread = m["final"]["mean"], m["final"]["std"]
-        if value is not None and (value > 0 or not panel["log"]):
+        if how["x"] not in m["point"]:
+            levels[label] = value
+        elif value is not None and (value > 0 or not panel["log"]):
             lines.setdefault(m["point"].get(how["lines"], ""), []).append((m["point"][how["x"]], value, spread))
     names = list(lines) if how["lines"] == "method" else sorted(lines)
     for i, line in enumerate(names):
@@ -206,6 +215,10 @@ def _sweep(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None
         name = line if isinstance(line, str) else f"{how['lines']} = {line:g}"
         axes.errorbar(x, y, (low, error), color=COLOURS[i % len(COLOURS)], marker=_MARKERS[i % len(_MARKERS)],
                       label=name or None, markersize=4, linewidth=1.3, capsize=2)
+    for i, (label, value) in enumerate(levels.items(), len(names)):
+        if value is not None:
+            axes.axhline(value, color=COLOURS[i % len(COLOURS)], linestyle=("--", ":", "-.")[i % 3], label=label,
+                         linewidth=1.3)
     values = sorted({x for points in lines.values() for x, _, _ in points})
     if how.get("log_x", True):
         axes.set_xscale("log")
