@@ -213,7 +213,7 @@ def reproduce(
         quick: in a small setting, minutes on two cores, in which the claims can still be told.
         out: the folder of results.
     """
-    from resolvent.study.reproduction import reproduce as run_again
+    from resolvent.study.reproduce import reproduce as run_again
     from resolvent.study.results import write_results
 
     what = Reproduction.load(name)
@@ -227,7 +227,7 @@ def reproduce(
                 tasks[panel] = shown.add_task(escape(panel), total=total)
             shown.update(tasks[panel], completed=done)
 
-        record = run_again(what, quick=quick, progress=progress)
+        record = run_again(what, setting="quick" if quick else "paper scale", progress=progress)
     path = write_results(record, out)
     for claim in record["claims"]:
         Console().print(f"{claim['verdict']}: {claim['says']}", highlight=False, markup=False)

@@ -8,29 +8,39 @@ import pytest
 
 from resolvent.problem.errors import InputError
 from resolvent.study.claims import RULES, Curve, Item, check, verdict_of
-from resolvent.study.reproduction import Claim, Reproduction, reproduce, reproductions
+from resolvent.study.compare import compare
+from resolvent.study.reproduce import reproduce
+from resolvent.study.reproduction import Claim, Reproduction, merged, reproductions
 from resolvent.study.results import page, write_results
 
 RESULTS = Path(__file__).parents[2] / "results"
-TINY = ("rounds=2", "evaluate_every=2", "problem.parties=3", "problem.samples=40", "problem.features=4")
+
+
+REAL = {"cifar10", "emnist", "fashion_mnist", "leaf", "mnist", "sentiment", "shakespeare", "stackexchange"}
 
 
 @pytest.mark.parametrize("name", reproductions())
-def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path):
+def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request):
     what = Reproduction.load(name)
-    record = reproduce(what, changes=TINY, seeds=1)
+    settings = [merged(what.experiment, panel.experiment) for panel in what.panels.values()]
+    if REAL & {(s.get("data") or {}).get("name") for s in settings}:
+        request.getfixturevalue("real_data")
+    record = reproduce(what, setting="tiny")
     assert set(record["panels"]) == set(what.panels)
     assert [c["says"] for c in record["claims"]] == [c.says for c in what.claims]
     for panel in record["panels"].values():
         for method in panel["methods"].values():
-            assert method["rounds"] == [0, 1, 2]
+            assert method["rounds"][0] == 0
+            assert method["rounds"][-1] == 2
             assert method["mean"][-1] == pytest.approx(method["final"]["mean"], rel=1e-3)
     path = write_results(record, tmp_path)
     assert path.with_suffix(".svg").read_text().startswith("<?xml")
     assert all(claim["says"] in (tmp_path / "README.md").read_text() for claim in record["claims"])
     for seed in (0, 1):
-        settings = what.file(next(iter(what.panels)), seed, what.quick.set and tuple(what.quick.set)).bound.settings()
-        assert settings["seed"] == settings["problem"]["seed"] == seed  # other data, not only other chances
+        file, _ = what.files(next(iter(what.panels)), seed, what.quick.set)[0]
+        settings = file.bound.settings()
+        own = [part["seed"] for key in ("problem", "data") if "seed" in (part := settings.get(key) or {})]
+        assert {settings["seed"], *own} == {seed}  # other data, not only other chances
 
 
 def test_the_committed_page_is_that_of_the_committed_numbers():
@@ -49,6 +59,109 @@ def test_the_committed_page_is_that_of_the_committed_numbers():
             assert claim["verdict"] == expected
 
 
+# --- what a file can say -------------------------------------------------------------------------------------------
+
+SMALL = """
+title: small
+paper: ours
+figure: none
+measure: accuracy
+split: test
+axis: test accuracy
+log: false
+columns: 2
+seeds: 2
+experiment:
+  data: {name: digits, parties: 4, classes_per_party: 5, validation: 0.2}
+  model: logistic
+  solver: {name: SGD, learning_rate: 0.05, batch_size: 20, epochs: 1}
+  algorithms: {FedProx: {name: fedprox, mu: 0.1}, FedAvg: fedavg}
+  rounds: 3
+  evaluate_every: 1
+  diagnostics: []
+  clock: {speed: 100.0, rate: 1000000.0}
+panels:
+  mean: {draw: [{x: rounds}, {x: bytes}]}
+  samples: {of: mean, over: samples, draw: [{x: methods}]}
+  worst loss: {of: mean, measure: loss, over: worst, axis: loss}
+  one party: {of: mean, over: party 2}
+  parties:
+    tuned: mean
+    sweep: {over: {N: [2, 4]}, experiment: {data: {parties: $N}}, label: "{method}, N = {N}"}
+    draw: [{x: N, lines: method, log_x: false}]
+search:
+  select: {measure: accuracy}
+  rounds: 2
+  grid: {"*": {solver.learning_rate: [1.0e-6, 0.05]}, FedProx: {mu: [1.0, 0.01]}}
+claims:
+  - {says: more than chance, rule: level, args: {panels: [mean, samples], methods: [FedProx], least: 0.2}}
+quick: {seeds: 1, set: [rounds=1]}
+"""
+
+
+@pytest.fixture(scope="module")
+def small():
+    what = Reproduction.parse("small", SMALL)
+    return what, reproduce(what)
+
+
+def test_a_search_tries_everything_and_the_runs_take_its_choice(small):
+    what, record = small
+    found = record["search"]["mean"]
+    assert [t["point"] for t in found["FedAvg"]["tried"]] == [{"solver.learning_rate": rate} for rate in (1e-6, 0.05)]
+    assert len(found["FedProx"]["tried"]) == 4
+    for method in found.values():
+        best = max(method["tried"], key=lambda t: t["score"])
+        assert method["chosen"] == best["point"]
+        assert method["chosen"]["solver.learning_rate"] == 0.05  # the other does not learn
+    chosen = {label: method["chosen"] for label, method in found.items()}
+    for panel in ("mean", "parties"):
+        algorithms = what.files(panel, 0, (), chosen)[0][0].bound.settings()["algorithms"]
+        assert all(a["solver"]["learning_rate"] == 0.05 for a in algorithms.values())
+
+
+def test_panels_see_the_same_runs_by_other_measures(small):
+    what, record = small
+    (file, _), = what.files("mean", 0, (), {label: m["chosen"] for label, m in record["search"]["mean"].items()})
+    comparison = compare(file)
+    metrics, data = comparison.metrics, comparison.experiment.data
+    last = metrics[(metrics["method"] == "FedProx") & (metrics["split"] == "test") & (metrics["round"] == 3)]
+    accuracy, loss = (last[last["metric"] == name]["value"].to_numpy() for name in ("accuracy", "loss"))
+    once = reproduce(what, seeds=1)["panels"]
+    finals = {title: once[title]["methods"]["FedProx"]["final"]["mean"]
+              for title in ("mean", "samples", "worst loss", "one party")}
+    expected = (accuracy.mean(), np.average(accuracy, weights=data.sizes("test")), loss.max(), accuracy[2])
+    assert list(finals.values()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_sweep_of_experiments_labels_its_curves_and_has_axes_of_the_clock(small):
+    _, record = small
+    points = {label: m["point"] for label, m in record["panels"]["parties"]["methods"].items()}
+    assert points == {f"{m}, N = {n}": {"N": n, "method": m} for n in (2, 4) for m in ("FedProx", "FedAvg")}
+    curve = record["panels"]["mean"]["methods"]["FedAvg"]
+    down_and_up = 2 * 650 * 4 * 4  # 650 numbers of 4 bytes, both ways, for 4 parties
+    assert curve["bytes"] == [0, down_and_up, 2 * down_and_up, 3 * down_and_up]
+    assert curve["seconds"][0] == 0 < curve["seconds"][1] < curve["seconds"][3]
+
+
+def test_the_page_names_what_was_chosen(small, tmp_path):
+    write_results(small[1], tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert "Chosen by search, mean: FedProx: solver.learning_rate = 0.05, mu = " in text
+    assert "(of 4); FedAvg: solver.learning_rate = 0.05 (of 2)." in text
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("of: mean, over: party 2", "of: men", "panels.one party.of: there is no panel 'men'.*mean, parties"),
+    ("over: party 2", "over: party 9", "party K of one that there is"),
+    ("measure: loss", "measure: los", r"nothing measured 'los'.*accuracy \(test\)"),
+    ("    tuned: mean\n", "", "a sweep is not searched"),
+])
+def test_what_a_file_says_wrongly_is_refused(old, new, message):
+    with pytest.raises(InputError, match=message):
+        reproduce(Reproduction.parse("small", SMALL.replace(old, new)), setting="tiny")
+
+
 # --- the rules, on curves made by hand -------------------------------------------------------------------------------
 
 def curve(*values, **point):
@@ -60,6 +173,10 @@ WORLD = {"one": {"A": curve(100, 10, 1, 1e-9), "B": curve(100, 50, 20, 20), "C":
 SWEEP = {"s": {f"{k} {eta}": curve(1, value, k=k, eta=eta) for k, eta, value in
                ((2, 2e-6, 1.0), (3, 1e-6, 1.2), (2, 1e-6, 0.5), (3, 2e-6, 9.0), (5, 1e-6, 30.0))}}
 ONE = {"panels": ["one"]}
+BOTH = {"panels": ["one", "two"]}
+ALPHA = {"a": {f"{m} {a}": curve(0, value, alpha=a, method=m) for m, a, value in
+               (("A", 1.0, 4.0), ("A", 2.0, 8.0), ("A", 4.0, 1.0), ("B", 4.0, 16.0), ("B", 2.0, 4.0), ("B", 1.0, 1.0))}}
+SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
 
 
 @pytest.mark.parametrize(("rule", "arguments", "world", "expected"), [
@@ -81,6 +198,23 @@ ONE = {"panels": ["one"]}
     ("determined_by_product", {"panels": ["s"], "most_product": 3e-6, "within": 2}, SWEEP, [(1.2, True)]),
     ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta"}, SWEEP, [(1, True)]),
     ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta", "sign": -1, "at": 1}, SWEEP, [(0, False)]),
+    ("difference", BOTH | {"methods": ["B"], "to": "A", "least": 25}, WORLD, [(20 - 1e-9, False), (60 - 1e-3, True)]),
+    ("difference", BOTH | {"methods": ["B"], "to": "A", "least": 25, "mean": True}, WORLD,
+     [(40 - (1e-9 + 1e-3) / 2, True)]),
+    ("difference", ONE | {"methods": ["B"], "to": "A", "most": 39, "at": 1}, WORLD, [(40, False)]),
+    ("difference_of_panels", BOTH | {"methods": ["A", "B"], "least": 1, "most": 40}, WORLD,
+     [(1e-3 - 1e-9, False), (40, True)]),
+    ("level", ONE | {"methods": ["A", "B"], "least": 1, "most": 20}, WORLD, [(1e-9, False), (20, True)]),
+    ("highest", BOTH | {"methods": ["C"]}, WORLD, [(np.inf, True), (440, True)]),
+    ("highest", {"panels": ["two"], "methods": ["B"], "among": ["A"], "by": 60}, WORLD, [(60 - 1e-3, False)]),
+    ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method"}, ALPHA, [(2, True), (4, False)]),
+    ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method", "highest": False}, ALPHA,
+     [(4, False), (1, False)]),
+    ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "least": 2}, ALPHA, [(-1, False), (2, True)]),
+    ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "most": 0, "log": False}, ALPHA,
+     [(-19 / 14, True), (36 / 7, False)]),
+    ("steadier", ONE | {"methods": ["A"], "to": "B", "most": 0.5}, SHAKY, [(1 / 3, True)]),
+    ("steadier", ONE | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
 ])
 def test_rules(rule, arguments, world, expected):
     found = check(rule, world, **arguments)
@@ -118,7 +252,7 @@ def test_an_unknown_name_is_refused():
 def test_the_command(call, tmp_path, monkeypatch):
     committed = RESULTS / "splitting-anderson.json"
     record = json.loads(committed.read_text(encoding="utf-8"))
-    monkeypatch.setattr("resolvent.study.reproduction.reproduce", lambda what, **_: record)
+    monkeypatch.setattr("resolvent.study.reproduce.reproduce", lambda what, **_: record)
     outcome = call("reproduce", "splitting-anderson", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     assert (tmp_path / "results" / committed.name).read_bytes() == committed.read_bytes()

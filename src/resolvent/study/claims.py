@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from resolvent.problem.errors import InputError, nearest
 
-__all__ = ["RULES", "Curve", "Item", "World", "check", "verdict_of"]
+__all__ = ["RULES", "Curve", "Item", "World", "check", "rule", "verdict_of"]
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,14 @@ class Curve:
     Attributes:
         rounds: [T] when.
         values: [T] what; infinite from where the method diverged.
-        point: the parameters of a sweep that the method stands for.
+        point: the parameters of a sweep that the method stands for; ``method``, where a sweep has several.
+        axes: [T] each, simulated seconds and bytes until then, where a clock measured them.
     """
 
     rounds: NDArray[np.int64]
     values: NDArray[np.float64]
-    point: Mapping[str, float] = field(default_factory=dict)
+    point: Mapping[str, Any] = field(default_factory=dict)
+    axes: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def final(self) -> float:
@@ -52,6 +54,14 @@ class Curve:
 
 
 World = Mapping[str, Mapping[str, Curve]]
+Rule = Callable[..., list["Item"]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(function: Rule) -> Rule:
+    """Make a function a rule that claims may name."""
+    RULES[function.__name__] = function
+    return function
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ class Item:
     holds: bool
 
 
+@rule
 def relative_gap(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
                  least: float = 0.0) -> list[Item]:
     """The last value is between ``least`` and ``most`` of the first."""
@@ -76,6 +87,7 @@ def relative_gap(world: World, panels: Sequence[str], methods: Sequence[str], mo
             for panel in panels for m in methods]
 
 
+@rule
 def gain(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
          least: float = 0.0, since: float = 0.5) -> list[Item]:
     """The last value over that at the share ``since`` of the rounds is between ``least`` and ``most``."""
@@ -88,6 +100,7 @@ def gain(world: World, panels: Sequence[str], methods: Sequence[str], most: floa
     return items
 
 
+@rule
 def rise(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
          least: float = 0.0) -> list[Item]:
     """The last value over the least of all is between ``least`` and ``most``."""
@@ -96,6 +109,7 @@ def rise(world: World, panels: Sequence[str], methods: Sequence[str], most: floa
     return [Item(name, value, least <= value <= most) for name, value in found]
 
 
+@rule
 def ratio(world: World, panels: Sequence[str], methods: Sequence[str], to: str, most: float = float("inf"),
           least: float = 0.0) -> list[Item]:
     """The last value over that of the method ``to`` is between ``least`` and ``most``."""
@@ -103,12 +117,14 @@ def ratio(world: World, panels: Sequence[str], methods: Sequence[str], to: str, 
     return [Item(f"{name} / {to}", value, least <= value <= most) for name, value in found]
 
 
+@rule
 def ratio_of_panels(world: World, panels: Sequence[str], methods: Sequence[str], least: float) -> list[Item]:
     """From each panel to the next the last value grows by at least the factor ``least``."""
     return [Item(f"{m}: {b} / {a}", r := _over(world[b][m].final, world[a][m].final), r >= least)
             for m in methods for a, b in pairwise(panels)]
 
 
+@rule
 def best(world: World, panels: Sequence[str], methods: Sequence[str],
          among: Sequence[str] | None = None) -> list[Item]:
     """In each panel the named methods end lower than every other, or than those of ``among``: their worst over the
@@ -123,6 +139,7 @@ def best(world: World, panels: Sequence[str], methods: Sequence[str],
     return items
 
 
+@rule
 def sooner(world: World, panels: Sequence[str], pairs: Mapping[str, str], share: float = 1e-8, near: float = 1.1,
            most: float = float("inf"), least: float = 0.0) -> list[Item]:
     """Rounds of the first of each pair over those of the second, to the same target: between ``least`` and ``most``.
@@ -139,6 +156,7 @@ def sooner(world: World, panels: Sequence[str], pairs: Mapping[str, str], share:
     return items
 
 
+@rule
 def same_limit(world: World, panels: Sequence[str], pairs: Mapping[str, str], within: float = 0.05,
                negligible: float = 1e-10) -> list[Item]:
     """The two of each pair end alike: their ratio is within ``within`` of 1, or both are ``negligible``."""
@@ -152,6 +170,7 @@ def same_limit(world: World, panels: Sequence[str], pairs: Mapping[str, str], wi
     return items
 
 
+@rule
 def determined_by_product(world: World, panels: Sequence[str], most_product: float, within: float) -> list[Item]:
     """Methods of a sweep over ``eta`` and ``k`` with the same eta*(k-1) end within a factor ``within`` of each other.
 
@@ -169,6 +188,7 @@ def determined_by_product(world: World, panels: Sequence[str], most_product: flo
     return items
 
 
+@rule
 def monotone(world: World, panels: Sequence[str], along: str, fixed: str, sign: int = 1,
              at: int | None = None) -> list[Item]:
     """In a sweep, the values (the last, or those at round ``at``) rise with ``along`` (or fall: ``sign`` -1).
@@ -184,9 +204,91 @@ def monotone(world: World, panels: Sequence[str], along: str, fixed: str, sign: 
     return items
 
 
-Rule = Callable[..., list[Item]]
-RULES: dict[str, Rule] = {f.__name__: f for f in (
-    relative_gap, gain, rise, ratio, ratio_of_panels, best, sooner, same_limit, determined_by_product, monotone)}
+@rule
+def difference(world: World, panels: Sequence[str], methods: Sequence[str], to: str, most: float = float("inf"),
+               least: float = -float("inf"), at: int | None = None, mean: bool = False) -> list[Item]:
+    """The value (the last, or that at round ``at``) minus that of the method ``to`` is between ``least`` and ``most``;
+    with ``mean``, its mean over panels is.
+    """
+    items = []
+    for m in methods:
+        found = {p: _at(world[p][m], at) - _at(world[p][to], at) for p in panels}
+        named = {f"{m} - {to}, mean over panels": float(np.mean(list(found.values())))} if mean else {
+            f"{_name(world, p, m)} - {to}": value for p, value in found.items()}
+        items += [Item(name, value, least <= value <= most) for name, value in named.items()]
+    return items
+
+
+@rule
+def difference_of_panels(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
+                         least: float = -float("inf")) -> list[Item]:
+    """From each panel to the next the last value changes by between ``least`` and ``most``."""
+    found = [(f"{m}: {b} - {a}", world[b][m].final - world[a][m].final) for m in methods for a, b in pairwise(panels)]
+    return [Item(name, value, least <= value <= most) for name, value in found]
+
+
+@rule
+def level(world: World, panels: Sequence[str], methods: Sequence[str], most: float = float("inf"),
+          least: float = -float("inf")) -> list[Item]:
+    """The last value is between ``least`` and ``most``."""
+    return [Item(_name(world, p, m), world[p][m].final, least <= world[p][m].final <= most)
+            for p in panels for m in methods]
+
+
+@rule
+def highest(world: World, panels: Sequence[str], methods: Sequence[str], among: Sequence[str] | None = None,
+            by: float = 0.0) -> list[Item]:
+    """In each panel the named methods end more than ``by`` above every other, or those of ``among``: their worst minus
+    the others' best.
+    """
+    items = []
+    for panel in panels:
+        ours = min(world[panel][m].final for m in methods)
+        rest = max(c.final for m, c in world[panel].items() if m not in methods and (among is None or m in among))
+        items.append(Item(f"{panel}: their worst - the others' best", ours - rest, ours - rest > by))
+    return items
+
+
+@rule
+def inside(world: World, panels: Sequence[str], along: str, fixed: str | None = None,
+           highest: bool = True) -> list[Item]:
+    """In a sweep, the best last value lies at neither end of the parameter ``along``: the number is where it lies; with
+    ``fixed``, so for each value of that parameter.
+    """
+    items = []
+    for panel in panels:
+        for name, (x, y) in _lines(world[panel], along, fixed).items():
+            best = float(x[np.argmax(y) if highest else np.argmin(y)])
+            items.append(Item(f"{name or panel}: best {along}", best, bool(x[0] < best < x[-1])))
+    return items
+
+
+@rule
+def slope(world: World, panels: Sequence[str], along: str, fixed: str | None = None, most: float = float("inf"),
+          least: float = -float("inf"), log: bool = True) -> list[Item]:
+    """In a sweep, the least-squares slope of the last values along a parameter, both logarithmic or not, is between
+    ``least`` and ``most``; with ``fixed``, so for each value of that parameter.
+    """
+    items = []
+    for panel in panels:
+        for name, (x, y) in _lines(world[panel], along, fixed).items():
+            value = float(np.polyfit(np.log(x), np.log(y), 1)[0] if log else np.polyfit(x, y, 1)[0])
+            items.append(Item(f"{name or panel}: slope", value, least <= value <= most))
+    return items
+
+
+@rule
+def steadier(world: World, panels: Sequence[str], methods: Sequence[str], to: str, most: float = 1.0,
+             since: float = 0.0) -> list[Item]:
+    """The standard deviation of the changes from one evaluation to the next is at most ``most`` times that of ``to``,
+    both after the share ``since`` of the rounds.
+    """
+    def unsteady(c: Curve) -> float:
+        return float(np.std(np.diff(c.values[c.rounds >= since * c.rounds[-1]])))
+
+    found = [(_name(world, p, m), _over(unsteady(world[p][m]), unsteady(world[p][to])))
+             for p in panels for m in methods]
+    return [Item(f"{name} / {to}", value, value <= most) for name, value in found]
 
 
 def check(rule: str, world: World, **arguments: Any) -> list[Item]:
@@ -221,3 +323,18 @@ def _over(a: float, b: float) -> float:
 
 def _name(world: World, panel: str, method: str) -> str:
     return method if len(world) == 1 else f"{panel}: {method}"
+
+
+def _at(curve: Curve, round_: int | None) -> float:
+    return curve.final if round_ is None else curve.at(round_)
+
+
+def _lines(methods: Mapping[str, Curve], along: str, fixed: str | None) -> dict[str, tuple[Any, Any]]:
+    """Of a sweep, the parameter and the last values, sorted, for each value of ``fixed``."""
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for curve in methods.values():
+        other = None if fixed is None else curve.point[fixed]
+        name = "" if other is None else other if isinstance(other, str) else f"{fixed} = {other:g}"
+        groups.setdefault(name, []).append((float(curve.point[along]), curve.final))
+    tables = {name: np.array(sorted(points)) for name, points in groups.items()}
+    return {name: (table[:, 0], table[:, 1]) for name, table in tables.items()}

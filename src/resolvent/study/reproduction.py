@@ -3,26 +3,22 @@
 import copy
 import io
 import itertools
-import platform
-import time
-from collections.abc import Callable, Mapping
-from importlib import metadata, resources
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
 
-import jax
-import numpy as np
 import pydantic
 from ruamel.yaml import YAML
 
 from resolvent.problem.errors import InputError, nearest
-from resolvent.study.claims import Curve, Item, check, verdict_of
-from resolvent.study.compare import compare
 from resolvent.study.components import parameters
 from resolvent.study.experiment import ExperimentFile
 
-__all__ = ["Claim", "Reproduction", "reproduce", "reproductions"]
+__all__ = ["Choice", "Claim", "Panel", "Reproduction", "Search", "Setting", "View", "filled", "merged", "reproductions"]
 
-_POINTS = 60  # of a curve, in a results file
+Setting = Literal["paper scale", "quick", "tiny"]
+Direction = Literal["highest", "lowest"]
 
 
 class _Strict(pydantic.BaseModel):
@@ -45,48 +41,80 @@ class Claim(_Strict):
     args: dict[str, Any]
 
 
-class Quick(_Strict):
-    """The small setting.
+class Small(_Strict):
+    """A smaller setting.
 
     Attributes:
         seeds: how many seeds.
         set: changes of every panel, ``key.path=value``.
+        panels: further changes of single panels.
+        search_rounds: rounds of a search, if it has rounds of its own.
     """
 
-    seeds: int
+    seeds: int = 1
     set: list[str] = []
+    panels: dict[str, list[str]] = {}
+    search_rounds: int | None = None
 
 
 class Sweep(_Strict):
-    """One algorithm for every combination of parameters.
+    """One algorithm, or one experiment, for every combination of parameters.
 
     Attributes:
-        over: the values of each parameter; ``$name`` in the algorithm stands for them.
-        algorithm: the algorithm.
-        label: its label, such as ``k = {k}, eta = {eta:g}``.
+        over: the values of each parameter; ``$name`` in the algorithm and the experiment stands for them.
+        algorithm: an algorithm in place of the experiment's.
+        experiment: what differs from the panel's experiment at each point.
+        label: the label of a curve, such as ``k = {k}, eta = {eta:g}``; ``{method}`` is the algorithm's own label.
     """
 
-    over: dict[str, list[float]]
-    algorithm: dict[str, Any]
+    over: dict[str, list[Any]]
+    algorithm: dict[str, Any] | None = None
+    experiment: dict[str, Any] = {}
     label: str
 
-    def points(self) -> dict[str, dict[str, float]]:
-        """The parameters by label."""
-        points = (dict(zip(self.over, values, strict=True)) for values in itertools.product(*self.over.values()))
-        return {self.label.format(**point): point for point in points}
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Every combination."""
+        for values in itertools.product(*self.over.values()):
+            yield dict(zip(self.over, values, strict=True))
 
 
 class Draw(_Strict):
     """How a panel is drawn.
 
     Attributes:
-        x: the parameter of the sweep on the abscissa; left out, rounds.
-        lines: the parameter of the sweep that has a line each.
-        legend: where the curves' names stand: in the picture's own legend, or nowhere.
+        x: the abscissa: ``rounds``; ``seconds`` or ``bytes`` of a virtual clock; a parameter of the sweep, for last
+            values; or ``methods``, a bar of the last value for each.
+        lines: the parameter of the sweep that has a line each, or ``method``.
+        log_x: whether a sweep's abscissa is logarithmic.
     """
 
     x: str = "rounds"
     lines: str = ""
+    log_x: bool = True
+
+
+class View(_Strict):
+    """What is read off a run.
+
+    Attributes:
+        measure: a metric of the shared or the deployed models.
+        split: the samples that it is of; ``train`` for metrics that are of none.
+        over: how the parties become one number: ``mean``; ``samples``, the mean weighted by their samples of the split;
+            ``worst``, ``p10`` (nine parties in ten do better), ``std``; or ``party 3``.
+        axis: what the ordinate is called.
+        log: whether it is logarithmic.
+    """
+
+    measure: str
+    split: str
+    over: str
+    axis: str
+    log: bool
+
+    @property
+    def better(self) -> Direction:
+        """Whether more of it is better."""
+        return better(self.measure)
 
 
 class Panel(_Strict):
@@ -94,13 +122,64 @@ class Panel(_Strict):
 
     Attributes:
         experiment: what differs from the reproduction's experiment.
-        sweep: algorithms in place of the experiment's.
+        of: another panel, whose runs are seen here by another measure; nothing runs twice.
+        tuned: another panel, whose search chose this one's parameters.
+        sweep: algorithms in place of the experiment's, or a series of experiments.
         draw: how it is drawn.
+        measure: in place of the reproduction's; so are ``split``, ``over``, ``axis`` and ``log``.
     """
 
     experiment: dict[str, Any] = {}
+    of: str = ""
+    tuned: str = ""
     sweep: Sweep | None = None
     draw: list[Draw] = [Draw()]
+    measure: str | None = None
+    split: str | None = None
+    over: str | None = None
+    axis: str | None = None
+    log: bool | None = None
+
+
+class Select(_Strict):
+    """By what a search chooses: the last value of a measure, as a ``View`` has it.
+
+    Attributes:
+        measure: a metric.
+        split: the samples that it is of.
+        over: how the parties become one number.
+    """
+
+    measure: str
+    split: str = "validation"
+    over: str = "mean"
+
+
+class Search(_Strict):
+    """Parameters that the paper leaves open, chosen for every method by trying the same number of them.
+
+    Attributes:
+        select: by what.
+        grid: for each label, or ``*`` for every one, the values of each parameter; its path is that below the
+            algorithm, such as ``mu`` or ``solver.learning_rate``.
+        rounds: how many rounds a trial has; default: the experiment's.
+        seeds: how many seeds a trial has; they count down from 1000, so that none is among those reported.
+        panels: which panels; default: all that have runs of their own.
+    """
+
+    select: Select
+    grid: dict[str, dict[str, list[Any]]]
+    rounds: int | None = None
+    seeds: int = 1
+    panels: list[str] | None = None
+
+    def points(self, label: str) -> list[dict[str, Any]]:
+        """What is tried for a method; empty where there is nothing to choose."""
+        over = {**self.grid.get("*", {}), **self.grid.get(label, {})}
+        return [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())] if over else []
+
+
+Choice = Mapping[str, Mapping[str, Any]]  # label -> path -> value
 
 
 class Reproduction(_Strict):
@@ -111,16 +190,20 @@ class Reproduction(_Strict):
         title: what it is about.
         paper: whose figure.
         figure: which figure.
-        measure: a metric of the shared or the deployed models; its mean over parties is drawn.
-        split: the samples that the metric is of, or train for a gap.
-        axis: what the ordinate is called.
+        measure: see ``View``; so for the next four.
+        split: the samples.
+        over: how parties become one number.
+        axis: the ordinate.
         log: whether it is logarithmic.
+        columns: panels in a row of the picture; 0: all in one.
         notes: what a reader should know: what the paper leaves open and what was taken.
         seeds: how many seeds at paper scale.
         experiment: the settings that all panels share.
         panels: by title.
+        search: what is chosen before the seeds run.
         claims: what is claimed.
         quick: the small setting.
+        tiny: the least setting in which it runs at all, on top of the small one; for tests.
     """
 
     name: str
@@ -129,14 +212,18 @@ class Reproduction(_Strict):
     figure: str
     measure: str = "gap"
     split: str = "train"
+    over: str = "mean"
     axis: str = "optimality gap f(w) - f*"
     log: bool = True
+    columns: int = 0
     notes: list[str] = []
     seeds: int
     experiment: dict[str, Any]
     panels: dict[str, Panel]
+    search: Search | None = None
     claims: list[Claim]
-    quick: Quick
+    quick: Small
+    tiny: Small = Small()
 
     @classmethod
     def load(cls, name: str) -> "Reproduction":
@@ -149,30 +236,72 @@ class Reproduction(_Strict):
         if name not in shipped:
             raise InputError(f"there is no reproduction {name!r}; there are {', '.join(shipped)}"
                              f"{nearest(name, shipped)}")
+        return cls.parse(name, shipped[name])
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> "Reproduction":
+        """Check a reproduction's text.
+
+        Raises:
+            InputError: it is wrong.
+        """
         try:
-            return cls(name=name, **YAML(typ="safe").load(shipped[name]))
+            what = cls(name=name, **YAML(typ="safe").load(text))
         except pydantic.ValidationError as error:
             raise InputError(f"{name}.yaml: {error}") from error
+        for title, panel in what.panels.items():
+            for key, other in (("of", panel.of), ("tuned", panel.tuned)):
+                if other and (other not in what.panels or what.panels[other].of):
+                    own = [t for t, p in what.panels.items() if not p.of]
+                    raise InputError(f"{name}.yaml: panels.{title}.{key}: there is no panel {other!r} with runs of its "
+                                     f"own; there are {', '.join(own)}")
+        return what
 
-    def file(self, panel: str, seed: int, changes: tuple[str, ...] = ()) -> ExperimentFile:
-        """A panel's experiment; the seed is of the instance as well as of the run.
+    def view(self, panel: str) -> View:
+        """What is read off a panel's runs."""
+        one = self.panels[panel]
+        return View(**{key: getattr(self, key) if getattr(one, key) is None else getattr(one, key)
+                       for key in View.model_fields})
+
+    def changes(self, setting: Setting, panel: str) -> tuple[str, ...]:
+        """What a smaller setting changes."""
+        levels = {"paper scale": (), "quick": (self.quick,), "tiny": (self.quick, self.tiny)}[setting]
+        return tuple(change for level in levels for change in (*level.set, *level.panels.get(panel, ())))
+
+    def files(self, panel: str, seed: int, changes: Sequence[str] = (), choice: Choice | None = None,
+              ) -> list[tuple[ExperimentFile, dict[str, dict[str, Any]]]]:
+        """A panel's experiments, each with the point of the sweep that every algorithm stands for; the seed is of the
+        instance as well as of the run.
 
         Raises:
             InputError: the settings are wrong.
         """
         one = self.panels[panel]
-        settings = _merged(self.experiment, one.experiment)
-        if one.sweep is not None:
-            settings["algorithms"] = {label: _filled(one.sweep.algorithm, point)
-                                      for label, point in one.sweep.points().items()}
+        settings = merged(self.experiment, one.experiment)
+        if one.sweep is None:
+            return [(self._file(panel, tuned(settings, choice or {}), seed, changes),
+                     {label: {} for label in settings["algorithms"]})]
+        sweep, found = one.sweep, []
+        for point in sweep.points():
+            here = filled(merged(settings, sweep.experiment), point)
+            own = {"": filled(sweep.algorithm, point)} if sweep.algorithm else tuned(here, choice or {})["algorithms"]
+            labels = {method: sweep.label.format(method=method, **point) for method in own}
+            here["algorithms"] = {labels[method]: algorithm for method, algorithm in own.items()}
+            found.append((here, {label: {**point, **({"method": method} if method else {})}
+                                 for method, label in labels.items()}))
+        if not sweep.experiment:  # one world for all: they are one experiment
+            together = {**found[0][0], "algorithms": {k: v for here, _ in found for k, v in here["algorithms"].items()}}
+            found = [(together, {k: v for _, points in found for k, v in points.items()})]
+        return [(self._file(panel, here, seed, changes), points) for here, points in found]
+
+    def _file(self, panel: str, settings: Mapping[str, Any], seed: int, changes: Sequence[str]) -> ExperimentFile:
         text = io.StringIO()
-        YAML().dump(settings, text)
+        YAML().dump(dict(settings), text)
         source = f"{self.name}, {panel}"
-        changes = (*changes, f"seed={seed}")
-        plain = ExperimentFile.parse(text.getvalue(), source, self.name, changes)
+        plain = ExperimentFile.parse(text.getvalue(), source, self.name, (*changes, f"seed={seed}"))
         seeded = [f"{key}.seed={seed}" for key in ("problem", "data")
                   if key in plain.bound.parts and "seed" in parameters(plain.bound.parts[key].function)]  # type: ignore[union-attr]
-        return ExperimentFile.parse(text.getvalue(), source, self.name, (*changes, *seeded))
+        return ExperimentFile.parse(text.getvalue(), source, self.name, (*changes, f"seed={seed}", *seeded))
 
 
 def reproductions() -> dict[str, str]:
@@ -182,122 +311,57 @@ def reproductions() -> dict[str, str]:
     return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in files}
 
 
-def reproduce(what: Reproduction, *, quick: bool = False, changes: tuple[str, ...] = (), seeds: int | None = None,
-              progress: Callable[[str, int, int], None] | None = None) -> dict[str, Any]:
-    """Run a reproduction and check its claims.
-
-    Args:
-        what: the reproduction.
-        quick: in its small setting.
-        changes: further changes of every panel, ``key.path=value``.
-        seeds: how many seeds; default: as many as the setting says.
-        progress: called with (panel, runs done, runs in all).
-
-    Returns:
-        The record that a results file holds.
-
-    Raises:
-        InputError: a setting is wrong, or a claim speaks of what there is not.
-    """
-    begin = time.perf_counter()
-    count = seeds if seeds is not None else what.quick.seeds if quick else what.seeds
-    changes = (*(what.quick.set if quick else ()), *changes)
-    worlds: list[dict[str, dict[str, Curve]]] = [{} for _ in range(count)]
-    for panel in what.panels:
-        for seed, world in enumerate(worlds):
-            if progress:
-                progress(panel, seed, count)
-            world[panel] = _curves(what, panel, what.file(panel, seed, changes))
-        if progress:
-            progress(panel, count, count)
-    found = [[check(c.rule, world, **c.args) for world in worlds] for c in what.claims]
-    return {
-        "name": what.name, "title": what.title, "paper": what.paper, "figure": what.figure, "axis": what.axis,
-        "setting": "quick" if quick else "paper scale", "log": what.log, "notes": what.notes,
-        "command": f"resolvent reproduce {what.name}{' --quick' if quick else ''}", "changes": list(changes),
-        "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
-        "claims": [_judged(c, items) for c, items in zip(what.claims, found, strict=True)],
-        "panels": {panel: _panel(what, panel, worlds) for panel in what.panels},
-        "versions": {p: metadata.version(p) for p in ("resolvent", "jax", "numpy")}
-        | {"python": platform.python_version()},
-        "device": f"{jax.devices()[0].device_kind} ({jax.default_backend()})",
-    }
+def better(measure: str) -> Direction:
+    """Whether more of a metric is better: of accuracies it is, of losses, gaps and errors it is not."""
+    return "highest" if measure.endswith("accuracy") else "lowest"
 
 
-def _curves(what: Reproduction, panel: str, file: ExperimentFile) -> dict[str, Curve]:
-    metrics = compare(file).metrics
-    sweep = what.panels[panel].sweep
-    points = {} if sweep is None else sweep.points()
-    rows = metrics[(metrics["metric"] == what.measure) & (metrics["split"].fillna("train") == what.split)]
-    curves = {}
-    for label, mine in rows.groupby("method", sort=False):
-        mean = mine.groupby("round")["value"].mean()
-        values = mean.to_numpy(dtype=float)
-        values = np.where(np.isfinite(values), values, np.inf)
-        curves[str(label)] = Curve(mean.index.to_numpy(dtype=np.int64), values, points.get(str(label), {}))
-    return curves
+def worst(measure: str) -> float:
+    """What a run that diverged counts as."""
+    return -math.inf if better(measure) == "highest" else math.inf
 
 
-def _judged(claim: Claim, seeds: list[list[Item]]) -> dict[str, Any]:
-    items = []
-    for same in zip(*seeds, strict=True):
-        values = np.array([item.value for item in same])
-        items.append({"name": same[0].name, **_spread(values), "holds": sum(item.holds for item in same)})
-    return {"says": claim.says, "paper": claim.paper, "verdict": verdict_of(seeds), "rule": claim.rule,
-            "args": claim.args, "items": items}
-
-
-def _panel(what: Reproduction, panel: str, worlds: list[dict[str, dict[str, Curve]]]) -> dict[str, Any]:
-    methods = {}
-    for label, first in worlds[0][panel].items():
-        runs = [world[panel][label] for world in worlds]
-        keep = _thin(len(first.rounds))
-        values = np.array([c.values[keep] for c in runs])
-        methods[label] = {
-            "point": dict(first.point),
-            "first": _spread(np.array([c.values[0] for c in runs])),
-            "final": _spread(np.array([c.final for c in runs])),
-            "rounds": first.rounds[keep].tolist(),
-            "mean": _digits(values.mean(axis=0)), "low": _digits(values.min(axis=0)),
-            "high": _digits(values.max(axis=0))}
-    draw = [d.model_dump() for d in what.panels[panel].draw]
-    return {"draw": draw, "methods": methods}
-
-
-def _thin(length: int) -> list[int]:
-    """At most 60 places: the first ten as they are, then ever wider apart, always the last."""
-    if length <= _POINTS:
-        return list(range(length))
-    first = range(10)
-    wide = np.linspace(10, length - 1, _POINTS - 10).round().astype(int)
-    return sorted({*first, *wide.tolist()})
-
-
-def _spread(values: np.ndarray) -> dict[str, float | None]:
-    with np.errstate(invalid="ignore"):
-        mean, std = float(values.mean()), float(values.std(ddof=1 if len(values) > 1 else 0))
-    return {"mean": _digits([mean], 6)[0], "std": _digits([std], 3)[0]}
-
-
-def _digits(values: Any, digits: int = 4) -> list[float | None]:
-    """Few digits, and nothing where a number is not finite: JSON has no infinity."""
-    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values]
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Settings and what differs from them; another component, or other algorithms, replace the old."""
     result = copy.deepcopy(dict(one))
     for key, value in other.items():
         old = result.get(key)
         both = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "algorithms" and "name" not in value
-        result[key] = _merged(old, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]
+        result[key] = merged(old, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]
     return result
 
 
-def _filled(settings: Any, point: Mapping[str, float]) -> Any:
+def filled(settings: Any, point: Mapping[str, Any]) -> Any:
     """Settings with the parameters of a sweep in the places of their ``$names``."""
     if isinstance(settings, Mapping):
-        return {key: _filled(value, point) for key, value in settings.items()}
+        return {key: filled(value, point) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [filled(value, point) for value in settings]
     if isinstance(settings, str) and settings.startswith("$"):
         return point[settings[1:]]
     return settings
+
+
+def tuned(settings: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
+    """Settings with the chosen parameters of every algorithm."""
+    algorithms = {label: _with(algorithm, choice.get(label, {}), settings)
+                  for label, algorithm in settings["algorithms"].items()}
+    return {**settings, "algorithms": algorithms}
+
+
+def _with(algorithm: Any, values: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """An algorithm with values at key paths; a solver that it has not is the experiment's."""
+    if not values:
+        return algorithm
+    result: dict[str, Any] = {"name": algorithm} if isinstance(algorithm, str) else copy.deepcopy(dict(algorithm))
+    for path, value in values.items():
+        here: dict[str, Any] = result
+        *parents, last = path.split(".")
+        for key in parents:
+            if key not in here and key == "solver":
+                here[key] = copy.deepcopy(settings["solver"])
+            if isinstance(here.get(key), str):
+                here[key] = {"name": here[key]}
+            here = here.setdefault(key, {})
+        here[last] = value
+    return result

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ _MARKERS = "osD^vPX*"
 def write_results(record: Mapping[str, Any], folder: Path) -> Path:
     """Write ``NAME.json`` and ``NAME.svg`` (``NAME-quick`` in the small setting), and the page of all there are."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = record["name"] if record["setting"] == "paper scale" else f"{record['name']}-quick"
+    stem = record["name"] + ("" if record["setting"] == "paper scale" else f"-{record['setting']}")
     path = folder / f"{stem}.json"
     path.write_text(_json(record), encoding="utf-8")
     draw(record, folder / f"{stem}.svg")
@@ -35,19 +35,34 @@ def page(folder: Path) -> str:
     records = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
     lines = ["# What the papers claim, and what comes out", "",
              "Written by `resolvent reproduce NAME` from the JSON files beside it; every verdict is computed. *holds*: "
-             "in every seed and for every method that the claim names; *in part*: for some; the numbers say which.", "",
+             "in every seed and for every method that the claim names; *in part*: for some; the numbers say which. "
+             "Times are the processor's.", "",
              "| claim | paper | ours: mean ± standard deviation over seeds | verdict | command | time |",
              "|---|---|---|---|---|---|"]
     for _, r in records:
         for claim in r["claims"]:
             cells = (f"{_cell(claim['says'])} ({r['figure']})", _cell(claim["paper"]) or "-", _ours(claim, r["seeds"]),
-                     _MARK[claim["verdict"]], f"`{r['command']}`", f"{r['seconds']:.0f} s")
+                     _MARK[claim["verdict"]], f"`{r['command']}`", f"{r.get('cpu_seconds', r['seconds']):.0f} s")
             lines.append(f"| {' | '.join(cells)} |")
     for path, r in records:
         lines += ["", f"## {path.stem}", "", f"{r['title']}. {r['paper']}, {r['figure']}; {r['setting']}, "
                   f"{r['seeds']} seed{'s' if r['seeds'] > 1 else ''}, {r['device']}.", "",
-                  f"![{r['title']}]({path.stem}.svg)", "", *(f"- {note}" for note in r["notes"])]
+                  f"![{r['title']}]({path.stem}.svg)", "", *(f"- {note}" for note in r["notes"]), *_searched(r)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _searched(record: Mapping[str, Any]) -> list[str]:
+    """What a search chose, of how many."""
+    lines = []
+    for panel, methods in record.get("search", {}).items():
+        best = "; ".join(f"{label}: {', '.join(f'{k} = {_value(v)}' for k, v in found['chosen'].items())} "
+                         f"(of {len(found['tried'])})" for label, found in methods.items())
+        lines.append(f"- Chosen by search, {panel}: {best}.")
+    return lines
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _ours(claim: Mapping[str, Any], seeds: int) -> str:
@@ -68,67 +83,113 @@ def _ours(claim: Mapping[str, Any], seeds: int) -> str:
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
-    """All panels side by side, on the paper's axes."""
-    pictures = [(title, panel["methods"], how) for title, panel in record["panels"].items() for how in panel["draw"]]
+    """All panels, on the paper's axes; curves that they share are named once, below."""
+    pictures = [(title, _view(record, panel), how) for title, panel in record["panels"].items()
+                for how in panel["draw"]]
+    columns = min(record.get("columns") or len(pictures), len(pictures))
+    rows = -(-len(pictures) // columns)
     ours = {"svg.hashsalt": "resolvent", "svg.fonttype": "path", "font.size": 9, "axes.titlesize": 9}
     with mpl.rc_context({**style, **ours}):
-        figure = Figure(figsize=(max(5.6, 3.6 * len(pictures)), 4.4), layout="constrained")
-        for i, (title, methods, how) in enumerate(pictures):
-            axes = figure.add_subplot(1, len(pictures), i + 1)
-            (_curves if how["x"] == "rounds" else _sweep)(axes, methods, how)
+        figure = Figure(figsize=(max(5.6, 3.6 * columns), 4.4 if rows == 1 else 3.1 * rows + 0.6), layout="constrained")
+        for i, (title, panel, how) in enumerate(pictures):
+            axes = figure.add_subplot(rows, columns, i + 1)
+            drawn = _bars if how["x"] == "methods" else _curves if how["x"] in _AXES else _sweep
+            drawn(axes, panel, how)
             axes.set_title(title)
-            if i == 0:
-                axes.set_ylabel(record["axis"])
-            if record["log"]:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_locator(LogLocator(numticks=9))
-                axes.yaxis.set_minor_locator(NullLocator())
-        legends = [axes.get_legend_handles_labels() for axes in figure.axes]
-        if all(labels == legends[0][1] for _, labels in legends):
-            columns = min(len(legends[0][1]), 3 if len(pictures) == 1 else 2 * len(pictures))
-            figure.legend(*legends[0], loc="outside lower center", ncols=columns, fontsize=8)
-        else:
-            for axes in figure.axes:
-                axes.legend(fontsize=7)
+            value = axes.set_xlabel if drawn is _bars else axes.set_ylabel
+            if i % columns == 0 or panel["axis"] != pictures[i - 1][1]["axis"] or drawn is _bars:
+                value(panel["axis"])
+            if panel["log"]:
+                _log(axes, "x" if drawn is _bars else "y")
+        _name_curves(figure, columns)
         figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": record["title"]})
 
 
-def _curves(axes: Axes, methods: Mapping[str, Any], how: Mapping[str, Any]) -> None:
+_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways"}
+
+
+def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]:
+    return {"axis": record["axis"], "log": record["log"], **panel}
+
+
+def _log(axes: Axes, which: Literal["x", "y"]) -> None:
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(numticks=9))
+    axis.set_minor_locator(NullLocator())
+
+
+def _name_curves(figure: Figure, columns: int) -> None:
+    """One legend below where all pictures have the same curves, else one in each."""
+    legends = [axes.get_legend_handles_labels() for axes in figure.axes]
+    named = [names for names in legends if names[1]]
+    if named and all(labels == named[0][1] for _, labels in named):
+        width = min(len(named[0][1]), 3 if columns == 1 else 2 * columns)
+        figure.legend(*named[0], loc="outside lower center", ncols=width, fontsize=8)
+    else:
+        for axes, (_, labels) in zip(figure.axes, legends, strict=True):
+            if labels:
+                axes.legend(fontsize=7)
+
+
+def _curves(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
     """Mean over seeds against rounds, with the band from the least to the largest."""
+    methods = panel["methods"]
     first = max(m["first"]["mean"] or 0 for m in methods.values())
     for label, (colour, dashes) in colour_of(list(methods)).items():
         m = methods[label]
-        mean, low, high = (_drawable(m[key]) for key in ("mean", "low", "high"))
-        axes.plot(m["rounds"], mean, dashes, color=colour, label=label, linewidth=1.5)
-        axes.fill_between(m["rounds"], low, high, color=colour, alpha=0.15, linewidth=0)
+        mean, low, high = (_drawable(m[key], panel["log"]) for key in ("mean", "low", "high"))
+        axes.plot(m[how["x"]], mean, dashes, color=colour, label=label, linewidth=1.5)
+        axes.fill_between(m[how["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
     top = max((v for m in methods.values() for v in m["mean"] if v is not None), default=1)
     if top > 1e3 * first > 0:  # a method that diverges must not press the others flat
         axes.set_ylim(top=1e3 * first)
-    axes.set_xlabel("communication rounds")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.set_xlabel(_AXES[how["x"]])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=how["x"] == "rounds"))
 
 
-def _sweep(axes: Axes, methods: Mapping[str, Any], how: Mapping[str, Any]) -> None:
+def _sweep(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
     """Last values against a parameter, a line for each value of another."""
-    lines: dict[float, list[tuple[float, float, float]]] = {}
-    for m in methods.values():
+    lines: dict[Any, list[tuple[float, float, float]]] = {}
+    for m in panel["methods"].values():
         value, spread = m["final"]["mean"], m["final"]["std"]
-        if value is not None and value > 0:
-            lines.setdefault(m["point"][how["lines"]], []).append((m["point"][how["x"]], value, spread))
-    for i, (line, points) in enumerate(sorted(lines.items())):
-        x, y, error = zip(*sorted(points), strict=True)
-        low = [min(e, 0.9 * v) for e, v in zip(error, y, strict=True)]
+        if value is not None and (value > 0 or not panel["log"]):
+            lines.setdefault(m["point"].get(how["lines"], ""), []).append((m["point"][how["x"]], value, spread))
+    names = list(lines) if how["lines"] == "method" else sorted(lines)
+    for i, line in enumerate(names):
+        x, y, error = zip(*sorted(lines[line]), strict=True)
+        low = [min(e, 0.9 * v) if panel["log"] else e for e, v in zip(error, y, strict=True)]
+        name = line if isinstance(line, str) else f"{how['lines']} = {line:g}"
         axes.errorbar(x, y, (low, error), color=COLOURS[i % len(COLOURS)], marker=_MARKERS[i % len(_MARKERS)],
-                      label=f"{how['lines']} = {line:g}", markersize=4, linewidth=1.3, capsize=2)
-    axes.set_xscale("log")
+                      label=name or None, markersize=4, linewidth=1.3, capsize=2)
     values = sorted({x for points in lines.values() for x, _, _ in points})
+    if how.get("log_x", True):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(values, [f"{x:g}" for x in values], rotation=30)
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(how["x"])
 
 
-def _drawable(values: list[float | None]) -> list[float]:
-    return [v if v is not None and v > 0 else math.nan for v in values]
+def _bars(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
+    """A bar of the last value for each method, from the top down, with its number."""
+    methods = panel["methods"]
+    known = {label: m["final"] for label, m in methods.items() if m["final"]["mean"] is not None}
+    at = {label: -i for i, label in enumerate(methods)}
+    colours = colour_of(list(methods))
+    for label, final in known.items():
+        axes.barh(at[label], final["mean"], xerr=final["std"] or None, color=colours[label][0], height=0.7,
+                  error_kw={"linewidth": 1, "capsize": 2})
+        end = final["mean"] + (final["std"] or 0)
+        axes.annotate(f" {final['mean']:.3g}", (end, at[label]), va="center", fontsize=7)
+    for label in methods.keys() - known:
+        axes.annotate(" diverged", (0, at[label]), va="center", fontsize=7)
+    axes.set_yticks(list(at.values()), list(at))
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
+
+
+def _drawable(values: list[float | None], log: bool) -> list[float]:
+    return [v if v is not None and (v > 0 or not log) else math.nan for v in values]
 
 
 def _json(record: Mapping[str, Any]) -> str:
