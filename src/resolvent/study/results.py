@@ -105,7 +105,8 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": record["title"]})
 
 
-_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways"}
+_AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
+         "lambda": "lambda: from the own model (0) to the shared one (1)"}
 
 
 def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]:
