@@ -66,7 +66,8 @@ def test_a_line_leads_from_the_own_models_to_the_shared_one():
     for method, line in panels["line"].items():
         assert line["lambda"] == pytest.approx(np.linspace(0, 1, 11))
         assert line["mean"][-1] == pytest.approx(panels["shared loss"][method]["final"]["mean"], rel=1e-3)
-    assert panels["line"]["FedAvg+"]["mean"][0] == pytest.approx(panels["own loss"]["FedAvg+"]["final"]["mean"], rel=1e-3)
+    own = panels["own loss"]["FedAvg+"]["final"]["mean"]
+    assert panels["line"]["FedAvg+"]["mean"][0] == pytest.approx(own, rel=1e-3)
     assert panels["line"]["FedAvg"]["mean"][0] < panels["line"]["FedAvg"]["mean"][-1]
     assert panels["before"]["FedAvg"]["final"]["mean"] < panels["shared loss"]["FedAvg"]["first"]["mean"]
     assert record["claims"][0]["verdict"] == "holds"
