@@ -181,7 +181,7 @@ def _bars(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
         axes.barh(at[label], final["mean"], xerr=final["std"] or None, color=colours[label][0], height=0.7,
                   error_kw={"linewidth": 1, "capsize": 2})
         end = final["mean"] + (final["std"] or 0)
-        axes.annotate(f" {final['mean']:.3g}", (end, at[label]), va="center", fontsize=7)
+        axes.annotate(f" {final['mean']:.4g}", (end, at[label]), va="center", fontsize=7)
     for label in methods.keys() - known:
         axes.annotate(" diverged", (0, at[label]), va="center", fontsize=7)
     axes.set_yticks(list(at.values()), list(at))
