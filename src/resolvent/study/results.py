@@ -106,7 +106,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
-         "lambda": "lambda: from the own model (0) to the shared one (1)"}
+         "lambda": "lambda (0: own model, 1: shared model)"}
 
 
 def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]:
