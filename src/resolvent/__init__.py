@@ -30,7 +30,7 @@ from resolvent.problem.errors import InputError
 from resolvent.problem.maps import GradientStep
 from resolvent.problem.models import Model
 from resolvent.problem.optimizers import LBFGS, Optax, adam, momentum
-from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem
+from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem, SolvedProblem
 from resolvent.problem.solvers import GD, SGD, ClosedForm, LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.simulate.participation import (
@@ -116,6 +116,7 @@ __all__ = [
     "Schedule",
     "SelfTuned",
     "ServerOptimizer",
+    "SolvedProblem",
     "SquaredL2",
     "Stragglers",
     "Subproblem",

@@ -26,6 +26,7 @@ def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request):
     if REAL & {(s.get("data") or {}).get("name") for s in settings}:
         request.getfixturevalue("real_data")
     record = reproduce(what, setting="tiny")
+    assert all(what.files(panel, 0) for panel in what.panels if not what.panels[panel].of)  # also what is left out here
     assert set(record["panels"]) == set(what.panels)
     assert [c["says"] for c in record["claims"]] == [c.says for c in what.claims]
     for panel in record["panels"].values():
@@ -89,13 +90,15 @@ panels:
     tuned: mean
     sweep: {over: {N: [2, 4]}, experiment: {data: {parties: $N}}, label: "{method}, N = {N}"}
     draw: [{x: N, lines: method, log_x: false}]
+  noisy: {tuned: mean, around: {name: attacked, attack: gaussian, share: 0.25}}
 search:
   select: {measure: accuracy}
   rounds: 2
   grid: {"*": {solver.learning_rate: [1.0e-6, 0.05]}, FedProx: {mu: [1.0, 0.01]}}
 claims:
   - {says: more than chance, rule: level, args: {panels: [mean, samples], methods: [FedProx], least: 0.2}}
-quick: {seeds: 1, set: [rounds=1]}
+quick: {seeds: 1, set: [rounds=1], panels: {noisy: [rounds=2]}, search_rounds: 1}
+tiny: {methods: [FedProx], set: [evaluate_every=1]}
 """
 
 
@@ -144,8 +147,22 @@ def test_a_sweep_of_experiments_labels_its_curves_and_has_axes_of_the_clock(smal
     assert curve["seconds"][0] == 0 < curve["seconds"][1] < curve["seconds"][3]
 
 
+def test_around_and_what_smaller_settings_leave(small):
+    what, record = small
+    noisy, _ = what.files("noisy", 0)[0]
+    assert {a["name"] for a in noisy.bound.settings()["algorithms"].values()} == {"attacked"}
+    finals = [record["panels"][title]["methods"]["FedAvg"]["final"]["mean"] for title in ("mean", "noisy")]
+    assert finals[0] != finals[1]
+    assert what.changes("quick", "noisy") == ("rounds=1", "rounds=2")
+    least = reproduce(what, setting="tiny")
+    assert {title: list(panel["methods"]) for title, panel in least["panels"].items() if title != "parties"} == {
+        title: ["FedProx"] for title in ("mean", "samples", "worst loss", "one party", "noisy")}
+    assert [len(found["tried"]) for found in least["search"]["mean"].values()] == [2]
+
+
 def test_the_page_names_what_was_chosen(small, tmp_path):
-    write_results(small[1], tmp_path)
+    path = write_results(small[1], tmp_path)
+    assert path.with_suffix(".svg").is_file()
     text = (tmp_path / "README.md").read_text()
     assert "Chosen by search, mean: FedProx: solver.learning_rate = 0.05, mu = " in text
     assert "(of 4); FedAvg: solver.learning_rate = 0.05 (of 2)." in text

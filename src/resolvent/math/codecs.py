@@ -165,12 +165,7 @@ class Sparse(Codec):
 
 
 class RandK(Sparse):
-    """k entries drawn uniformly without replacement, times d/k. The seed travels, so that the set need not.
-
-    Attributes:
-        share: k/d, rounded up to a whole entry; ``k`` goes before it.
-        k: how many entries; a vector that has fewer is kept whole.
-    """
+    """k entries drawn uniformly without replacement, times d/k. The seed travels, so that the set need not."""
 
     unbiased: ClassVar[bool] = True
 
@@ -198,12 +193,7 @@ class RandK(Sparse):
 
 
 class TopK(Sparse):
-    """The k entries of largest absolute value. It is biased: without memory, a fixed point is not the optimum.
-
-    Attributes:
-        share: k/d, rounded up to a whole entry; ``k`` goes before it.
-        k: how many entries; a vector that has fewer is kept whole.
-    """
+    """The k entries of largest absolute value. It is biased: without memory, a fixed point is not the optimum."""
 
     unbiased: ClassVar[bool] = False
 

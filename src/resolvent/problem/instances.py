@@ -6,13 +6,13 @@ import numpy as np
 from resolvent.problem import generators
 from resolvent.problem.errors import InputError
 from resolvent.problem.logistic import LogisticProblem
-from resolvent.problem.problem import Problem, QuadraticProblem
+from resolvent.problem.problem import QuadraticProblem, SolvedProblem
 
 __all__ = ["least_squares", "logistic_regression"]
 
 
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
-                  heterogeneity: float = 0.0, seed: int = 0) -> Problem:
+                  heterogeneity: float = 0.0, seed: int = 0) -> SolvedProblem:
     """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
 
     The parties' answers are b_k = A_k (w + heterogeneity*v_k) + noise*e_k; the entries of A_k, w, v_k and e_k are
@@ -50,7 +50,7 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
 
 
 def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int = 100, heterogeneity: float = 0.0,
-                        seed: int = 0) -> Problem:
+                        seed: int = 0) -> SolvedProblem:
     """Logistic regression with normal inputs, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 m n).
 
     The samples are those of the data set splitting_logistic. What is minimised is the mean over the parties (the paper

@@ -1,6 +1,5 @@
 """Sums of logistic losses whose minimiser is known: the second convex problem of the operator-splitting paper."""
 
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import SolvedProblem
 
 __all__ = ["LogisticProblem"]
 
@@ -44,7 +43,7 @@ class LogisticOracle(Oracle):
         return self.l2 * w - self.samples / jnp.maximum(jnp.sum(mask), 1) * (weight @ rows)
 
 
-class LogisticProblem(Problem):
+class LogisticProblem(SolvedProblem):
     """Logistic regression without bias, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 N n).
 
     Every party has n samples, so weights by size and equal weights are the same. Source: operator-splitting paper, A.1
@@ -55,7 +54,6 @@ class LogisticProblem(Problem):
         b: [N, n] the labels, -1 or 1.
     """
 
-    optimum_known: ClassVar[bool] = True
     rows: Float[Array, "N n d"]
     minimiser: Float[Array, " d"]
     l2: float = eqx.field(static=True)
@@ -77,15 +75,6 @@ class LogisticProblem(Problem):
     def oracle(self, k: Int[Array, ""]) -> Oracle:
         """Party k's sum of losses."""
         return LogisticOracle(samples=self.sizes[k], rows=self.rows[k], l2=self.l2)
-
-    def split_sizes(self, split: int) -> Int[Array, " N"]:
-        """The parties' sizes."""
-        return self.sizes
-
-    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        """The objective, twice."""
-        value = self.oracle(k).value(w)
-        return value, value
 
     def optimum(self, shares: Float[Array, " N"]) -> Vector:
         """The minimiser of the parties' mean, by Newton's method when the problem was made."""

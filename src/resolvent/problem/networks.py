@@ -1,7 +1,6 @@
 """The papers' networks: the operator-splitting paper's two convolutional ones, FedProx's two recurrent ones.
 
-Convolutions are sums of shifted products, gathered as one matrix product (im2col): a CPU does that much faster inside a
-compiled loop than the convolution primitive, and gets the same numbers.
+Their work is done in ``kernels``: the same numbers as the textbook's operations, much faster in a compiled loop.
 """
 
 from itertools import pairwise
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.math.tree import Vector
-from resolvent.problem import files
+from resolvent.problem import files, kernels
 from resolvent.problem.errors import InputError
 from resolvent.problem.models import Model, head
 
@@ -66,23 +65,17 @@ class CNN(Model):
         h = x.reshape(len(x), *self.shape)
         for i in range(len(self.channels)):
             layer = params[f"convolution {i}"]
-            h = jax.nn.relu(convolve(h, layer["weight"]) + layer["bias"])
-            if not self.normalise:
-                h = max_pool(h)
+            if self.normalise and i:
+                h = jax.nn.relu(kernels.convolve(h, layer["weight"]) + layer["bias"])
+                h = max_pool(normalise_responses(h))
             else:
-                h = normalise_responses(max_pool(h)) if i == 0 else max_pool(normalise_responses(h))
+                h = kernels.convolve_relu_pool(h, layer["weight"], layer["bias"])
+                h = normalise_responses(h) if self.normalise else h
         h = h.reshape(len(x), -1)
         for i in range(len(self.hidden) + 1):
             layer = params[f"layer {i}"]
             h = (jax.nn.relu(h) if i else h) @ layer["weight"].T + layer["bias"]
         return h
-
-
-def convolve(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F"]) -> Float[Array, "B H_ W_ F"]:
-    """Valid cross-correlation with stride 1: out[i, j] = sum over a, b of x[i + a, j + b] @ weight[a, b]."""
-    k, rows, columns = weight.shape[0], x.shape[1] - weight.shape[0] + 1, x.shape[2] - weight.shape[1] + 1
-    shifted = [x[:, a:a + rows, b:b + columns] for a in range(k) for b in range(weight.shape[1])]
-    return jnp.concatenate(shifted, axis=-1) @ weight.reshape(-1, weight.shape[-1])
 
 
 def max_pool(x: Float[Array, "B H W C"]) -> Float[Array, "B H_ W_ C"]:
@@ -140,25 +133,10 @@ class LSTM(Model):
         vectors = params["embedding"] if self.vectors is None else self.vectors
         h = jnp.swapaxes(vectors[x], 0, 1).astype(params["output"]["bias"].dtype)
         for i in range(self.depth):
-            h = _lstm_layer(params[f"lstm {i}"], h)
+            layer = params[f"lstm {i}"]
+            h = kernels.lstm(h, layer["input"], layer["state"], layer["bias"])
         outputs: Array = h[-1] @ params["output"]["weight"].T + params["output"]["bias"]
         return outputs
-
-
-def _lstm_layer(layer: dict[str, Array], x: Float[Array, "T B n"]) -> Float[Array, "T B width"]:
-    """The states of one layer; what does not depend on the state is computed for all times at once."""
-    driven = x @ layer["input"].T + layer["bias"]
-    rest = jnp.zeros((x.shape[1], layer["state"].shape[1]), driven.dtype)
-
-    def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
-        h, c = carry
-        i, f, g, o = jnp.split(now + h @ layer["state"].T, 4, axis=-1)
-        c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
-
-    states: Array = jax.lax.scan(step, (rest, rest), driven)[1]
-    return states
 
 
 def mnist_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model:

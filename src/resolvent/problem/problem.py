@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy
 from resolvent.problem.models import Model
 from resolvent.problem.oracle import Oracle, QuadraticOracle, SampleOracle
 
-__all__ = ["LearningProblem", "Problem", "QuadraticProblem"]
+__all__ = ["LearningProblem", "Problem", "QuadraticProblem", "SolvedProblem"]
 
 
 class Problem(eqx.Module):
@@ -29,10 +29,8 @@ class Problem(eqx.Module):
         splits: the names of the sample sets on which models can be evaluated.
         score_name: what ``evaluate`` reports beside the loss.
         higher_is_better: whether a larger score is better.
-        optimum_known: whether ``optimum`` and ``gap`` can be asked for.
     """
 
-    optimum_known: ClassVar[bool] = False
     sizes: Int[Array, " N"]
     splits: tuple[str, ...] = eqx.field(static=True)
     score_name: str = eqx.field(static=True)
@@ -67,13 +65,26 @@ class Problem(eqx.Module):
     def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         """Mean loss and mean score of ``w`` on party k's samples of the split with that number; nan without any."""
 
-    def optimum(self, shares: Float[Array, " N"]) -> Vector:
-        """The minimiser of f = sum_k shares_k f_k, where it is known in closed form."""
-        raise NotImplementedError(f"{type(self).__name__} does not know its optimum")
 
+class SolvedProblem(Problem):
+    """Objectives whose minimiser is known, and that have no samples but those they are made of."""
+
+    @abstractmethod
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        """The minimiser of f = sum_k shares_k f_k."""
+
+    @abstractmethod
     def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
-        """The optimality gap f(w) - f*, where the optimum is known."""
-        raise NotImplementedError(f"{type(self).__name__} does not know its optimum")
+        """The optimality gap f(w) - f*."""
+
+    def split_sizes(self, split: int) -> Int[Array, " N"]:
+        """The parties' sizes."""
+        return self.sizes
+
+    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """The objective, twice."""
+        value = self.oracle(k).value(w)
+        return value, value
 
 
 class LearningProblem(Problem):
@@ -168,7 +179,7 @@ class LearningProblem(Problem):
                             offset=self.offset[split, k], block=self.block)
 
 
-class QuadraticProblem(Problem):
+class QuadraticProblem(SolvedProblem):
     """Quadratic objectives w'H_k w/2 - g_k'w + c_k.
 
     Attributes:
@@ -178,7 +189,6 @@ class QuadraticProblem(Problem):
         sizes: [N] the parties' sizes, for weights; default 1 each.
     """
 
-    optimum_known: ClassVar[bool] = True
     hessians: Float[Array, "N d d"]
     linears: Float[Array, "N d"]
     constants: Float[Array, " N"]
@@ -215,15 +225,6 @@ class QuadraticProblem(Problem):
         hessian, linear, constant = (jnp.tensordot(shares, part, axes=1, precision="highest")[None]
                                      for part in (self.hessians, self.linears, self.constants))
         return QuadraticProblem(hessian, linear, constant, jnp.sum(self.sizes)[None])
-
-    def split_sizes(self, split: int) -> Int[Array, " N"]:
-        """The parties' sizes."""
-        return self.sizes
-
-    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        """The objective, twice."""
-        value = self.oracle(k).value(w)
-        return value, value
 
     def optimum(self, shares: Float[Array, " N"]) -> Vector:
         """The solution of (sum_k shares_k H_k) w = sum_k shares_k g_k; nan where that matrix is singular."""

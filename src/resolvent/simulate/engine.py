@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms.admission import Private, finite_rows
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Phase, Replies, ServerState
 from resolvent.math import tree
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.participation import Cohort, Participation
 
 __all__ = ["Chunk", "Federation", "RoundRecord", "Schedule", "Snapshot", "initial", "party_weights", "run_chunk"]
@@ -159,7 +159,8 @@ def _round(
         party_info |= seen
         server_info |= found
     local = party_info.pop("model")
-    if "gap" in record and (shared := algorithm.server_model(state.server)) is not None:
+    if isinstance(problem, SolvedProblem) and "gap" in record and (
+            shared := algorithm.server_model(state.server)) is not None:
         server_info["gap"] = problem.gap(shared, participation.shares(problem.sizes))
     if "model_change" in record:
         party_info["model_change"] = _model_change(algorithm, problem, cohort, state, local)

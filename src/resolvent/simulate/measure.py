@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
 from resolvent.math.codecs import wire_bits
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate import evaluate as ev
 from resolvent.simulate.clock import Stopwatch, stopwatch
 from resolvent.simulate.engine import Chunk, Federation, Snapshot
@@ -91,7 +91,7 @@ class Measurements:
             shared = self.algorithm.server_model(state.server)
             if shared is not None:
                 self._scores("global_", tree.stack(shared, 1), jnp.zeros_like(self.everyone), done)
-                if self.problem.optimum_known and done == 0:  # later rounds are recorded as they run
+                if isinstance(self.problem, SolvedProblem) and done == 0:  # later rounds are recorded as they run
                     self.add(0, None, None, "gap", self.problem.gap(shared, self.shares))
                 if "dissimilarity" in self.diagnostics:
                     found = ev.dissimilarity(self.problem, shared)

@@ -174,7 +174,30 @@ class Bernoulli(Participation):
         return replace(everyone, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
 
 
-class Stragglers(Participation):
+class _Around(Participation):
+    """Another participation, of whose cohorts something is changed. Subclasses have it as ``inner``, a field of theirs
+    where its place suits them.
+    """
+
+    @property
+    @abstractmethod
+    def inner(self) -> Participation:
+        """The other participation."""
+
+    def check(self, parties: int) -> None:
+        """As the inner participation."""
+        self.inner.check(parties)
+
+    def capacity(self, parties: int) -> int:
+        """As the inner participation."""
+        return self.inner.capacity(parties)
+
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """As the inner participation."""
+        return self.inner.shares(sizes)
+
+
+class Stragglers(_Around):
     """A share of each round's cohort, or certain parties always, can do only a part of the work.
 
     The part is uniform on (0, 1], so that of E epochs a straggler makes ceil(u*E): uniform on 1, ..., E. What becomes
@@ -195,18 +218,10 @@ class Stragglers(Participation):
 
     def check(self, parties: int) -> None:
         """Refuse numbers of parties that are not there."""
-        self.inner.check(parties)
+        super().check(parties)
         for k in self.parties:
             if not 0 <= k < parties:
                 raise InputError(f"Stragglers(parties=...) names party {k}, but they are numbered 0 to {parties - 1}")
-
-    def capacity(self, parties: int) -> int:
-        """As the inner participation."""
-        return self.inner.capacity(parties)
-
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """As the inner participation."""
-        return self.inner.shares(sizes)
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort, some of it slow."""
@@ -223,7 +238,7 @@ class Stragglers(Participation):
         return replace(cohort, effort=jnp.where(late, cohort.effort * part, cohort.effort), late=late)
 
 
-class FixedEffort(Participation):
+class FixedEffort(_Around):
     """Parties with budgets of their own: party k does effort[k] of the solver's work each round (Fed+'s E_k).
 
     Such work counts as whole: it is what the party planned, so no algorithm drops it.
@@ -238,18 +253,10 @@ class FixedEffort(Participation):
 
     def check(self, parties: int) -> None:
         """Refuse another number of budgets than of parties."""
-        self.inner.check(parties)
+        super().check(parties)
         if jnp.shape(self.effort) != (parties,):
             raise InputError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
                              f"{jnp.shape(self.effort)}")
-
-    def capacity(self, parties: int) -> int:
-        """As the inner participation."""
-        return self.inner.capacity(parties)
-
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """As the inner participation."""
-        return self.inner.shares(sizes)
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort with its members' budgets."""
@@ -257,7 +264,7 @@ class FixedEffort(Participation):
         return replace(cohort, effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
 
 
-class Dropout(Participation):
+class Dropout(_Around):
     """Parties with unreliable devices: party k is away with a probability of its own, in each round anew.
 
     Attributes:
@@ -270,19 +277,11 @@ class Dropout(Participation):
 
     def check(self, parties: int) -> None:
         """Refuse another number of probabilities than of parties, and what is no probability."""
-        self.inner.check(parties)
+        super().check(parties)
         p = jnp.asarray(self.probability)
         if p.shape != (parties,) or not bool(jnp.all((p >= 0) & (p < 1))):
             raise InputError(f"Dropout(probability=...) needs one number in [0, 1) per party, {parties}, got "
                              f"{self.probability}")
-
-    def capacity(self, parties: int) -> int:
-        """As the inner participation."""
-        return self.inner.capacity(parties)
-
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """As the inner participation."""
-        return self.inner.shares(sizes)
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The inner cohort without those who are away."""

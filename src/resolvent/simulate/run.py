@@ -16,7 +16,7 @@ from resolvent.algorithms.combinator import Combinator, layers
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
-from resolvent.problem.problem import LearningProblem, Problem
+from resolvent.problem.problem import LearningProblem, Problem, SolvedProblem
 from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.clock import stopwatch
 from resolvent.simulate.engine import Chunk, Schedule, initial, run_chunk
@@ -92,7 +92,7 @@ def simulate(
         who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
-    per_round += ("gap",) if problem.optimum_known else ()
+    per_round += ("gap",) if isinstance(problem, SolvedProblem) else ()
     try:
         state = initial(algorithm, training, who, jnp.array(seed))
         down, up = (0, 0) if central else message_bytes(algorithm, training, state)

@@ -37,7 +37,7 @@ from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
 from resolvent.problem.partitions import Partition
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import SolvedProblem
 from resolvent.problem.shifts import Shift
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate import participation
@@ -82,7 +82,7 @@ REGISTRIES: dict[type, Registry] = {
     Model: Registry("model", "models", _named(models, "linear", "logistic", "mlp") | _named(
                         networks, "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm"),
                     given=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
-    Problem: Registry("problem", "problems", _named(instances, "least_squares", "logistic_regression"),
+    SolvedProblem: Registry("problem", "problems", _named(instances, "least_squares", "logistic_regression"),
                       default="least_squares"),
     Partition: Registry("partition", "partitions", {
         "iid": partitions.IID, "power_law": partitions.PowerLaw, "shards": partitions.Shards,
@@ -312,8 +312,14 @@ def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 @cache
 def help_of(function: Callable[..., Any]) -> dict[str, str]:
-    """The description of each parameter, from the docstring's Args or Attributes."""
-    parsed = docstring_parser.parse(inspect.getdoc(function) or "")
+    """The description of each parameter, from the docstring's Args or Attributes, or from those of a class's bases."""
+    own, *bases = (_described(c) for c in getattr(function, "__mro__", (function,)))
+    inherited = {name: text for base in reversed(bases) for name, text in base.items()}
+    return {name: text for name, text in inherited.items() if name in inspect.signature(function).parameters} | own
+
+
+def _described(function: Callable[..., Any]) -> dict[str, str]:
+    parsed = docstring_parser.parse(inspect.cleandoc(function.__doc__ or ""))
     return {p.arg_name: " ".join((p.description or "").replace("``", "").split()) for p in parsed.params}
 
 

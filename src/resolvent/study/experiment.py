@@ -19,7 +19,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.problem.data import FederatedData
 from resolvent.problem.errors import InputError, nearest
 from resolvent.problem.models import Model
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import SolvedProblem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.measure import Diagnostic
 from resolvent.simulate.participation import Full, Participation
@@ -58,7 +58,7 @@ class Experiment:
     model: Model | None = None
     solver: LocalSolver
     algorithms: dict[str, Algorithm]
-    problem: Problem | None = None
+    problem: SolvedProblem | None = None
     participation: Participation = Full()  # noqa: RUF009 - a frozen module
     rounds: int = 100
     seed: int = 0

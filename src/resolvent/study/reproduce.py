@@ -122,6 +122,7 @@ def reproduce(what: Reproduction, *, setting: Setting = "paper scale", changes: 
     begin, cpu = time.perf_counter(), time.process_time()
     count = seeds or {"paper scale": what.seeds, "quick": what.quick.seeds, "tiny": what.tiny.seeds}[setting]
     tell = progress or (lambda *_: None)
+    what = what.left(setting)
     sources = [title for title, panel in what.panels.items() if not panel.of]
     searched = {panel: _search(what, panel, setting, changes, tell) for panel in sources if _is_searched(what, panel)}
     choices = {panel: {label: found["chosen"] for label, found in methods.items()}
@@ -176,8 +177,7 @@ def _search(what: Reproduction, panel: str, setting: Setting, changes: tuple[str
                   ["algorithms"][name] for name, (label, point) in labels.items()}
     if not algorithms:
         return {}
-    fewer = next((small.search_rounds for small in (what.tiny, what.quick)[setting == "quick":]
-                  if setting != "paper scale" and small.search_rounds), search.rounds)
+    fewer = next((s.search_rounds for s in reversed(what.levels(setting)) if s.search_rounds), search.rounds)
     changes = (*what.changes(setting, panel), *changes)
     if fewer and setting != "tiny":
         changes = (*changes, f"rounds={fewer}", f"evaluate_every={fewer}")

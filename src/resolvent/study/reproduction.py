@@ -49,12 +49,14 @@ class Small(_Strict):
         set: changes of every panel, ``key.path=value``.
         panels: further changes of single panels.
         search_rounds: rounds of a search, if it has rounds of its own.
+        methods: the labels that are left; none named: all.
     """
 
     seeds: int = 1
     set: list[str] = []
     panels: dict[str, list[str]] = {}
     search_rounds: int | None = None
+    methods: list[str] = []
 
 
 class Sweep(_Strict):
@@ -126,6 +128,7 @@ class Panel(_Strict):
         of: another panel, whose runs are seen here by another measure; nothing runs twice.
         tuned: another panel, whose search chose this one's parameters.
         sweep: algorithms in place of the experiment's, or a series of experiments.
+        around: a combinator that goes around every algorithm.
         draw: how it is drawn.
         measure: in place of the reproduction's; so are ``split``, ``over``, ``axis`` and ``log``.
     """
@@ -134,6 +137,7 @@ class Panel(_Strict):
     of: str = ""
     tuned: str = ""
     sweep: Sweep | None = None
+    around: dict[str, Any] | None = None
     draw: list[Draw] = [Draw()]
     measure: str | None = None
     split: str | None = None
@@ -264,10 +268,27 @@ class Reproduction(_Strict):
         return View(**{key: getattr(self, key) if getattr(one, key) is None else getattr(one, key)
                        for key in View.model_fields})
 
+    def levels(self, setting: Setting) -> tuple[Small, ...]:
+        """The smaller settings that one setting is made of, one on top of the other."""
+        return {"paper scale": (), "quick": (self.quick,), "tiny": (self.quick, self.tiny)}[setting]
+
     def changes(self, setting: Setting, panel: str) -> tuple[str, ...]:
         """What a smaller setting changes."""
-        levels = {"paper scale": (), "quick": (self.quick,), "tiny": (self.quick, self.tiny)}[setting]
-        return tuple(change for level in levels for change in (*level.set, *level.panels.get(panel, ())))
+        return tuple(c for level in self.levels(setting) for c in (*level.set, *level.panels.get(panel, ())))
+
+    def left(self, setting: Setting) -> "Reproduction":
+        """The same with the methods that a smaller setting leaves."""
+        kept = [set(level.methods) for level in self.levels(setting) if level.methods]
+
+        def of(experiment: dict[str, Any]) -> dict[str, Any]:
+            if not kept or "algorithms" not in experiment:
+                return experiment
+            left = {k: v for k, v in experiment["algorithms"].items() if k in set.intersection(*kept)}
+            return {**experiment, "algorithms": left}
+
+        panels = {title: panel.model_copy(update={"experiment": of(panel.experiment)})
+                  for title, panel in self.panels.items()}
+        return self.model_copy(update={"experiment": of(self.experiment), "panels": panels})
 
     def files(self, panel: str, seed: int, changes: Sequence[str] = (), choice: Choice | None = None,
               ) -> list[tuple[ExperimentFile, dict[str, dict[str, Any]]]]:
@@ -296,8 +317,11 @@ class Reproduction(_Strict):
         return [(self._file(panel, here, seed, changes), points) for here, points in found]
 
     def _file(self, panel: str, settings: Mapping[str, Any], seed: int, changes: Sequence[str]) -> ExperimentFile:
+        around = self.panels[panel].around
+        inside = settings["algorithms"].items()
+        algorithms = {k: {**around, "inner": v} if around else v for k, v in inside}
         text = io.StringIO()
-        YAML().dump(dict(settings), text)
+        YAML().dump({**settings, "algorithms": algorithms}, text)
         source = f"{self.name}, {panel}"
         plain = ExperimentFile.parse(text.getvalue(), source, self.name, (*changes, f"seed={seed}"))
         seeded = [f"{key}.seed={seed}" for key in ("problem", "data")

@@ -1,0 +1,226 @@
+"""What the built-in networks spend their time in, arranged for a compiled loop on a CPU, with its own gradient rules.
+
+XLA's convolution is slow inside a loop, its automatic gradients of overlapping slices and of a scan slower still. Here
+all heavy work is matrix products: a convolution is one product with the image's patches; where 2x2 max-pooling follows,
+one product gives all four places of a square from one patch, so that patches are few. Images lie with the batch in the
+last axis, which makes every copy and every elementwise loop run over adjacent numbers.
+
+The rules are made of differentiable operations: second derivatives, and products of the Hessian with a vector as
+``jax.jvp`` of a gradient, work; forward mode alone, ``jax.jvp`` of these functions themselves, does not.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.typing import NDArray
+
+__all__ = ["convolve", "convolve_relu_pool", "lstm"]
+
+
+def convolve(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F"]) -> Float[Array, "B R Q F"]:
+    """Valid cross-correlation with stride 1: out[i, j] = sum over a, b of x[i + a, j + b] @ weight[a, b]."""
+    x, weight = _alike(x, weight)
+    return jnp.transpose(_convolve(1, jnp.transpose(x, (3, 1, 2, 0)), weight)[0], (3, 1, 2, 0))
+
+
+def convolve_relu_pool(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F"],
+                       bias: Float[Array, " F"]) -> Float[Array, "B R Q F"]:
+    """max(0, bias + the largest of each 2x2 square of ``convolve(x, weight)``); an odd last row or column is left out.
+
+    Where entries of a square tie, the gradient is the first one's, row by row; at 0 it is 0.
+    """
+    x, weight, bias = _alike(x, weight, bias)
+    return jnp.transpose(_relu_of_largest(_convolve(2, jnp.transpose(x, (3, 1, 2, 0)), weight), bias), (3, 1, 2, 0))
+
+
+def lstm(x: Float[Array, "T B n"], inputs: Float[Array, "W4 n"], state: Float[Array, "W4 W"],
+         bias: Float[Array, " W4"]) -> Float[Array, "T B W"]:
+    """The states h of an LSTM layer with one more in the forget gate's bias.
+
+    i, f, g, o = inputs x + state h + bias; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
+    """
+    return _lstm(*_alike(x, inputs, state, bias))
+
+
+def _alike(*arrays: Array) -> list[Array]:
+    """All in the dtype that holds each."""
+    dtype = jnp.result_type(*arrays)
+    return [a.astype(dtype) for a in arrays]
+
+
+class _Patches:
+    """How an image is cut for squares of ``side`` x ``side`` outputs of a convolution with a k x k filter.
+
+    The image is seen as cells of side x side pixels. A square needs ``reach`` x ``reach`` cells; what of them the
+    filter does not cover has weight zero.
+    """
+
+    def __init__(self, side: int, shape: tuple[int, ...], k: int) -> None:
+        self.side, self.k, self.shape = side, k, shape
+        depth, height, width, batch = shape
+        self.reach = (k - 2) // side + 2 if k > 1 else 1
+        self.rows, self.columns = (height - k + 1) // side, (width - k + 1) // side
+        self.window = (depth, self.rows, side, self.columns, side, batch)
+        self.cells = (depth, self.rows + self.reach - 1, side, self.columns + self.reach - 1, side, batch)
+
+    def cut(self, x: Array) -> Float[Array, "K M"]:
+        """The patches of all squares, [cells, side, side, depth; rows, columns, batch]."""
+        cells = _fitted(x, self.cells[1] * self.side, self.cells[3] * self.side).reshape(self.cells)
+
+        def seen(i: Array) -> Array:
+            return jax.lax.dynamic_slice(cells, self._place(i), self.window).transpose(2, 4, 0, 1, 3, 5)
+
+        patches: Array = jax.lax.map(seen, jnp.arange(self.reach**2))
+        return patches.reshape(-1, self.rows * self.columns * self.shape[3])
+
+    def overlaid(self, patches: Float[Array, "K M"]) -> Array:
+        """The transpose of ``cut``: every patch added where it was cut from."""
+        depth, rows, side, columns, _, batch = self.window
+        parts = patches.reshape(-1, side, side, depth, rows, columns, batch)
+
+        def add(i: Array, cells: Array) -> Array:
+            here = jax.lax.dynamic_slice(cells, self._place(i), self.window)
+            return jax.lax.dynamic_update_slice(cells, here + parts[i].transpose(2, 3, 0, 4, 1, 5), self._place(i))
+
+        # A loop, for XLA would merge updates that stand side by side into whatever reads them, and do them many times.
+        cells = jax.lax.fori_loop(0, self.reach**2, add, jnp.zeros(self.cells, patches.dtype))
+        return _fitted(cells.reshape(depth, self.cells[1] * side, self.cells[3] * side, batch), *self.shape[1:3])
+
+    def spread(self, weight: Float[Array, "k k C F"]) -> Float[Array, "K SF"]:
+        """The matrix that makes a square's outputs [side, side, F] of its patch: the filter, once for each place."""
+        depth, filters = weight.shape[2:]
+        flat = jnp.concatenate([weight.reshape(-1, filters), jnp.zeros((1, filters), weight.dtype)])
+        taken = np.minimum(self._table()[:, None] * depth + np.arange(depth)[:, None], self.k**2 * depth)
+        return flat[taken].reshape(-1, self.side**2 * filters)
+
+    def gathered(self, matrix: Float[Array, "K SF"], filters: int) -> Float[Array, "k k C F"]:
+        """The transpose of ``spread``."""
+        parts = matrix.reshape(-1, self.shape[0], self.side**2, filters)
+        table = self._table()
+        found = [parts[np.argsort(table[:, s], kind="stable")[:self.k**2], :, s] for s in range(self.side**2)]
+        return sum(found[1:], start=found[0]).reshape(self.k, self.k, self.shape[0], filters)
+
+    def _place(self, i: Int[Array, ""]) -> tuple[Any, ...]:
+        return (0, i // self.reach, 0, i % self.reach, 0, 0)
+
+    def _table(self) -> NDArray[np.int64]:
+        """[pixels of a patch, places of a square]: which weight leads from one to the other; k^2 for none."""
+        side, pixel, place = self.side, np.arange(self.reach * self.side), np.arange(self.side)
+        apart = pixel[:, None] - place  # the same for rows and columns
+        fits = (apart >= 0) & (apart < self.k)
+        weight = np.where(fits[:, None, :, None] & fits[None, :, None, :],
+                          apart[:, None, :, None] * self.k + apart[None, :, None, :], self.k**2)
+        cells = weight.reshape(self.reach, side, self.reach, side, side, side).swapaxes(1, 2)
+        return cells.reshape((self.reach * side)**2, side**2)
+
+
+def _fitted(x: Float[Array, "C H W B"], height: int, width: int) -> Array:
+    """Cut off, or filled up with zeros."""
+    x = x[:, :height, :width]
+    return jnp.pad(x, ((0, 0), (0, height - x.shape[1]), (0, width - x.shape[2]), (0, 0)))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _convolve(side: int, x: Float[Array, "C H W B"], weight: Float[Array, "k k C F"]) -> Float[Array, "S F R Q B"]:
+    """The convolution's outputs by their places in squares of ``side`` x ``side``, S = side^2."""
+    return _convolve_forward(side, x, weight)[0]
+
+
+def _convolve_forward(side: int, x: Array, weight: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    how = _Patches(side, x.shape, len(weight))
+    patches = how.cut(x)
+    outputs = how.spread(weight).T @ patches
+    return outputs.reshape(side**2, -1, how.rows, how.columns, x.shape[3]), (x, weight, patches)
+
+
+def _convolve_backward(side: int, kept: tuple[Array, Array, Array], g: Array) -> tuple[Array, Array]:
+    x, weight, patches = kept
+    how = _Patches(side, x.shape, len(weight))
+    g = g.reshape(-1, patches.shape[1])
+    return how.overlaid(how.spread(weight) @ g), how.gathered(patches @ g.T, weight.shape[3])
+
+
+_convolve.defvjp(_convolve_forward, _convolve_backward)
+
+
+@jax.custom_vjp
+def _relu_of_largest(z: Float[Array, "S F R Q B"], bias: Float[Array, " F"]) -> Float[Array, "F R Q B"]:
+    """max(0, bias + the largest of S)."""
+    return _relu_of_largest_forward(z, bias)[0]
+
+
+def _relu_of_largest_forward(z: Array, bias: Array) -> tuple[Array, Array]:
+    largest = jnp.max(z, axis=0)
+    value = largest + bias[:, None, None, None]
+    which = jnp.full(largest.shape, len(z) - 1, jnp.int8)
+    for s in reversed(range(len(z) - 1)):
+        which = jnp.where(z[s] == largest, jnp.int8(s), which)
+    return jax.nn.relu(value), jnp.where(value > 0, which, jnp.int8(len(z)))
+
+
+def _relu_of_largest_backward(which: Array, g: Array) -> tuple[Array, Array]:
+    places = jnp.arange(4, dtype=jnp.int8)[:, None, None, None, None]
+    return jnp.where(which == places, g, 0), jnp.sum(jnp.where(which < 4, g, 0), axis=(1, 2, 3))
+
+
+_relu_of_largest.defvjp(_relu_of_largest_forward, _relu_of_largest_backward)
+
+
+@jax.custom_vjp
+def _lstm(x: Array, inputs: Array, state: Array, bias: Array) -> Array:
+    return _lstm_forward(x, inputs, state, bias)[0]
+
+
+def _lstm_forward(x: Array, inputs: Array, state: Array, bias: Array) -> tuple[Array, tuple[Array, ...]]:
+    """By sigmoid(z) = (1 + tanh(z/2)) / 2 one tanh serves all gates; the inputs' part is done for all times at once."""
+    times, batch, n = x.shape
+    width = state.shape[1]
+    half = jnp.repeat(jnp.array([0.5, 0.5, 1, 0.5], x.dtype), width)
+    forget = jnp.repeat(jnp.array([0, 1, 0, 0], x.dtype), width)
+    recurrent = (half[:, None] * state).T
+    driven = x.reshape(-1, n) @ (half[:, None] * inputs).T + half * (bias + forget)
+
+    def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        h, c = carry
+        gates = jnp.tanh(now + h @ recurrent)
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        c = ((1 + f) * c + (1 + i) * g) / 2
+        h = (1 + o) * jnp.tanh(c) / 2
+        return (h, c), (h, c, gates)
+
+    rest = jnp.zeros((batch, width), x.dtype)
+    _, (h, c, gates) = jax.lax.scan(step, (rest, rest), driven.reshape(times, batch, -1))
+    return h, (x, inputs, state, h, c, gates)
+
+
+def _lstm_backward(kept: tuple[Array, ...], dh: Array) -> tuple[Array, ...]:
+    """Back through time for the gates' gradients alone; then one product gives the gradient of all weights."""
+    x, inputs, state, h, c, gates = kept
+    times, batch, width = h.shape
+    rest = jnp.zeros((1, batch, width), h.dtype)
+
+    def step(carry: tuple[Array, Array], now: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
+        dh, dc = carry
+        arrived, gates, c, before = now
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        squashed = jnp.tanh(c)
+        of_h = (dh + arrived) / 2
+        of_c = (dc + of_h * (1 + o) * (1 - squashed * squashed)) / 2
+        dz = jnp.concatenate([of_c * g * (1 - i * i) / 2, of_c * before * (1 - f * f) / 2,
+                              of_c * (1 + i) * (1 - g * g), of_h * squashed * (1 - o * o) / 2], axis=-1)
+        return (dz @ state, of_c * (1 + f)), dz
+
+    seen = (dh, gates, c, jnp.concatenate([rest, c[:-1]]))
+    dz = jax.lax.scan(step, (rest[0], rest[0]), seen, reverse=True)[1].reshape(times * batch, -1)
+    ones = jnp.ones((times, batch, 1), h.dtype)
+    before = jnp.concatenate([x, jnp.concatenate([rest, h[:-1]]), ones], axis=-1).reshape(times * batch, -1)
+    of_weights = jax.lax.dot_general(before, dz, (((0,), (0,)), ((), ()))).T
+    of_inputs, of_state, of_bias = jnp.split(of_weights, [x.shape[2], x.shape[2] + width], axis=1)
+    return (dz @ inputs).reshape(x.shape), of_inputs, of_state, of_bias[:, 0]
+
+
+_lstm.defvjp(_lstm_forward, _lstm_backward)
