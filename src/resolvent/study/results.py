@@ -121,12 +121,13 @@ def _log(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _name_curves(figure: Figure, columns: int) -> None:
-    """One legend below where all pictures have the same curves, else one in each."""
+    """One legend below where all pictures have the same curves, or the first of them, else one in each."""
     legends = [axes.get_legend_handles_labels() for axes in figure.axes]
     named = [names for names in legends if names[1]]
-    if named and all(labels == named[0][1] for _, labels in named):
-        width = min(len(named[0][1]), 3 if columns == 1 else 2 * columns)
-        figure.legend(*named[0], loc="outside lower center", ncols=width, fontsize=8)
+    most = max(named, key=lambda names: len(names[1]), default=([], []))
+    if named and all(labels == most[1][:len(labels)] for _, labels in named):
+        width = min(len(most[1]), 3 if columns == 1 else 2 * columns)
+        figure.legend(*most, loc="outside lower center", ncols=width, fontsize=8)
     else:
         for axes, (_, labels) in zip(figure.axes, legends, strict=True):
             if labels:
