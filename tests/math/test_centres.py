@@ -441,6 +441,15 @@ def test_a_small_t_in_float32_loses_no_digits():
     np.testing.assert_allclose(w, weiszfeld(points.astype(np.float64), np.ones(COUNT), 1e-6), atol=1e-5)
 
 
+def test_stops_where_the_rounding_of_a_far_away_centre_is_all_that_is_left():
+    rng = np.random.default_rng(0)
+    far = (20 * rng.normal(size=500) + 0.02 * rng.normal(size=(10, 500))).astype(np.float32)
+    found, info = centre(far, np.ones(10), L2Norm(), 0.1)
+    exact, _ = centre(far.astype(np.float64), np.ones(10), L2Norm(), 0.1, tolerance=1e-12)
+    assert info.iterations < 20  # a hundred or a thousand more looks find nothing
+    assert np.linalg.norm(found - exact) < np.finfo(np.float32).eps * np.linalg.norm(exact)
+
+
 def test_stops_where_float32_cannot_move_any_more():
     """A median at a point at 1, where floats are 1e-7 apart and t is 1e-6: the residual stays above, and says so."""
     points = np.random.default_rng(1).integers(0, 3, size=(21, 4)).astype(np.float32)

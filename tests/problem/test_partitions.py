@@ -57,6 +57,8 @@ def test_power_law_holds_neighbouring_classes_and_at_least_so_many_of_each():
             assert counts.min() >= 3
     few = PowerLaw(20, 2, 3, total=300)(LABELS, 0)
     assert 200 < sum(map(len, few)) <= 300
+    same = PowerLaw(20, 2, 3, average=15)(LABELS, 0)
+    assert all(map(np.array_equal, few, same))
 
 
 def test_shards_by_class_bound_the_classes_and_sorted_ones_the_sizes():
@@ -103,6 +105,7 @@ def test_users_are_parties_by_name():
     (lambda: IID(0), r"IID\(parties=0\) must be at least 1"),
     (lambda: IID(601)(LABELS, 0), r"600 samples are too few, it needs 601"),
     (lambda: PowerLaw(1000, 2, 5)(LABELS, 0), r"class 0 has 60 samples, but 200 parties are to hold 5 each"),
+    (lambda: PowerLaw(total=300, average=15), r"total=300, average=15\) says twice"),
     (lambda: PowerLaw(10, 11)(LABELS, 0), r"classes=11\) is more than the 10 classes"),
     (lambda: Dirichlet(concentration=float("nan")), r"concentration=nan\) must be positive"),
     (lambda: ByUser(31)(LABELS, 0, USERS), r"only 30 users have 1 samples or more"),

@@ -42,8 +42,9 @@ def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request, monkeypa
     assert [c["says"] for c in record["claims"]] == [c.says for c in what.claims]
     for panel in record["panels"].values():
         for method in panel["methods"].values():
-            assert method["rounds"][0] == 0
-            assert method["rounds"][-1] == 2
+            if not panel["measure"].startswith(("line", "model_change")):  # of a round, and of the way at the last one
+                assert method["rounds"][0] == 0
+                assert method["rounds"][-1] == 2
             assert method["mean"][-1] == pytest.approx(method["final"]["mean"], rel=1e-3)
     path = write_results(record, tmp_path)
     assert path.with_suffix(".svg").read_text().startswith("<?xml")

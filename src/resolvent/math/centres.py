@@ -65,8 +65,9 @@ def moreau_centre(
         weights: [C], non-negative, not all zero.
         penalty: the penalty phi of Psi = sigma*delta*phi.
         t: the smoothing, Fed+'s delta; > 0.
-        tolerance: stop when the residual (see ``CentreInfo``) is at most this, or 8 times the rounding unit
-            (or where rounding keeps the centre from moving: then the residual stays above).
+        tolerance: stop when the residual (see ``CentreInfo``) is at most this, or what rounding leaves of it: 8 units
+            of it, and what rounding the centre itself makes of the pulls (far from the origin, with points near each
+            other, that is more; where rounding keeps the centre from moving, the residual stays above).
         max_iterations: the cap; the residual says whether it was enough.
 
     Returns:
@@ -76,10 +77,11 @@ def moreau_centre(
     """
     share = (weights / jnp.sum(weights)).astype(tree.dtype(points))
     start = _weighted_sum(share, points)
-    enough = jnp.maximum(tolerance, 8 * jnp.finfo(share.dtype).eps)  # type: ignore[no-untyped-call]
+    eps = float(jnp.finfo(share.dtype).eps)  # type: ignore[no-untyped-call]
+    enough = jnp.maximum(tolerance, 8 * eps)
 
-    def look(w: Vector) -> tuple[Array, Array, Vector]:
-        """The objective and the residual at ``w``, and where the sure step leads."""
+    def look(w: Vector) -> tuple[Array, Array, Array, Vector]:
+        """The objective, the residual and what rounding leaves of it at ``w``, and where the sure step leads."""
         def of_one(p: Vector) -> tuple[Vector, Vector, Array, Array]:
             r = tree.sub(p, w)
             pull = penalty.pull(r, t)
@@ -89,26 +91,27 @@ def moreau_centre(
         pull, curvature = _weighted_sum(share, pulls), _weighted_sum(share, curvatures)
         total = jnp.sum(share * sizes)
         residual = jnp.where(total > 0, tree.norm(pull) / jnp.where(total > 0, total, 1), 0)
+        rounded = tree.norm(jax.tree.map(lambda a, c: eps * a * c, w, curvature)) / jnp.where(total > 0, total, 1)
         moved = jax.tree.map(
             lambda a, b, c: a + jnp.where(c > 0, b / jnp.where(c > 0, c, 1), 0), w, pull, curvature)
         value = jnp.sum(jnp.where(share > 0, share * values, 0))  # a weightless point's may have overflowed
-        return value, residual, moved
+        return value, residual, rounded, moved
 
     def go_on(at: _Iterate) -> Array:
-        unfinished = (at.residual > enough) & (at.iterations < max_iterations) & (at.stale < _PATIENCE)
-        return unfinished | (at.iterations == 0)
+        missed = at.residual > jnp.maximum(enough, at.rounded)
+        return (missed & (at.iterations < max_iterations) & (at.stale < _PATIENCE)) | (at.iterations == 0)
 
     def iterate(at: _Iterate) -> _Iterate:
         ahead = tree.lerp(at.previous, at.moved, 1 + at.age / (at.age + 3))
-        value, residual, moved = look(ahead)
+        value, residual, rounded, moved = look(ahead)
         keep = (value <= at.value) | (at.age == 0)  # without momentum it descends, but for rounding
         # Where neither the objective nor the residual has become smaller for long, rounding has the last word.
         better = (value < at.value) | (residual < at.least)
         still = (at.iterations > 0) & (tree.norm(tree.sub(ahead, at.w)) == 0)
         stale = jnp.where(still, _PATIENCE, jnp.where(better, 0, at.stale + 1))
         least = jnp.minimum(residual, at.least)
-        fresh = _Iterate(ahead, moved, at.moved, at.age + 1, value, residual, at.iterations + 1, least, stale)
-        again = _Iterate(at.w, at.moved, at.moved, jnp.zeros_like(at.age), at.value, at.residual,
+        fresh = _Iterate(ahead, moved, at.moved, at.age + 1, value, residual, rounded, at.iterations + 1, least, stale)
+        again = _Iterate(at.w, at.moved, at.moved, jnp.zeros_like(at.age), at.value, at.residual, at.rounded,
                          at.iterations + 1, least, stale)
         chosen: _Iterate = jax.tree.map(lambda a, b: jnp.where(keep, a, b), fresh, again)
         return chosen
@@ -116,7 +119,7 @@ def moreau_centre(
     # Everything is looked at in one place of the program: compiling it is most of what a small centre costs.
     zero, infinite = jnp.zeros((), share.dtype), jnp.array(jnp.inf, share.dtype)
     found = jax.lax.while_loop(
-        go_on, iterate, _Iterate(start, start, start, zero, infinite, infinite, jnp.array(0), infinite,
+        go_on, iterate, _Iterate(start, start, start, zero, infinite, infinite, zero, jnp.array(0), infinite,
                                    jnp.array(0)))
     return found.w, CentreInfo(found.iterations, found.residual)
 
@@ -130,6 +133,7 @@ class _Iterate(NamedTuple):
     age: Array
     value: Array
     residual: Array
+    rounded: Array
     iterations: Array
     least: Array
     stale: Array

@@ -101,6 +101,8 @@ class PowerLaw(Partition):
         least: samples that each party has of each of its classes at least.
         sigma: standard deviation of the logarithm of the shares.
         total: how many samples to deal in all, drawn at random; left out, all of them.
+        average: how many to deal per party, in place of ``total``: federations of any number of parties then have
+            parties of the same sizes.
     """
 
     parties: int = 1000
@@ -108,14 +110,19 @@ class PowerLaw(Partition):
     least: int = 5
     sigma: float = 2.0
     total: int | None = None
+    average: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(self, parties=1, classes=1, least=1, sigma=0)
+        if self.total is not None and self.average is not None:
+            raise InputError(f"PowerLaw(total={self.total}, average={self.average}) says twice how many samples to "
+                             "deal: give one of them")
 
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         """Class by class: ``least`` to each holder, then the shares."""
         rng = _rng(seed)
-        chosen = np.arange(len(labels)) if self.total is None else rng.permutation(len(labels))[:self.total]
+        total = self.total if self.average is None else self.average * self.parties
+        chosen = np.arange(len(labels)) if total is None else rng.permutation(len(labels))[:total]
         found = np.unique(labels)
         if self.classes > len(found):
             raise InputError(f"PowerLaw(classes={self.classes}) is more than the {len(found)} classes there are")

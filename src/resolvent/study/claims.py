@@ -390,6 +390,33 @@ def cheaper(world: World, panels: Sequence[str], methods: Sequence[str], to: str
     return items
 
 
+@rule
+def lead(world: World, panels: Sequence[str], methods: Sequence[str], over: Sequence[str],
+         least: float = -float("inf"), mean: bool = False) -> list[Item]:
+    """The highest last value among the methods minus the highest among those of ``over`` is at least ``least``; with
+    ``mean``, its mean over panels is.
+    """
+    found = {p: max(world[p][m].final for m in methods) - max(world[p][m].final for m in over) for p in panels}
+    named = {"mean over panels": float(np.mean(list(found.values())))} if mean else found
+    return [Item(f"{name}: lead", value, value >= least) for name, value in named.items()]
+
+
+@rule
+def average_rises(world: World, panels: Sequence[str], along: str, by: float = 0.0) -> list[Item]:
+    """In a sweep, the last value, averaged over all methods, rises by more than ``by`` from each value of a parameter
+    to the next.
+    """
+    items = []
+    for panel in panels:
+        groups: dict[float, list[float]] = {}
+        for curve in world[panel].values():
+            groups.setdefault(float(curve.point[along]), []).append(curve.final)
+        means = {x: float(np.mean(groups[x])) for x in sorted(groups)}
+        items += [Item(f"{panel}: {along} = {a:g} ({means[a]:.4g}) to {b:g} ({means[b]:.4g})", means[b] - means[a],
+                       means[b] - means[a] > by) for a, b in pairwise(means)]
+    return items
+
+
 def check(rule: str, world: World, **arguments: Any) -> list[Item]:
     """Apply a rule to one seed's curves.
 

@@ -34,21 +34,39 @@ class _Run:
         self.sizes = {} if data is None else {split: data.sizes(split) for split in data.splits}
 
     def curves(self, view: View) -> dict[str, Curve]:
-        """A curve for each method, in the order of its labels."""
+        """A curve for each method of which there is one, in the order of their labels."""
+        if view.measure == "line":
+            return self._lines(view)
         rows = self.metrics[(self.metrics["metric"] == view.measure)
                             & (self.metrics["split"].fillna("train") == view.split)]
         if rows.empty:
             known = self.metrics[["metric", "split"]].drop_duplicates().fillna("train").itertuples(index=False)
             raise InputError(f"nothing measured {view.measure!r} on {view.split!r}; there are "
                              f"{', '.join(sorted(f'{m} ({s})' for m, s in known if not m.startswith('line_')))}")
-        found = {}
+        found, measured = {}, set(rows["method"])
         for label, point in self.points.items():
+            if label not in measured:
+                continue
             by_round = _one_number(rows[rows["method"] == label], view, self.sizes)
             values = by_round.to_numpy(dtype=float)
             rounds = by_round.index.to_numpy(dtype=np.int64)
             found[label] = Curve(rounds, np.where(np.isfinite(values), values, worst(view.measure)), point,
                                  self._axes(label, rounds))
         return found
+
+    def _lines(self, view: View) -> dict[str, Curve]:
+        """At the last round, the loss on the way from the parties' own models (lambda = 0) to the shared one (1)."""
+        found = {}
+        rows = self.metrics[self.metrics["metric"].str.match(r"line_\d")]
+        last = rows[rows["round"] == rows["round"].max()]
+        for label, mine in last.groupby("method"):
+            values = np.array([_one_number(at, view, self.sizes).iloc[-1] for _, at in mine.groupby("metric")], float)
+            found[label] = Curve(np.arange(len(values)), np.where(np.isfinite(values), values, np.inf),
+                                 self.points[label], {"lambda": np.linspace(0, 1, len(values))})
+        if not found:
+            raise InputError("nothing measured the line from a party's model to a shared one: it needs the diagnostic "
+                             "line, and a method with both")
+        return {label: found[label] for label in self.points if label in found}
 
     def _axes(self, label: str, rounds: np.ndarray) -> dict[str, np.ndarray]:
         """Seconds and bytes up to each round, where a clock measured them."""

@@ -99,8 +99,8 @@ class Draw(_Strict):
     """How a panel is drawn.
 
     Attributes:
-        x: the abscissa: ``rounds``; ``seconds``, ``bytes`` or ``bytes_up`` of a virtual clock; a parameter of the
-            sweep, for last values; or ``methods``, a bar of the last value for each.
+        x: the abscissa: ``rounds``; ``seconds``, ``bytes`` or ``bytes_up`` of a virtual clock; ``lambda`` of the measure
+            ``line``; a parameter of the sweep, for last values; or ``methods``, a bar of the last value for each.
         lines: the parameter of the sweep that has a line each, or ``method``.
         log_x: whether a sweep's abscissa is logarithmic.
     """
@@ -114,7 +114,8 @@ class View(_Strict):
     """What is read off a run.
 
     Attributes:
-        measure: a metric of the shared or the deployed models.
+        measure: a metric of the shared or the deployed models; or ``line``, the loss on the way from the one to the
+            other at the end, which the diagnostic ``line`` measures.
         split: the samples that it is of; ``train`` for metrics that are of none.
         over: how the parties become one number: ``mean``; ``samples``, the mean weighted by their samples of the split;
             ``worst``, ``p10`` (nine parties in ten do better), ``std``; or ``party 3``.

@@ -154,7 +154,7 @@ def _compact(svg: str) -> str:
 
 
 _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
-         "bytes_up": "bytes sent by the parties"}
+         "bytes_up": "bytes sent by the parties", "lambda": "lambda (0: own model, 1: shared model)"}
 
 
 def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,12 +169,13 @@ def _log(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _name_curves(figure: Figure, columns: int) -> None:
-    """One legend below where all pictures have the same curves, else one in each."""
+    """One legend below where all pictures have the same curves, or the first of them, else one in each."""
     legends = [axes.get_legend_handles_labels() for axes in figure.axes]
     named = [names for names in legends if names[1]]
-    if named and all(labels == named[0][1] for _, labels in named):
-        width = min(len(named[0][1]), 3 if columns == 1 else 2 * columns)
-        figure.legend(*named[0], loc="outside lower center", ncols=width, fontsize=8)
+    most = max(named, key=lambda names: len(names[1]), default=([], []))
+    if named and all(labels == most[1][:len(labels)] for _, labels in named):
+        width = min(len(most[1]), 3 if columns == 1 else 2 * columns)
+        figure.legend(*most, loc="outside lower center", ncols=width, fontsize=8)
     else:
         for axes, (_, labels) in zip(figure.axes, legends, strict=True):
             if labels:
@@ -237,7 +238,7 @@ def _bars(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
         axes.barh(at[label], final["mean"], xerr=final["std"] or None, color=colours[label][0], height=0.7,
                   error_kw={"linewidth": 1, "capsize": 2})
         end = final["mean"] + (final["std"] or 0)
-        axes.annotate(f" {final['mean']:.3g}", (end, at[label]), va="center", fontsize=7)
+        axes.annotate(f" {final['mean']:.4g}", (end, at[label]), va="center", fontsize=7)
     for label in methods.keys() - known:
         axes.annotate(" diverged", (0, at[label]), va="center", fontsize=7)
     axes.set_yticks(list(at.values()), list(at))
