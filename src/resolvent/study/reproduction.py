@@ -99,8 +99,8 @@ class Draw(_Strict):
     """How a panel is drawn.
 
     Attributes:
-        x: the abscissa: ``rounds``; ``seconds``, ``bytes`` or ``bytes_up`` of a virtual clock; ``lambda`` of the measure
-            ``line``; a parameter of the sweep, for last values; or ``methods``, a bar of the last value for each.
+        x: the abscissa: ``rounds``; ``seconds``, ``bytes`` or ``bytes_up`` of a virtual clock; ``lambda`` of the
+            measure ``line``; a parameter of the sweep, for last values; or ``methods``, a bar of each one's last value.
         lines: the parameter of the sweep that has a line each, or ``method``.
         log_x: whether a sweep's abscissa is logarithmic.
     """
