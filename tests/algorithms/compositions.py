@@ -82,6 +82,7 @@ COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
     "DecentralisedAnderson": lambda inner: rv.DecentralisedAnderson(inner, memory=2),
     "Personalised": lambda inner: rv.Personalised(inner, rv.GD(0.1, steps=5), alpha=0.6),
     "MetaLearned": lambda inner: rv.MetaLearned(inner, step=rv.GradientStep(0.1)),
+    "FineTuned": lambda inner: rv.FineTuned(inner, rv.GD(0.1)),
     "NeverWorse": lambda inner: rv.NeverWorse(inner, rv.GD(0.1), points=3),
     **{f"{name} compressed": lambda inner, codec=codec: rv.Compressed(inner, codec) for name, codec in CODECS.items()},
     "QSGD without memory": lambda inner: rv.Compressed(inner, rv.QSGD(), step=0.0),
