@@ -14,10 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.simulate.plots import COLOURS, colour_of, style
+from resolvent.study.reproduction import better
 
 __all__ = ["claims_table", "cpu_time", "notes", "page", "redraw", "write_page", "write_results"]
 
 _MARK = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
+_PALE = "#A9C5DA"
 _MARKERS = "osD^vPX*"
 
 
@@ -127,7 +129,9 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     ours = {"svg.hashsalt": "resolvent", "font.size": 9, "axes.titlesize": 9,
             "font.sans-serif": ["DejaVu Sans", "Verdana"]}
     with mpl.rc_context({**style, **ours}):
-        figure = Figure(figsize=(max(5.6, 3.6 * columns), 4.4 if rows == 1 else 3.1 * rows + 0.6), layout="constrained")
+        most = max([len(panel["methods"]) for _, panel, how in pictures if how["x"] == "methods"], default=0)
+        height = max(4.4 if rows == 1 else 3.1 * rows + 0.6, rows * (0.19 * most + 0.9))
+        figure = Figure(figsize=(max(5.6, 3.6 * columns), height), layout="constrained")
         for i, (title, panel, how) in enumerate(pictures):
             axes = figure.add_subplot(rows, columns, i + 1)
             drawn = _bars if how["x"] == "methods" else _curves if how["x"] in _AXES else _sweep
@@ -138,6 +142,8 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
                 value(panel["axis"])
             if panel["log"]:
                 _log(axes, "x" if drawn is _bars else "y")
+            if drawn is _bars and i % columns and list(panel["methods"]) == list(pictures[i - 1][1]["methods"]):
+                axes.set_yticklabels([])  # they stand at the left
         _name_curves(figure, columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": record["title"]})
@@ -164,7 +170,12 @@ def _view(record: Mapping[str, Any], panel: Mapping[str, Any]) -> dict[str, Any]
 def _log(axes: Axes, which: Literal["x", "y"]) -> None:
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(numticks=9))
+    low, high = axis.get_view_interval()
+    if high < 50 * low:  # so few decades have too few powers of ten to read by
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
+        axis.set_major_formatter("{x:g}")
+    else:
+        axis.set_major_locator(LogLocator(numticks=9))
     axis.set_minor_locator(NullLocator())
 
 
@@ -229,19 +240,24 @@ def _sweep(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None
 
 
 def _bars(axes: Axes, panel: Mapping[str, Any], how: Mapping[str, Any]) -> None:
-    """A bar of the last value for each method, from the top down, with its number."""
-    methods = panel["methods"]
+    """A bar of the last value for each method, from the top down, with its number; the best, and those less than a
+    hundredth of it behind, in a strong colour.
+    """
+    methods, measure = panel["methods"], panel["measure"]
     known = {label: m["final"] for label, m in methods.items() if m["final"]["mean"] is not None}
     at = {label: -i for i, label in enumerate(methods)}
-    colours = colour_of(list(methods))
+    means = [final["mean"] for final in known.values()] or [0.0]
+    best = max(means) if better(measure) == "highest" else min(means)
     for label, final in known.items():
-        axes.barh(at[label], final["mean"], xerr=final["std"] or None, color=colours[label][0], height=0.7,
-                  error_kw={"linewidth": 1, "capsize": 2})
+        strong = abs(final["mean"] - best) <= 0.01 * abs(best)
+        axes.barh(at[label], final["mean"], xerr=final["std"] or None, color=COLOURS[0] if strong else _PALE,
+                  height=0.7, error_kw={"linewidth": 1, "capsize": 2})
         end = final["mean"] + (final["std"] or 0)
         axes.annotate(f" {final['mean']:.4g}", (end, at[label]), va="center", fontsize=7)
     for label in methods.keys() - known:
         axes.annotate(" diverged", (0, at[label]), va="center", fontsize=7)
     axes.set_yticks(list(at.values()), list(at))
+    axes.set_ylim(0.5 - len(methods), 0.5)
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.12)
 
