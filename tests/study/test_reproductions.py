@@ -12,8 +12,9 @@ from resolvent.problem.errors import InputError
 from resolvent.study.claims import RULES, Curve, Item, check, verdict_of
 from resolvent.study.compare import compare
 from resolvent.study.reproduce import reproduce
-from resolvent.study.reproduction import Claim, Reproduction, merged, reproductions
+from resolvent.study.reproduction import Claim, Reproduction, reproductions
 from resolvent.study.results import page, write_results
+from resolvent.study.settings import merged
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -39,7 +40,8 @@ def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request, monkeypa
     record = reproduce(what, setting="tiny")
     assert all(what.files(panel, 0) for panel in what.panels if not what.panels[panel].of)  # also what is left out here
     assert set(record["panels"]) == set(what.panels)
-    assert [c["says"] for c in record["claims"]] == [c.says for c in what.claims]
+    assert [c["says"] for c in record["claims"]] == [c.says for c in what.left("tiny").claims]
+    assert all(c.rule in RULES and set(c.args.get("panels", ())) <= set(what.panels) for c in what.claims)
     for panel in record["panels"].values():
         for method in panel["methods"].values():
             if not panel["measure"].startswith(("line", "model_change")):  # of a round, and of the way at the last one

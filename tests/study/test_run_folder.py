@@ -16,7 +16,7 @@ import resolvent
 from resolvent.problem.errors import InputError
 from resolvent.simulate.store import Checkpoint, write_atomically
 from resolvent.study import compare as compare_module
-from resolvent.study import runner
+from resolvent.study import report, runner
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile, slug
 from resolvent.study.runner import run_experiment
@@ -42,7 +42,7 @@ def summary(finished):
 def plain(finished, monkeypatch, tmp_path):
     """The small experiment cut down to what is needed, in an empty current folder, without the pictures."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "write_report", lambda folder: None)
+    monkeypatch.setattr(report, "write_report", lambda folder: None)
     return ExperimentFile.load(str(finished.yaml), ["rounds=2", "algorithms.FedAvg once more=fedprox"])
 
 
@@ -258,11 +258,11 @@ def test_failing_report_leaves_an_unfinished_run(plain, tmp_path, monkeypatch):
     def fail(folder):
         raise OSError("no space left")
 
-    monkeypatch.setattr(runner, "write_report", fail)
+    monkeypatch.setattr(report, "write_report", fail)
     with pytest.raises(OSError, match="no space left"):
         run_experiment(plain, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["out.partial"]
-    monkeypatch.setattr(runner, "write_report", lambda folder: None)
+    monkeypatch.setattr(report, "write_report", lambda folder: None)
     run_experiment(plain, tmp_path / "out", resume=True)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 

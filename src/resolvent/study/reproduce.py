@@ -14,7 +14,8 @@ from resolvent.problem.errors import InputError
 from resolvent.study.claims import Curve, Item, check, verdict_of
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.reproduction import Claim, Reproduction, Setting, View, better, merged, tuned, worst
+from resolvent.study.reproduction import Claim, Reproduction, Setting, View, better, worst
+from resolvent.study.settings import merged, tuned
 
 __all__ = ["reproduce"]
 

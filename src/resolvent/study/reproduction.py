@@ -1,6 +1,5 @@
 """Reproductions: a paper's figure as experiments, with its claims as rules, from one file in the package."""
 
-import copy
 import io
 import itertools
 import math
@@ -14,8 +13,9 @@ from ruamel.yaml import YAML
 from resolvent.problem.errors import InputError, nearest
 from resolvent.study.components import parameters
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.settings import Choice, filled, merged, texts, tuned
 
-__all__ = ["Choice", "Claim", "Panel", "Reproduction", "Search", "Setting", "View", "filled", "merged", "reproductions"]
+__all__ = ["Claim", "Panel", "Reproduction", "Search", "Setting", "View", "better", "reproductions", "worst"]
 
 Setting = Literal["paper scale", "quick", "tiny"]
 Direction = Literal["highest", "lowest"]
@@ -199,9 +199,6 @@ class Search(_Strict):
         return [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())] if over else []
 
 
-Choice = Mapping[str, Mapping[str, Any]]  # label -> path -> value
-
-
 class Reproduction(_Strict):
     """A figure of a paper.
 
@@ -292,18 +289,23 @@ class Reproduction(_Strict):
         return tuple(c for level in self.levels(setting) for c in (*level.set, *level.panels.get(panel, ())))
 
     def left(self, setting: Setting) -> "Reproduction":
-        """The same with the methods that a smaller setting leaves."""
+        """The same with the methods that a smaller setting leaves, and the claims that speak of no other."""
         kept = [set(level.methods) for level in self.levels(setting) if level.methods]
+        if not kept:
+            return self
+        experiments: list[dict[str, Any]] = [self.experiment, *(panel.experiment for panel in self.panels.values())]
+        labels: set[str] = {label for e in experiments for label in e.get("algorithms", {})}
+        gone = {label for label in labels if not all(label in some for some in kept)}
 
         def of(experiment: dict[str, Any]) -> dict[str, Any]:
-            if not kept or "algorithms" not in experiment:
+            if "algorithms" not in experiment:
                 return experiment
-            left = {k: v for k, v in experiment["algorithms"].items() if k in set.intersection(*kept)}
-            return {**experiment, "algorithms": left}
+            return {**experiment, "algorithms": {k: v for k, v in experiment["algorithms"].items() if k not in gone}}
 
         panels = {title: panel.model_copy(update={"experiment": of(panel.experiment)})
                   for title, panel in self.panels.items()}
-        return self.model_copy(update={"experiment": of(self.experiment), "panels": panels})
+        claims = [claim for claim in self.claims if not gone & texts(claim.args)]
+        return self.model_copy(update={"experiment": of(self.experiment), "panels": panels, "claims": claims})
 
     def files(self, panel: str, seed: int, changes: Sequence[str] = (), choice: Choice | None = None,
               ) -> list[tuple[ExperimentFile, dict[str, dict[str, Any]]]]:
@@ -362,49 +364,3 @@ def better(measure: str) -> Direction:
 def worst(measure: str) -> float:
     """What a run that diverged counts as."""
     return -math.inf if better(measure) == "highest" else math.inf
-
-
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings and what differs from them; another component, or other algorithms, replace the old."""
-    result = copy.deepcopy(dict(one))
-    for key, value in other.items():
-        old = result.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "algorithms" and "name" not in value
-        result[key] = merged(old, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]
-    return result
-
-
-def filled(settings: Any, point: Mapping[str, Any]) -> Any:
-    """Settings with the parameters of a sweep in the places of their ``$names``."""
-    if isinstance(settings, Mapping):
-        return {key: filled(value, point) for key, value in settings.items()}
-    if isinstance(settings, list):
-        return [filled(value, point) for value in settings]
-    if isinstance(settings, str) and settings.startswith("$"):
-        return point[settings[1:]]
-    return settings
-
-
-def tuned(settings: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
-    """Settings with the chosen parameters of every algorithm."""
-    algorithms = {label: _with(algorithm, choice.get(label, {}), settings)
-                  for label, algorithm in settings["algorithms"].items()}
-    return {**settings, "algorithms": algorithms}
-
-
-def _with(algorithm: Any, values: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """An algorithm with values at key paths; a solver that it has not is the experiment's."""
-    if not values:
-        return algorithm
-    result: dict[str, Any] = {"name": algorithm} if isinstance(algorithm, str) else copy.deepcopy(dict(algorithm))
-    for path, value in values.items():
-        here: dict[str, Any] = result
-        *parents, last = path.split(".")
-        for key in parents:
-            if key not in here and key == "solver":
-                here[key] = copy.deepcopy(settings["solver"])
-            if isinstance(here.get(key), str):
-                here[key] = {"name": here[key]}
-            here = here.setdefault(key, {})
-        here[last] = value
-    return result
