@@ -37,7 +37,7 @@ def finish(*processes):
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.communicate()  # closes its pipe as well
 
 
 @pytest.mark.parametrize("hands", [1, 2, 3, 7])

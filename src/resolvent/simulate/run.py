@@ -155,6 +155,8 @@ def simulate(
     else:
         measured.evaluate(place.state(), 0)
     speaks = jax.process_index() == 0  # of several processes one writes for all
+    if folder and jax.process_count() > 1:
+        _agree(folder, done)
 
     with bar(progress if speaks else False, name, rounds) as report:
         report(done, rounds)
@@ -171,8 +173,20 @@ def simulate(
                     folder, fingerprint)
                 place.checkpointed()
             report(done, rounds)
+    if folder and jax.process_count() > 1:
+        _agree(folder, done)  # nobody goes on, and perhaps resumes, before the checkpoint is whole
     return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(), measured.facts(), rounds,
                   seed, place.digest(), place if isinstance(place, OnHost) else None)
+
+
+def _agree(folder: Path, done: int) -> None:
+    """Wait for all processes; refuse what would have them wait for one another for ever."""
+    from jax.experimental import multihost_utils
+
+    rounds = np.asarray(multihost_utils.process_allgather(jnp.array(done)))
+    if (rounds != done).any():
+        raise InputError(f"the processes found checkpoints of different rounds, {rounds.tolist()}: all must see the "
+                         f"folder {folder}")
 
 
 def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:
