@@ -62,10 +62,10 @@ def main() -> None:
 
     result = rv.simulate(algorithm, model_of(facts), data, rounds=2 * work.half, seed=0, evaluate_every=work.half,
                          participation=who, progress=progress)
-    per_round = result.facts["seconds_per_round"][-1]
-    meter.seconds |= {"round": per_round, "round_cpu": result.facts["cpu_per_round"][-1],
-                      "first_round": meter.seconds.pop("first_chunk") - (work.half - 1) * per_round}
-    if jax.process_index() == 0:
+    if jax.process_index() == 0:  # the others are shown no progress
+        per_round = result.facts["seconds_per_round"][-1]
+        meter.seconds |= {"round": per_round, "round_cpu": result.facts["cpu_per_round"][-1],
+                          "first_round": meter.seconds.pop("first_chunk") - (work.half - 1) * per_round}
         model = {name: np.asarray(leaf) for name, leaf in tree.named_leaves(result.server_model)}
         meter.write(args.out, model, jax=jax.__version__, devices=len(jax.devices()))
 
