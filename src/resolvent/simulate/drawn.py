@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
 from resolvent.math import tree
+from resolvent.problem.errors import InputError
 from resolvent.simulate.engine import cohort_key
 from resolvent.simulate.participation import Cohort, Participation
 
@@ -29,8 +30,13 @@ class Drawn(Participation):
         return int(self.cohorts.index.shape[1])
 
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """Not known: only the cohorts' own are."""
-        raise NotImplementedError("cohorts that have been drawn know their members' shares alone")
+        """Refused: these cohorts know their members' shares alone.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("cohorts that have been drawn know their members' shares alone: ask the participation that "
+                         "they were drawn from")
 
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         """The cohort that was drawn with ``key``."""

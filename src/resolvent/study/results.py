@@ -19,6 +19,7 @@ from resolvent.study.reproduction import better
 __all__ = ["claims_table", "cpu_time", "notes", "page", "redraw", "write_page", "write_results"]
 
 _MARK = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
+_SHORT = 110  # characters of JSON that need no lines of their own
 _PALE = "#A9C5DA"
 _MARKERS = "osD^vPX*"
 
@@ -267,21 +268,19 @@ def _drawable(values: list[float | None], log: bool) -> list[float]:
 
 
 def _json(record: Mapping[str, Any]) -> str:
-    """Indented, but a curve on one line."""
-    curves: list[str] = []
-
-    def flat(value: Any) -> Any:
-        if isinstance(value, list) and len(value) > 3 and not isinstance(value[0], dict | str):
-            curves.append(json.dumps(value, allow_nan=False))
-            return f"@@{len(curves) - 1}@@"
+    """Indented, but what is short, and a curve, on one line."""
+    def text(value: Any, depth: int) -> str:
+        plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        nested = isinstance(value, list) and any(isinstance(v, dict | list | str) for v in value)
+        if len(plain) <= _SHORT or not (isinstance(value, Mapping) or nested):
+            return plain
+        begin, end = "\n" + " " * (depth + 1), "\n" + " " * depth
         if isinstance(value, Mapping):
-            return {k: flat(v) for k, v in value.items()}
-        return [flat(v) for v in value] if isinstance(value, list) else value
+            parts = [f"{json.dumps(k, ensure_ascii=False)}: {text(v, depth + 1)}" for k, v in value.items()]
+            return f"{{{begin}{f',{begin}'.join(parts)}{end}}}"
+        return f"[{begin}{f',{begin}'.join(text(v, depth + 1) for v in value)}{end}]"
 
-    text = json.dumps(flat(record), indent=1, allow_nan=False, ensure_ascii=False)
-    for i, curve in enumerate(curves):
-        text = text.replace(f'"@@{i}@@"', curve, 1)
-    return text + "\n"
+    return text(record, 0) + "\n"
 
 
 def _cell(text: str) -> str:
