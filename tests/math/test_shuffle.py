@@ -45,3 +45,14 @@ def test_pairs_are_uniform_in_a_larger_one():
     off = counts[~np.eye(16, dtype=bool)]
     expected = draws / 240
     assert ((off - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 239)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (3, 9), (5, 16), (0, 11)])
+def test_many_are_one_after_the_other(first, last):
+    key, capacity = jax.random.key(4), 12
+    draw_many = jax.jit(lambda *ends: Shuffle.draw_many(key, *ends, jnp.array(50), capacity=capacity))
+    many = draw_many(first, last)
+    for number in range(first, last + 1):
+        one = Shuffle.draw(jax.random.fold_in(key, number), jnp.array(50))
+        np.testing.assert_array_equal(many.pivots[number - first], one.pivots)
+        np.testing.assert_array_equal(many.salts[number - first], one.salts)

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem import kernels, networks
 from resolvent.problem.losses import CrossEntropy
@@ -146,3 +147,25 @@ def test_meta_learning_takes_hessians_through_them(network):
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-8), found, known)
     first = jax.jit(partial(_gradient, oracle, GradientStep(0.5, second_order=False)))(w)
     assert max(float(jnp.abs(d).max()) for d in jax.tree.leaves(tree.sub(first, found))) > 1e-3  # H is not zero
+
+
+@pytest.mark.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)])
+def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeypatch):
+    x, targets, weight, bias = draw((20, 2, 3), (20,), (model.outputs, 6), (model.outputs,))
+    y = targets if model.loss.score_name == "squared_error" else jnp.arange(20) % max(2, model.outputs)
+    params, at = {"weight": weight, "bias": bias}, jnp.array([4, 4, 19, 0, 7])
+    mask = jnp.array([True, True, True, False, True])
+
+    def gradient(mask):
+        oracle = SampleOracle(samples=jnp.array(20), model=model, x=x, y=y, offset=jnp.array(0), block=8)
+        return jax.jit(lambda *args: oracle.batch_grad(*args))(params, at, mask)
+
+    def mean(p):
+        losses = model.loss.loss(model.apply(p, x[at[mask]]), y[at[mask]])
+        return jnp.mean(losses) + model.l2 / 2 * tree.full_dot(p, p)
+
+    expected, one_by_one, of_nobody = jax.grad(mean)(params), gradient(mask), gradient(jnp.zeros(5, bool))
+    monkeypatch.setattr(kernels, "_FEW", 0)
+    for found in (one_by_one, gradient(mask)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, model.l2 * b), of_nobody, params)

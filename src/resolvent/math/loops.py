@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from resolvent.math import tree
+from resolvent.math.compact import opened, repeated
 
 __all__ = ["Queued", "counted", "prepared", "queued", "run_queue", "while_loop"]
 
@@ -36,16 +36,24 @@ def queued(width: int) -> Iterator[None]:
 
 def prepared(prepare: Callable[[Array], Context], step: Callable[[Context, State], State], state: State, *,
              total: Int[Array, ""], at_once: int) -> State:
-    """For i = 0, ..., total-1: ``step(prepare(i), state)``, prepared for ``at_once`` steps at a time."""
+    """For i = 0, ..., total-1: ``step(context of i, state)``.
+
+    Args:
+        prepare: the numbers of successive steps [S] -> their contexts, leaves [S, ...].
+        step: one step.
+        state: what it starts from.
+        total: how many steps.
+        at_once: for how many steps contexts are prepared at a time.
+    """
     if _width.get() is not None:
         # Lanes are not in step with each other: that one prepares would cost all of them as much.
-        return counted(lambda i, s: step(prepare(i), s), state, total=total)
+        return counted(lambda i, s: step(tree.rows(prepare(i[None]), 0), s), state, total=total)
 
     def block(e: Array, state: State) -> State:
-        contexts = jax.vmap(prepare)(e * at_once + jnp.arange(at_once))
-        after: State = jax.lax.fori_loop(0, jnp.minimum(at_once, total - e * at_once),
-                                         lambda i, s: step(tree.rows(contexts, i), s), state)
-        return after
+        contexts = prepare(e * at_once + jnp.arange(at_once))
+        here = jnp.minimum(at_once, total - e * at_once)
+
+        return repeated(here, lambda i, s: step(tree.rows(contexts, i), s), state)
 
     nested: State = jax.lax.fori_loop(0, (total + at_once - 1) // at_once, block, state)
     return nested
@@ -55,8 +63,7 @@ def counted(step: Callable[[Array, State], State], state: State, *, total: Int[A
             cost: ArrayLike = 1) -> State:
     """For i = 0, ..., total-1: ``step(i, state)``; ``cost`` is that of one step, in any unit."""
     if _width.get() is None:
-        plain: State = jax.lax.fori_loop(0, total, step, state)
-        return plain
+        return repeated(total, step, state)
     return while_loop(lambda s: s[0] < total, lambda s: (s[0] + 1, step(*s)), (jnp.zeros_like(total), state),
                       work=total * cost)[1]
 
@@ -77,7 +84,7 @@ def while_loop(go_on: Callable[[State], Array], step: Callable[[State], State], 
         return plain
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.result_type(leaf)), state)  # nothing of a weak type
     # What the functions close over may differ from lane to lane: it has to be an argument.
-    (more, first), (forward, second) = _opened(go_on, state), _opened(step, state)
+    (more, first), (forward, second) = opened(go_on, state), opened(step, state)
     closed = [*first, *second]
 
     @jax.custom_batching.custom_vmap
@@ -101,17 +108,6 @@ def while_loop(go_on: Callable[[State], Array], step: Callable[[State], State], 
 
     result: State = run(closed, state, jnp.asarray(work))
     return result
-
-
-def _opened(f: Callable[[State], Any], state: State) -> tuple[Callable[[list[Array], State], Any], list[Array]]:
-    """``f`` as a function of what it closes over and the state, and what it closes over."""
-    jaxpr, shape = jax.make_jaxpr(f, return_shape=True)(state)
-
-    def call(consts: list[Array], state: State) -> Any:
-        leaves = jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, consts))(*jax.tree.leaves(state))
-        return jax.tree.unflatten(jax.tree.structure(shape), leaves)
-
-    return call, jaxpr.consts
 
 
 class Queued(NamedTuple):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, UInt32
 
 __all__ = ["Shuffle"]
 
+_FEW = 8  # permutations that are drawn at once where more may be needed
 _ROUNDS = 24  # each round moves half of the indices; after 24 no bias is left that a test of size 1e5 can see
 
 
@@ -36,15 +37,39 @@ class Shuffle(eqx.Module):
         length = jnp.asarray(n, jnp.int32)
         return cls(length, (bits[0] % length.astype(jnp.uint32)).astype(jnp.int32), bits[1])
 
+    @classmethod
+    def draw_many(cls, key: Array, first: Int[Array, ""], last: Int[Array, ""], n: Int[Array, ""], *,
+                  capacity: int) -> "Shuffle":
+        """Numbers first, ..., last of a sequence of permutations: ``draw(fold_in(key, number), n)`` each.
+
+        Leaves [capacity, ...]; what lies behind the last is not a permutation. At most ``capacity`` are drawn.
+        """
+        def one(number: Array) -> tuple[Array, Array]:
+            shuffle = cls.draw(jax.random.fold_in(key, number), n)
+            return shuffle.pivots, shuffle.salts
+
+        def drawn(count: int) -> tuple[Array, Array]:
+            pivots, salts = jax.vmap(one)(first + jnp.arange(count))
+            rest = ((0, capacity - count), (0, 0))
+            return jnp.pad(pivots, rest), jnp.pad(salts, rest)
+
+        # Random bits are dear: most often a few permutations are enough.
+        few = min(_FEW, capacity)
+        pivots, salts = jax.lax.cond(last - first < few, lambda: drawn(few), lambda: drawn(capacity))
+        return cls(jnp.full(capacity, n, jnp.int32), pivots, salts)
+
     def __call__(self, i: Int[Array, " B"]) -> Int[Array, " B"]:
         """Entries ``i`` of the permutation; each ``i`` in [0, n)."""
-        x = jnp.asarray(i, jnp.int32)
-        for r in range(_ROUNDS):
+        def swapped(r: Array, x: Array) -> Array:
             partner = self.pivots[r] - x
             partner = jnp.where(partner < 0, partner + self.n, partner)
             # Both partners see the same coin, so that they swap or stay together: a permutation.
             swap = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ self.salts[r]) & 1
-            x = jnp.where(swap == 1, partner, x)
+            return jnp.where(swap == 1, partner, x)
+
+        # On a CPU a loop of simple passes is faster than one pass that does everything, elsewhere starts are dear.
+        unroll = 1 if jax.default_backend() == "cpu" else _ROUNDS
+        x: Array = jax.lax.fori_loop(0, _ROUNDS, swapped, jnp.asarray(i, jnp.int32), unroll=unroll)
         return x
 
 

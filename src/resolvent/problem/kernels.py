@@ -9,6 +9,7 @@ The rules are made of differentiable operations: second derivatives, and product
 ``jax.jvp`` of a gradient, work; forward mode alone, ``jax.jvp`` of these functions themselves, does not.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-__all__ = ["convolve", "convolve_relu_pool", "lstm"]
+__all__ = ["affine_gradient", "convolve", "convolve_relu_pool", "lstm", "rows_one_by_one"]
+
+_FEW = 32  # samples: for more, one product of matrices is faster
 
 
 def convolve(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F"]) -> Float[Array, "B R Q F"]:
@@ -44,6 +47,31 @@ def lstm(x: Float[Array, "T B n"], inputs: Float[Array, "W4 n"], state: Float[Ar
     i, f, g, o = inputs x + state h + bias; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
     """
     return _lstm(*_alike(x, inputs, state, bias))
+
+
+def rows_one_by_one(batch: int) -> bool:
+    """Whether ``affine_gradient`` is the faster way for so many samples: on a CPU, for few of them."""
+    return batch <= _FEW and jax.default_backend() == "cpu"
+
+
+def affine_gradient(weight: Float[Array, "C F"], bias: Float[Array, " C"], x: Float[Array, "total F"],
+                    at: Int[Array, " B"], of_outputs: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """The gradient by weight and bias of a function of the outputs weight x[i] + bias, i in ``at``.
+
+    Every sample's row is read where it lies, in a product with one vector and in a sum of outer products that XLA
+    merges with the step that follows: no batch is gathered, and no product is too small for its library's call.
+
+    Args:
+        weight: [C, F].
+        bias: [C].
+        x: all samples' rows.
+        at: which of them.
+        of_outputs: the function's gradient by the outputs, [B, C] -> [B, C].
+    """
+    rows = [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for i in at]
+    d = of_outputs(jnp.stack([weight @ row for row in rows]) + bias)
+    of_weight = [d[b][:, None] * row for b, row in enumerate(rows)]
+    return sum(of_weight[1:], of_weight[0]), sum((d[b] for b in range(1, len(rows))), d[0])
 
 
 def _alike(*arrays: Array) -> list[Array]:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from resolvent.math.tree import Vector
+from resolvent.problem.kernels import affine_gradient, rows_one_by_one
 from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 
 __all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
@@ -42,6 +43,17 @@ class Model(eqx.Module):
         """Outputs of a batch of inputs."""
 
 
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, at: Int[Array, " B"],
+                       mask: Bool[Array, " B"]) -> Vector:
+        """Gradient of the mean loss (without l2) over the rows ``at`` of x and y where ``mask`` holds."""
+        def mean(params: PyTree[Any]) -> Array:
+            loss = self.loss.loss(self.apply(params, x[at]), y[at])
+            return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+
+        gradient: Vector = jax.grad(mean)(params)
+        return gradient
+
+
 class LinearModel(Model):
     """Outputs W x + b with W [outputs, features]; inputs of any shape are flattened."""
 
@@ -56,6 +68,21 @@ class LinearModel(Model):
         """W x + b."""
         outputs: Array = x.reshape(len(x), -1) @ params["weight"].T + params["bias"]
         return outputs
+
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, at: Int[Array, " B"],
+                       mask: Bool[Array, " B"]) -> Vector:
+        """The same, for few samples on a CPU sample by sample."""
+        if not rows_one_by_one(len(at)):
+            return super().batch_gradient(params, x, y, at, mask)
+        labels = jnp.stack([y[i] for i in at])
+        share = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
+
+        def of_outputs(z: Array) -> Array:
+            d: Array = jax.vjp(lambda z: self.loss.loss(z, labels), z)[1](share.astype(z.dtype))[0]
+            return d
+
+        weight, bias = affine_gradient(params["weight"], params["bias"], x.reshape(len(x), -1), at, of_outputs)
+        return {"weight": weight, "bias": bias}
 
 
 class MLP(Model):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from resolvent.math import loops
+from resolvent.math import loops, tree
 from resolvent.math.shuffle import Shuffle
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import QuadraticOracle
@@ -64,11 +64,12 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
         passes: ArrayLike = 1 if epochs is None else epochs
         total = share_of(passes, effort) * per_epoch if stop == "epoch" else share_of(passes * per_epoch, effort)
 
-    def positions_of(t: Array) -> tuple[Array, Array]:
+    def positions_of(t: Int[Array, " S"]) -> tuple[Array, Array]:
         e, i = jnp.divmod(t, jnp.maximum(per_epoch, 1))
-        at = i * batch_size + jnp.arange(batch_size)
+        at = i[:, None] * batch_size + jnp.arange(batch_size)
         mask = at < samples
-        return Shuffle.draw(jax.random.fold_in(key, e), samples)(jnp.where(mask, at, 0)), mask
+        shuffles = Shuffle.draw_many(key, e[0], e[-1], samples, capacity=len(t))
+        return jax.vmap(lambda shuffle, at: shuffle(at))(tree.rows(shuffles, e - e[0]), jnp.where(mask, at, 0)), mask
 
     # For many steps at once, and outside of their loop: so the random bits cost little, and XLA cannot merge the
     # shuffle into the gathering of samples, where it would evaluate it for every number of every sample.

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms.admission import Private, finite_rows
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, ServerState
 from resolvent.math import tree
+from resolvent.math.compact import compact
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.participation import Cohort, Participation
 from resolvent.simulate.schedulers import Jobs, Schedule, scheduler
@@ -196,8 +197,9 @@ def _phase(
              job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
-        return phase.party(job.rows, phase.message(server, k), problem.oracle(k), jax.random.fold_in(key, k),
-                           job.effort)
+        with compact():
+            return phase.party(job.rows, phase.message(server, k), problem.oracle(k), jax.random.fold_in(key, k),
+                               job.effort)
 
     new_rows, payload, info = scheduler(schedule)(
         work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),

@@ -1,7 +1,7 @@
 """Run the algorithms of an experiment in one common random world, and say what came out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,15 +64,18 @@ def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | N
              progress: Callable[[str, int, int], None] | None, schedule: Schedule | Literal["auto"]) -> Comparison:
     subject = experiment.model if experiment.problem is None else experiment.problem
     assert subject is not None
-    results = {}
+    results: dict[str, Result] = {}
     for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
-        results[label] = simulate(
+        result = simulate(
             algorithm, subject, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
             participation=experiment.participation, evaluate_every=experiment.evaluate_every,
             diagnostics=experiment.diagnostics, clock=experiment.clock, name=label, resume=resume,
             schedule=schedule,
             checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
             progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
+        # All are of the same samples: one copy of them is kept, not one for every method.
+        shared = next((r.problem for r in results.values() if r.memory is None), result.problem)
+        results[label] = replace(result, problem=shared) if result.memory is None else result
     alone = next((label for label in results if file.preset_of(label) == "local"), None)
     return Comparison(experiment, results, alone)
 

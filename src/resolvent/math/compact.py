@@ -1,0 +1,121 @@
+"""Small loops as one function of machine code.
+
+XLA's CPU runtime starts every fused operation of a loop's body anew, for about 0.3 microseconds each: more than a step
+of a small model computes. It can compile a whole call into one function instead, loops included, if it is told to and
+the call holds nothing that needs the runtime. That is done here where it is known to work, and nowhere else.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jaxtyping import Array, Int
+
+__all__ = ["compact", "is_simple", "opened", "repeated"]
+
+State = TypeVar("State")
+
+# XLA tells such a call by these; where it does not know them, it is a call like any other.
+_ONE_FUNCTION = {"xla_cpu_small_call": "true", "inlineable": "false"}
+_KNOWN_TO_WORK = (0, 10)  # the first version of JAX with which this has been tried
+_LARGEST_SUM = 1024  # numbers; larger sums are a library's work, which such a function cannot call
+_SIMPLE = frozenset([
+    "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "concatenate", "convert_element_type", "copy",
+    "copy_p", "cos", "div", "dynamic_slice", "dynamic_update_slice", "eq", "exp", "exp2", "expm1", "floor",
+    "ge", "gt", "integer_pow", "iota", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul",
+    "ne", "neg", "not", "or", "pad", "pow", "rem", "reshape", "rsqrt", "select_n", "sign", "sin", "slice",
+    "split", "sqrt", "square", "squeeze", "stack", "stop_gradient", "sub", "tanh", "transpose", "unstack", "xor"])
+_SUMS = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"])
+_CALLS = frozenset(["closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "jit", "pjit"])
+_allowed: ContextVar[bool] = ContextVar("allowed", default=False)
+
+
+@contextlib.contextmanager
+def compact() -> Iterator[None]:
+    """Loops that are traced within may be one function each: for programs that are given all their data as arguments,
+    as the engine is. XLA takes constants apart when it compiles, and what is left may be no longer simple.
+    """
+    token = _allowed.set(True)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state: State) -> State:
+    """``step(total - 1, ... step(1, step(0, state)))``, on a CPU as one function if the step is simple.
+
+    Outside of ``compact()`` and under ``vmap`` it is ``jax.lax.fori_loop``.
+    """
+    def of_both(both: tuple[Array, State]) -> State:
+        return step(*both)
+
+    if not _allowed.get() or jax.default_backend() != "cpu" or jax.__version_info__ < _KNOWN_TO_WORK:
+        plain: State = jax.lax.fori_loop(0, total, step, state)
+        return plain
+    body, consts = opened(of_both, (jnp.zeros_like(total), state))
+    simple = is_simple(jax.make_jaxpr(body)(consts, (jnp.zeros_like(total), state)).jaxpr)
+
+    def loop(total: Array, consts: list[Any], state: State) -> State:
+        done: State = jax.lax.fori_loop(0, total, lambda i, s: body(consts, (i, s)), state)
+        return done
+
+    if not simple:
+        return loop(total, consts, state)
+
+    @jax.custom_batching.custom_vmap
+    def run(total: Array, consts: list[Any], state: State) -> State:
+        done = jax.jit(loop)(total, consts, state)
+        # The call is told, and nothing within it.
+        told: State = set_xla_metadata(done, **_ONE_FUNCTION)  # type: ignore[no-untyped-call]
+        return told
+
+    @run.def_vmap
+    def batched(size: int, mapped: tuple[Any, ...], *args: Any) -> tuple[State, Any]:
+        axes = jax.tree.map(lambda m: 0 if m else None, tuple(mapped))
+        return jax.vmap(loop, axes, axis_size=size)(*args), jax.tree.map(lambda _: True, state)
+
+    result: State = run(total, consts, state)
+    return result
+
+
+def opened(f: Callable[[State], Any], state: State) -> tuple[Callable[[list[Any], State], Any], list[Any]]:
+    """``f`` as a function of what it closes over and the state, and what it closes over."""
+    jaxpr, shape = jax.make_jaxpr(f, return_shape=True)(state)
+
+    def call(consts: list[Any], state: State) -> Any:
+        leaves = jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, consts))(*jax.tree.leaves(state))
+        return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+
+    return call, jaxpr.consts
+
+
+def is_simple(jaxpr: Jaxpr) -> bool:
+    """Whether XLA compiles all of it without calling a library: no large sums, no products of matrices, no loops."""
+    return all(_is_simple_step(eqn) for eqn in jaxpr.eqns)
+
+
+def _is_simple_step(eqn: Any) -> bool:
+    name = eqn.primitive.name
+    if name in _SIMPLE:
+        return True
+    if name in _SUMS:
+        return bool(eqn.invars[0].aval.size <= _LARGEST_SUM)
+    if name == "dot_general":
+        ranks = sorted(v.aval.ndim for v in eqn.invars)
+        return ranks == [1, 2] or (ranks == [1, 1] and eqn.invars[0].aval.size <= _LARGEST_SUM)
+    return name in _CALLS and all(is_simple(inner) for inner in _within(eqn))
+
+
+def _within(eqn: Any) -> Iterator[Jaxpr]:
+    for value in eqn.params.values():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, ClosedJaxpr):
+                yield one.jaxpr
+            elif isinstance(one, Jaxpr):
+                yield one

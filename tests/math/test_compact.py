@@ -1,0 +1,82 @@
+"""Loops as one function: the same numbers, only where XLA can, and never for lanes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from resolvent.math.compact import compact, is_simple, repeated
+
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
+X = np.random.default_rng(0).normal(size=(6, 40)) / 7
+
+
+def ascend(i, w, x):
+    """A step of two products with vectors, a small sum and a place that moves."""
+    row = jax.lax.dynamic_index_in_dim(x, i % 6, keepdims=False)
+    return w + 0.1 * row * jnp.tanh(jnp.sum(x @ w)) - 0.01 * jax.nn.softmax(w)
+
+
+def expected(total, w, x):
+    for i in range(total):
+        soft = np.exp(w - w.max())
+        w = w + 0.1 * x[i % 6] * np.tanh((x @ w).sum()) - 0.01 * soft / soft.sum()
+    return w
+
+
+def run(total, w, x):
+    with compact():
+        return repeated(total, lambda i, w: ascend(i, w, x), w)
+
+
+def told(function, *args):
+    return "xla_cpu_small_call" in jax.jit(function).lower(*args).as_text()
+
+
+@pytest.mark.parametrize("total", [0, 1, 17])
+def test_it_is_the_loop(total):
+    with jax.enable_x64(True):
+        args = jnp.array(total), jnp.ones(40), jnp.asarray(X)
+        assert told(run, *args)
+        np.testing.assert_allclose(jax.jit(run)(*args), expected(total, np.ones(40), X), rtol=1e-12)
+
+
+def test_lanes_are_loops_side_by_side():
+    with jax.enable_x64(True):
+        totals, w = jnp.array([3, 0, 9]), jnp.asarray(np.random.default_rng(1).normal(size=(3, 40)))
+        lanes = jax.vmap(run, (0, 0, None))
+        assert not told(lanes, totals, w, jnp.asarray(X))
+        found = jax.jit(lanes)(totals, w, jnp.asarray(X))
+        for k, total in enumerate(totals):
+            np.testing.assert_allclose(found[k], expected(int(total), np.asarray(w[k]), X), rtol=1e-12)
+
+
+def test_a_loop_within_a_simple_loop():
+    """The inner one is its own function; the outer one is a loop like any other, for it holds one."""
+    def outer(total, w, x):
+        with compact():
+            return repeated(total, lambda i, w: repeated(i, lambda j, w: ascend(j, w, x), w), w)
+
+    with jax.enable_x64(True):
+        w = np.ones(40)
+        for i in range(5):
+            w = expected(i, w, X)
+        np.testing.assert_allclose(jax.jit(outer)(jnp.array(5), jnp.ones(40), jnp.asarray(X)), w, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("function", "simple"), [
+    (lambda w, x: x.T @ jnp.exp(x @ w), True),
+    (lambda w, x: x @ x.T, False),
+    (lambda w, x: jnp.sum(jnp.tile(w, 100)), False),
+    (lambda w, x: jnp.sort(w), False),
+    (lambda w, x: w[jnp.argsort(w)], False),
+    (lambda w, x: jax.lax.fori_loop(0, 3, lambda i, v: v + 1, w), False),
+    (lambda w, x: jnp.zeros(40).at[jnp.array([1, 2])].add(1), False),
+    (lambda w, x: jax.random.normal(jax.random.key(0), (3,)), False),
+    (lambda w, x: jax.jit(jnp.sort)(w), False)])
+def test_what_needs_the_runtime_is_not_simple(function, simple):
+    assert is_simple(jax.make_jaxpr(function)(jnp.ones(40), jnp.ones((6, 40))).jaxpr) is simple
+
+
+def test_without_leave_it_is_a_loop_like_any_other():
+    assert not told(lambda n, w: repeated(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(3))
