@@ -10,7 +10,7 @@ The rules are made of differentiable operations: second derivatives, and product
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -182,7 +182,7 @@ def _relu_of_largest(z: Float[Array, "S F R Q B"], bias: Float[Array, " F"]) -> 
 
 
 def _relu_of_largest_forward(z: Array, bias: Array) -> tuple[Array, Array]:
-    largest = jnp.max(z, axis=0)
+    largest = reduce(jnp.maximum, z)  # one by one, which XLA merges with what follows
     value = largest + bias[:, None, None, None]
     which = jnp.full(largest.shape, len(z) - 1, jnp.int8)
     for s in reversed(range(len(z) - 1)):
@@ -214,36 +214,36 @@ def _lstm_forward(x: Array, inputs: Array, state: Array, bias: Array) -> tuple[A
 
     def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         h, c = carry
-        gates = jnp.tanh(now + h @ recurrent)
-        i, f, g, o = jnp.split(gates, 4, axis=-1)
-        c = ((1 + f) * c + (1 + i) * g) / 2
-        h = (1 + o) * jnp.tanh(c) / 2
-        return (h, c), (h, c, gates)
+        i, f, g, o = jnp.split(jnp.tanh(now + h @ recurrent), 4, axis=-1)
+        new = ((1 + f) * c + (1 + i) * g) / 2
+        squashed = jnp.tanh(new)
+        h = (1 + o) * squashed / 2
+        # The way back needs of all this six factors, cheapest made here: by how much c and h move with each gate's sum
+        # (c with those of i, f and g; h with that of o), h with c, and c with the c before it.
+        slopes = (g * (1 - i * i) / 2, c * (1 - f * f) / 2, (1 + i) * (1 - g * g), squashed * (1 - o * o) / 4,
+                  (1 + o) * (1 - squashed * squashed) / 4, 1 + f)
+        return (h, new), (h, *slopes)
 
     rest = jnp.zeros((batch, width), x.dtype)
-    _, (h, c, gates) = jax.lax.scan(step, (rest, rest), driven.reshape(times, batch, -1))
-    return h, (x, inputs, state, h, c, gates)
+    _, (h, *slopes) = jax.lax.scan(step, (rest, rest), driven.reshape(times, batch, -1))
+    return h, (x, inputs, state, h, *slopes)
 
 
 def _lstm_backward(kept: tuple[Array, ...], dh: Array) -> tuple[Array, ...]:
     """Back through time for the gates' gradients alone; then one product gives the gradient of all weights."""
-    x, inputs, state, h, c, gates = kept
+    x, inputs, state, h, *slopes = kept
     times, batch, width = h.shape
     rest = jnp.zeros((1, batch, width), h.dtype)
 
     def step(carry: tuple[Array, Array], now: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
         dh, dc = carry
-        arrived, gates, c, before = now
-        i, f, g, o = jnp.split(gates, 4, axis=-1)
-        squashed = jnp.tanh(c)
-        of_h = (dh + arrived) / 2
-        of_c = (dc + of_h * (1 + o) * (1 - squashed * squashed)) / 2
-        dz = jnp.concatenate([of_c * g * (1 - i * i) / 2, of_c * before * (1 - f * f) / 2,
-                              of_c * (1 + i) * (1 - g * g), of_h * squashed * (1 - o * o) / 2], axis=-1)
-        return (dz @ state, of_c * (1 + f)), dz
+        arrived, of_i, of_f, of_g, of_o, of_c, before = now
+        dh = dh + arrived
+        dc = dc / 2 + dh * of_c
+        dz = jnp.concatenate([dc * of_i, dc * of_f, dc * of_g, dh * of_o], axis=-1)
+        return (dz @ state, dc * before), dz
 
-    seen = (dh, gates, c, jnp.concatenate([rest, c[:-1]]))
-    dz = jax.lax.scan(step, (rest[0], rest[0]), seen, reverse=True)[1].reshape(times * batch, -1)
+    dz = jax.lax.scan(step, (rest[0], rest[0]), (dh, *slopes), reverse=True)[1].reshape(times * batch, -1)
     ones = jnp.ones((times, batch, 1), h.dtype)
     before = jnp.concatenate([x, jnp.concatenate([rest, h[:-1]]), ones], axis=-1).reshape(times * batch, -1)
     of_weights = jax.lax.dot_general(before, dz, (((0,), (0,)), ((), ()))).T
