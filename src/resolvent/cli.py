@@ -49,7 +49,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     devices: int | None = None,
-    schedule: Literal["auto", "sequential", "lanes", "queue"] = "auto",
+    schedule: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
     """Train, compare and show a federation; writes a run folder with a report.
 
@@ -70,7 +70,8 @@ def run(
         devices: as how many devices the CPU counts, among which each cohort is dealt; of two cores, 2 is worth it for
             convolutional and recurrent networks.
         schedule: on each device, parties one after the other (sequential), side by side (lanes), or side by side with
-            others taking over from those that are done (queue); auto: sequential on a CPU, else lanes.
+            others taking over from those that are done (queue); auto: sequential on a CPU, else lanes; measured: a
+            round of each is timed first, and the fastest taken.
     """
     from resolvent.study.runner import run_experiment
 

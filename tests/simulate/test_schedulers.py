@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -16,7 +17,7 @@ from on_devices import federation
 import contract
 import resolvent as rv
 from resolvent.simulate.engine import run_chunk
-from resolvent.simulate.schedulers import choose, deal
+from resolvent.simulate.schedulers import choose, deal, fastest, rivals
 
 WORKER = Path(__file__).parent / "on_devices.py"
 
@@ -70,10 +71,28 @@ def test_full_passes_queue_as_well():
         contract.close(one, queue, 1e-12)
 
 
+def test_the_fastest_is_taken_and_nothing_else_changes():
+    """Every candidate has its seconds; they differ from one another, and what is chosen has the least."""
+    slow = {"sequential": 0.02, "lanes of 2": 0.0, "queue of 2": 0.01}
+    taken, seconds = fastest({name: name for name in slow}, lambda name: time.sleep(slow[name]))
+    assert taken == "lanes of 2"
+    assert all(seconds[name] >= slow[name] for name in slow)
+    assert list(rivals(5)) == ["sequential", "lanes of 5"]
+    assert list(rivals(70)) == ["sequential", "lanes of 8", "lanes of 64", "lanes of 70", "queue of 8", "queue of 64"]
+
+    algorithm, data = rv.fedavg_plus(rv.SGD(0.1, batch_size=8)), rv.datasets.digits()
+    runs = [rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=3, participation=rv.Uniform(3),
+                        schedule=s, progress=False) for s in ("sequential", "measured")]
+    assert set(runs[1].facts["schedules"]) == set(rivals(3))
+    for a, b in zip(*(jax.tree.leaves(r.state) for r in runs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_a_name_is_for_all_devices_and_a_scheduler_is_taken_as_it_is():
     assert choose("auto", 5) == rv.Sequential()  # the tests' one CPU
     assert choose("queue", 5) == rv.Queue()
     assert choose(rv.Lanes(3), 5) == rv.Lanes(3)
+    assert choose("measured", 5) == rv.Sequential()  # before anything is measured
     with pytest.raises(rv.InputError, match=r"no schedule 'lane'; did you mean 'lanes'\? Use any of"):
         choose("lane", 5)
     with pytest.raises(rv.InputError, match=r"Queue\(width=0\) must be at least 1"):

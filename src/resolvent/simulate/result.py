@@ -41,7 +41,8 @@ class Result:
             that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
             1 in every round in which the party's reply was not finite and counted as not arrived.
         facts: seconds (compile, rounds, evaluation), seconds and CPU seconds per round of each chunk (a chunk that
-            compiles: CPU seconds with compilation), bytes up and down.
+            compiles: CPU seconds with compilation), bytes up and down; with ``schedule="measured"`` each schedule's
+            seconds for a round.
         rounds: how many rounds ran.
         seed: of everything random.
         digest: SHA-256 of the last state; in host memory, of the server's and of the rows of the parties that have

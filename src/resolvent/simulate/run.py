@@ -27,7 +27,7 @@ from resolvent.simulate.memory import Memory, OnDevice, Place
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
-from resolvent.simulate.schedulers import Schedule, choose
+from resolvent.simulate.schedulers import Choice, Scheduler, choose, fastest, rivals
 from resolvent.simulate.store import Checkpoint, digest
 from resolvent.simulate.systems import VirtualClock
 
@@ -47,7 +47,7 @@ def simulate(
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
     clock: VirtualClock | None = None,
-    schedule: Schedule | Literal["auto"] = "auto",
+    schedule: Choice = "auto",
     memory: Place = "auto",
     evaluate_parties: int | None = None,
     checkpoint: Path | str | None = None,
@@ -70,7 +70,8 @@ def simulate(
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
         schedule: parties one after the other (``sequential``), side by side (``lanes``), side by side with others
             taking over from those that are done (``queue``), or by backend (``auto``): ``sequential`` on a CPU, else
-            ``lanes``; with several devices, on each of them. A ``Scheduler`` is taken as it is.
+            ``lanes``; with several devices, on each of them. ``measured`` compiles these in several widths, times a
+            round of each on the first state, and takes the fastest: for long runs. A ``Scheduler`` is taken as it is.
         memory: where the parties' data and states are: all on the ``device``, or on the ``host``, from where a chunk of
             rounds is given those of its cohorts (for ``data`` such as ``open_packed`` gives, of more parties than fit);
             default: on the device unless they take more than half of its memory.
@@ -103,6 +104,9 @@ def simulate(
         check_held_out(algorithm, data.sizes("validation"), name)
     elif "validation" in (splits := problem.splits):  # type: ignore[union-attr]
         check_held_out(algorithm, problem.split_sizes(splits.index("validation")), name)  # type: ignore[union-attr]
+    if schedule == "measured" and jax.process_count() > 1:
+        raise InputError("schedule='measured' is for one process: several might not choose alike. Measure in one, and "
+                         "name its choice")
     folder = Path(checkpoint) if checkpoint is not None else None
     world = (who, seed, every, *(x for x in (evaluate_parties, clock) if x is not None))
     central = is_centralised(algorithm)
@@ -127,6 +131,15 @@ def simulate(
         run_chunk.eval_shape(  # type: ignore[no-untyped-call]
             algorithm, training, first_cohorts, state, jnp.array(seed), jnp.array(0), jnp.array(1),
             capacity=place.capacity, record=per_round, schedule=how)
+        timings: dict[str, float] = {}
+        if schedule == "measured":
+            def one_round(rival: Scheduler) -> Chunk:
+                chunk: Chunk = run_chunk(algorithm, training, first_cohorts, jax.tree.map(jnp.copy, state),
+                                         jnp.array(seed), jnp.array(0), jnp.array(1), capacity=place.capacity,
+                                         record=per_round, schedule=rival)
+                return chunk
+
+            how, timings = fastest(rivals(who.capacity(1 if central else parties)), one_round)
         del training, first_cohorts, state  # of the first chunk
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
@@ -175,7 +188,8 @@ def simulate(
             report(done, rounds)
     if folder and jax.process_count() > 1:
         _agree(folder, done)  # nobody goes on, and perhaps resumes, before the checkpoint is whole
-    return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(), measured.facts(), rounds,
+    return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(),
+                  measured.facts() | ({"schedules": timings} if timings else {}), rounds,
                   seed, place.digest(), place if isinstance(place, OnHost) else None)
 
 

@@ -5,8 +5,9 @@ and changes a result by rounding at most. Which is fast depends on the machine: 
 other in loops of their own length, a GPU likes many side by side.
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -22,7 +23,8 @@ from resolvent.math import tree
 from resolvent.math.loops import queued
 from resolvent.problem.errors import InputError, nearest
 
-__all__ = ["Jobs", "Lanes", "Queue", "Schedule", "Scheduler", "Sequential", "Sharded", "choose", "deal", "scheduler"]
+__all__ = ["Choice", "Jobs", "Lanes", "Queue", "Schedule", "Scheduler", "Sequential", "Sharded", "choose", "deal",
+           "fastest", "rivals", "scheduler"]
 
 _AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
@@ -213,18 +215,51 @@ def scheduler(schedule: Schedule) -> Scheduler:
         return schedule
     if schedule not in _NAMED:
         raise InputError(f"there is no schedule {schedule!r}{nearest(schedule, _NAMED)} Use any of {list(_NAMED)}, "
-                         "auto, or a Scheduler")
+                         "auto, measured, or a Scheduler")
     return _NAMED[schedule]()
 
 
-def choose(schedule: Schedule | Literal["auto"], parties: int) -> Scheduler:
+Choice: TypeAlias = Schedule | Literal["auto", "measured"]
+
+
+def choose(schedule: Choice, parties: int) -> Scheduler:
     """The scheduler for a cohort: one that is given as it is, one that is named on every device that there is.
 
-    ``auto`` is ``sequential`` on a CPU and ``lanes`` elsewhere.
+    ``auto`` is ``sequential`` on a CPU and ``lanes`` elsewhere; so is ``measured``, before anything is.
     """
     if isinstance(schedule, Scheduler):
         return schedule
-    inner = scheduler(schedule if schedule != "auto" else "sequential" if jax.default_backend() == "cpu" else "lanes")
+    if schedule == "auto" or schedule == "measured":
+        schedule = "sequential" if jax.default_backend() == "cpu" else "lanes"
+    return _everywhere(scheduler(schedule), parties)
+
+
+def rivals(parties: int) -> dict[str, Scheduler]:
+    """What ``measured`` tries for a cohort, by name; no two of them would do the same."""
+    here = -(-parties // min(jax.device_count(), parties))  # parties on a device
+    widths = [w for w in (8, 64, 512) if w < here]
+    lanes = {f"lanes of {w}": Lanes(w) for w in [*widths, here]}
+    queues = {f"queue of {w}": Queue(w) for w in widths}
+    found: dict[str, Scheduler] = {"sequential": Sequential(), **lanes, **queues}
+    return {name: _everywhere(one, parties) for name, one in found.items()}
+
+
+def fastest(candidates: Mapping[str, Scheduler], run: Callable[[Scheduler], Any]) -> tuple[Scheduler, dict[str, float]]:
+    """The one that runs in the least time, and the seconds of each: the better of two runs, after one that compiles."""
+    seconds = {}
+    for name, one in candidates.items():
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            for leaf in jax.tree.leaves(run(one)):
+                leaf.block_until_ready()
+            times.append(time.perf_counter() - begin)
+        seconds[name] = min(times[1:])
+    return candidates[min(seconds, key=lambda name: seconds[name])], seconds
+
+
+def _everywhere(inner: Scheduler, parties: int) -> Scheduler:
+    """On every device that there is."""
     return inner if min(jax.device_count(), parties) == 1 else Sharded.over(inner)
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
-from resolvent.simulate.schedulers import Schedule
+from resolvent.simulate.schedulers import Choice
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.gap import TARGETS, gap_finding, gap_table
 from resolvent.study.wording import listed
@@ -44,7 +44,7 @@ class Comparison:
 
 def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
             resume: bool = False, progress: Callable[[str, int, int], None] | None = None,
-            schedule: Schedule | Literal["auto"] = "auto") -> Comparison:
+            schedule: Choice = "auto") -> Comparison:
     """Run every algorithm of an experiment.
 
     Args:
@@ -61,7 +61,7 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
 
 
 def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | None, resume: bool,
-             progress: Callable[[str, int, int], None] | None, schedule: Schedule | Literal["auto"]) -> Comparison:
+             progress: Callable[[str, int, int], None] | None, schedule: Choice) -> Comparison:
     subject = experiment.model if experiment.problem is None else experiment.problem
     assert subject is not None
     results: dict[str, Result] = {}

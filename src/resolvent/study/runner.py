@@ -4,10 +4,10 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from resolvent.problem.errors import InputError
-from resolvent.simulate.schedulers import Schedule
+from resolvent.simulate.schedulers import Choice
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.folder import begin, check_folder, open_folder, partial_of, write_folder
@@ -22,7 +22,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
-    schedule: Schedule | Literal["auto"] = "auto",
+    schedule: Choice = "auto",
 ) -> tuple[Path, dict[str, Any]]:
     """Run an experiment and write its folder: experiment, models, metrics, summary, report.
 
