@@ -8,7 +8,7 @@ import pytest
 from resolvent.math.compact import compact, is_simple, repeated
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
-X = np.random.default_rng(0).normal(size=(6, 40)) / 7
+X = np.random.default_rng(0).normal(size=(6, 600)) / 25
 
 
 def ascend(i, w, x):
@@ -36,14 +36,14 @@ def told(function, *args):
 @pytest.mark.parametrize("total", [0, 1, 17])
 def test_it_is_the_loop(total):
     with jax.enable_x64(True):
-        args = jnp.array(total), jnp.ones(40), jnp.asarray(X)
+        args = jnp.array(total), jnp.ones(600), jnp.asarray(X)
         assert told(run, *args)
-        np.testing.assert_allclose(jax.jit(run)(*args), expected(total, np.ones(40), X), rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(run)(*args), expected(total, np.ones(600), X), rtol=1e-12)
 
 
 def test_lanes_are_loops_side_by_side():
     with jax.enable_x64(True):
-        totals, w = jnp.array([3, 0, 9]), jnp.asarray(np.random.default_rng(1).normal(size=(3, 40)))
+        totals, w = jnp.array([3, 0, 9]), jnp.asarray(np.random.default_rng(1).normal(size=(3, 600)))
         lanes = jax.vmap(run, (0, 0, None))
         assert not told(lanes, totals, w, jnp.asarray(X))
         found = jax.jit(lanes)(totals, w, jnp.asarray(X))
@@ -58,10 +58,10 @@ def test_a_loop_within_a_simple_loop():
             return repeated(total, lambda i, w: repeated(i, lambda j, w: ascend(j, w, x), w), w)
 
     with jax.enable_x64(True):
-        w = np.ones(40)
+        w = np.ones(600)
         for i in range(5):
             w = expected(i, w, X)
-        np.testing.assert_allclose(jax.jit(outer)(jnp.array(5), jnp.ones(40), jnp.asarray(X)), w, rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(outer)(jnp.array(5), jnp.ones(600), jnp.asarray(X)), w, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("function", "simple"), [
@@ -78,5 +78,15 @@ def test_what_needs_the_runtime_is_not_simple(function, simple):
     assert is_simple(jax.make_jaxpr(function)(jnp.ones(40), jnp.ones((6, 40))).jaxpr) is simple
 
 
+def test_a_tiny_loop_is_left_to_xla():
+    """Which makes a function of it, too: one within another it could not compile."""
+    def tiny(total, w):
+        with compact():
+            return repeated(total, lambda i, w: w / 2 + i, w)
+
+    assert not told(tiny, jnp.array(3), jnp.ones(3))
+    np.testing.assert_array_equal(jax.jit(tiny)(jnp.array(3), jnp.ones(3)), np.full(3, 2.625))
+
+
 def test_without_leave_it_is_a_loop_like_any_other():
-    assert not told(lambda n, w: repeated(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(3))
+    assert not told(lambda n, w: repeated(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))

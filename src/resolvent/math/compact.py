@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun
 from jaxtyping import Array, Int
 
 __all__ = ["compact", "is_simple", "opened", "repeated"]
@@ -23,6 +23,7 @@ State = TypeVar("State")
 # XLA tells such a call by these; where it does not know them, it is a call like any other.
 _ONE_FUNCTION = {"xla_cpu_small_call": "true", "inlineable": "false"}
 _KNOWN_TO_WORK = (0, 10)  # the first version of JAX with which this has been tried
+_SMALLEST = 2048  # bytes that a step writes: of a loop below 1024 XLA makes a function itself, which must not be nested
 _LARGEST_SUM = 1024  # numbers; larger sums are a library's work, which such a function cannot call
 _SIMPLE = frozenset([
     "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "concatenate", "convert_element_type", "copy",
@@ -48,7 +49,7 @@ def compact() -> Iterator[None]:
 
 
 def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state: State) -> State:
-    """``step(total - 1, ... step(1, step(0, state)))``, on a CPU as one function if the step is simple.
+    """``step(total - 1, ... step(1, step(0, state)))``, on a CPU as one function if the step is simple and not tiny.
 
     Outside of ``compact()`` and under ``vmap`` it is ``jax.lax.fori_loop``.
     """
@@ -59,13 +60,14 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
         plain: State = jax.lax.fori_loop(0, total, step, state)
         return plain
     body, consts = opened(of_both, (jnp.zeros_like(total), state))
-    simple = is_simple(jax.make_jaxpr(body)(consts, (jnp.zeros_like(total), state)).jaxpr)
+    jaxpr = jax.make_jaxpr(body)(consts, (jnp.zeros_like(total), state)).jaxpr
+    worth_it = is_simple(jaxpr) and _written(jaxpr) >= _SMALLEST
 
     def loop(total: Array, consts: list[Any], state: State) -> State:
         done: State = jax.lax.fori_loop(0, total, lambda i, s: body(consts, (i, s)), state)
         return done
 
-    if not simple:
+    if not worth_it:
         return loop(total, consts, state)
 
     @jax.custom_batching.custom_vmap
@@ -98,6 +100,13 @@ def opened(f: Callable[[State], Any], state: State) -> tuple[Callable[[list[Any]
 def is_simple(jaxpr: Jaxpr) -> bool:
     """Whether XLA compiles all of it without calling a library: no large sums, no products of matrices, no loops."""
     return all(_is_simple_step(eqn) for eqn in jaxpr.eqns)
+
+
+def _written(jaxpr: Jaxpr) -> int:
+    """Bytes of the results that are not arguments passed on."""
+    passed = set(jaxpr.invars)
+    changed: list[Any] = [v.aval for v in jaxpr.outvars if isinstance(v, Var) and v not in passed]
+    return sum(aval.size * aval.dtype.itemsize for aval in changed)
 
 
 def _is_simple_step(eqn: Any) -> bool:
