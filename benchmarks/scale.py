@@ -153,7 +153,7 @@ def main() -> None:
         facts = {"samples": SAMPLES, "features": FEATURES, "cohort": COHORT, "epochs": 20, "batch": 10,
                  "stored": "uint8", "rounds": given.chunks * CHUNK, "chunk": CHUNK, "repeats": given.repeats,
                  "cores": os.cpu_count(), "jax": jax.__version__, "device": jax.devices()[0].device_kind,
-                 "command": f"python benchmarks/scale.py --out {given.out} --figure {given.figure}"}
+                 "command": f"python benchmarks/scale.py {' '.join(sys.argv[1:])}"}
         lines = ",\n".join(f"  {json.dumps(r)}" for r in rows)
         given.out.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "rows": [\n{lines}\n ]\n}}\n')
     if given.figure:
