@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import platform
+import shlex
 import signal
 import statistics
 import subprocess
@@ -66,7 +67,7 @@ def race(out: Path, works: Sequence[str] | None, who: Sequence[str] | None, repe
             "workload": name, "name": contestant.name, "setting": contestant.setting, **_row(found)}
     order = {c.label: i for i, c in enumerate(CONTESTANTS)}
     kept = sorted(rows.values(), key=lambda r: (r["workload"], order.get(f"{r['name']}, {r['setting']}", 99)))
-    record = {"command": "python -m benchmarks.simulators " + " ".join(sys.argv[1:]), "machine": machine(),
+    record = {"command": "python -m benchmarks.simulators " + shlex.join(sys.argv[1:]), "machine": machine(),
               "ceilings": ceilings(folder), "repeats": repeats,
               "workloads": dict(sorted((record.get("workloads", {}) | {
                   name: json.loads((places[name] / "facts.json").read_text()) for name in names}).items())),

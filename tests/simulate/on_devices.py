@@ -29,9 +29,9 @@ diagnostics: []
 """
 
 
-def federation(schedule="auto", **options):
+def federation(schedule="auto", parties=5, **options):
     """What two processes run, and one: state on both sides, absent parties and stragglers, every diagnostic."""
-    data = rv.datasets.digits(parties=5, classes_per_party=4, seed=3)
+    data = rv.datasets.digits(parties=parties, classes_per_party=4, seed=3)
     settings = {"rounds": 4, "diagnostics": ("steps",), "evaluate_every": 2, "progress": False,
                 "participation": rv.Stragglers(rv.Uniform(cohort=3), share=0.4)} | options
     return rv.simulate(rv.scaffold(rv.SGD(0.1, batch_size=16)), rv.models.logistic(64, 10), data, schedule=schedule,

@@ -100,7 +100,8 @@ def test_a_name_is_for_all_devices_and_a_scheduler_is_taken_as_it_is():
 
 
 def test_what_compiles_again():
-    """Nothing for rounds, seed and cohort members; the rounds alone, once, for another size of cohort."""
+    """Nothing for rounds, seed and cohort members; the rounds, once, for another size of cohort or federation.
+    """
     def compiled(**options):
         before = len(events), run_chunk._cache_size()
         federation(**options)
@@ -118,6 +119,8 @@ def test_what_compiles_again():
     smaller = rv.Stragglers(rv.Uniform(cohort=2), share=0.4)
     assert compiled(participation=smaller)[1] == 1
     assert compiled(participation=smaller, seed=9) == (0, 0)
+    assert compiled(parties=6)[1] == 1
+    assert compiled(parties=6, seed=2) == (0, 0)
 
 
 def test_two_devices(tmp_path):
