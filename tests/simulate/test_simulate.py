@@ -7,6 +7,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.simulate import evaluate as ev
+from resolvent.simulate import store
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 MODEL = rv.models.logistic(64, 10)
@@ -122,6 +123,20 @@ def test_checkpoints_resume_to_the_same_digest(tmp_path):
         simulate(rv.fedgeomed_plus(SOLVER), rounds=2, checkpoint=tmp_path, resume=True)
     with pytest.raises(rv.InputError, match="belongs to another run"):
         simulate(rv.fedgeomed_plus(SOLVER, sigma=0.2), checkpoint=tmp_path, resume=True)
+
+
+def test_writing_takes_a_twentieth_of_the_time(monkeypatch):
+    """A clock of its own: writes of 2 seconds, work of 3 between two questions."""
+    now = {"s": 0.0}
+    monkeypatch.setattr(store.time, "monotonic", lambda: now["s"])
+    pace, written = store.Pace(), 0.0
+    for _ in range(1000):
+        now["s"] += 3
+        if pace.due():
+            with pace.writing():
+                now["s"] += 2
+                written += 2
+    assert 0.04 < written / now["s"] <= 0.051
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):

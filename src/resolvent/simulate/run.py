@@ -28,7 +28,7 @@ from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.schedulers import Choice, Scheduler, choose, fastest, rivals
-from resolvent.simulate.store import Checkpoint, digest
+from resolvent.simulate.store import Checkpoint, Pace, digest
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["check_held_out", "simulate"]
@@ -77,8 +77,9 @@ def simulate(
             default: on the device unless they take more than half of its memory.
         evaluate_parties: how many parties' models are evaluated, drawn once from the seed; default: all, and of more
             than 1,000 in host memory 1,000.
-        checkpoint: a folder to write the state to after every evaluation; in host memory the parties' states are in
-            the folder ``NAME.parties`` beside it, without a checkpoint in a temporary folder.
+        checkpoint: a folder to write the state to after evaluations, as often as takes a twentieth of the time at
+            most, and after the last; in host memory after every one, and the parties' states are in the folder
+            ``NAME.parties`` beside it, without a checkpoint in a temporary folder.
         resume: go on from the checkpoint there, if there is one.
         progress: show a progress bar on the terminal, or a function called with (rounds done, rounds in all).
         name: of the method, in the metrics.
@@ -168,6 +169,7 @@ def simulate(
     else:
         measured.evaluate(place.state(), 0)
     speaks = jax.process_index() == 0  # of several processes one writes for all
+    pace = Pace()
     if folder and jax.process_count() > 1:
         _agree(folder, done)
 
@@ -181,10 +183,12 @@ def simulate(
             measured.add_chunk(chunk, done - count, count, watch, down, up)
             measured.evaluate(place.state(), done, chunk.snapshot if done in (every, rounds) else None,
                               place.cohort_problem)
-            if folder and speaks:
-                Checkpoint(done, place.kept(), measured.metrics(), measured.facts() | place.facts()).write(
-                    folder, fingerprint)
-                place.checkpointed()
+            # Rows on the host are kept for the last checkpoint until the next one, so there it is never put off.
+            if folder and speaks and (done == rounds or problem is None or pace.due()):
+                with pace.writing():
+                    Checkpoint(done, place.kept(), measured.metrics(), measured.facts() | place.facts()).write(
+                        folder, fingerprint)
+                    place.checkpointed()
             report(done, rounds)
     if folder and jax.process_count() > 1:
         _agree(folder, done)  # nobody goes on, and perhaps resumes, before the checkpoint is whole

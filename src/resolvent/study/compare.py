@@ -50,7 +50,7 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
     Args:
         file: the checked experiment.
         experiment: its parts, where they have been built already.
-        checkpoints: a folder for the state of each method after every evaluation.
+        checkpoints: a folder for the state of each method, see ``simulate``.
         resume: go on from the checkpoints there.
         progress: called with (label, rounds done, rounds in all).
         schedule: how the work is laid out on the machine, see ``simulate``.
