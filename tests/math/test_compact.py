@@ -88,5 +88,11 @@ def test_a_tiny_loop_is_left_to_xla():
     np.testing.assert_array_equal(jax.jit(tiny)(jnp.array(3), jnp.ones(3)), np.full(3, 2.625))
 
 
+def test_it_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("RESOLVENT_COMPACT", "0")
+    with jax.enable_x64(True):
+        assert not told(run, jnp.array(3), jnp.ones(600), jnp.asarray(X))
+
+
 def test_without_leave_it_is_a_loop_like_any_other():
     assert not told(lambda n, w: repeated(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))

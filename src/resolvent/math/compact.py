@@ -6,6 +6,7 @@ the call holds nothing that needs the runtime. That is done here where it is kno
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -56,7 +57,7 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
     def of_both(both: tuple[Array, State]) -> State:
         return step(*both)
 
-    if not _allowed.get() or jax.default_backend() != "cpu" or jax.__version_info__ < _KNOWN_TO_WORK:
+    if not _allowed.get() or not _possible():
         plain: State = jax.lax.fori_loop(0, total, step, state)
         return plain
     body, consts = opened(of_both, (jnp.zeros_like(total), state))
@@ -84,6 +85,12 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
 
     result: State = run(total, consts, state)
     return result
+
+
+def _possible() -> bool:
+    """Whether this machine's XLA can, and nobody has switched it off."""
+    return (jax.default_backend() == "cpu" and jax.__version_info__ >= _KNOWN_TO_WORK
+            and os.environ.get("RESOLVENT_COMPACT") != "0")
 
 
 def opened(f: Callable[[State], Any], state: State) -> tuple[Callable[[list[Any], State], Any], list[Any]]:
