@@ -91,7 +91,7 @@ def test_a_tiny_loop_is_left_to_xla():
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("RESOLVENT_COMPACT", "0")
     with jax.enable_x64(True):
-        assert not told(run, jnp.array(3), jnp.ones(600), jnp.asarray(X))
+        assert not told(lambda *args: run(*args), jnp.array(3), jnp.ones(600), jnp.asarray(X))
 
 
 def test_without_leave_it_is_a_loop_like_any_other():
