@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# What last night's verdicts are compared with: those of the small settings, or until these are there, all committed ones.
+# What verdicts are compared with: those of the small settings, or without these, all committed ones.
 KNOWN ?= $(or $(wildcard benchmarks/quick.tsv),results)
 
 .PHONY: help digits test lint docs nightly clean
