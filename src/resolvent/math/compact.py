@@ -54,22 +54,17 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
 
     Outside of ``compact()`` and under ``vmap`` it is ``jax.lax.fori_loop``.
     """
-    def of_both(both: tuple[Array, State]) -> State:
-        return step(*both)
-
     if not _allowed.get() or not _possible():
         plain: State = jax.lax.fori_loop(0, total, step, state)
         return plain
-    body, consts = opened(of_both, (jnp.zeros_like(total), state))
-    jaxpr = jax.make_jaxpr(body)(consts, (jnp.zeros_like(total), state)).jaxpr
-    worth_it = is_simple(jaxpr) and _written(jaxpr) >= _SMALLEST
+    body, closed = opened(lambda both: step(*both), (jnp.zeros_like(total), state))
 
     def loop(total: Array, consts: list[Any], state: State) -> State:
         done: State = jax.lax.fori_loop(0, total, lambda i, s: body(consts, (i, s)), state)
         return done
 
-    if not worth_it:
-        return loop(total, consts, state)
+    if not is_simple(closed.jaxpr) or _written(closed.jaxpr) < _SMALLEST:
+        return loop(total, closed.consts, state)
 
     @jax.custom_batching.custom_vmap
     def run(total: Array, consts: list[Any], state: State) -> State:
@@ -83,7 +78,7 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
         axes = jax.tree.map(lambda m: 0 if m else None, tuple(mapped))
         return jax.vmap(loop, axes, axis_size=size)(*args), jax.tree.map(lambda _: True, state)
 
-    result: State = run(total, consts, state)
+    result: State = run(total, closed.consts, state)
     return result
 
 
@@ -93,15 +88,15 @@ def _possible() -> bool:
             and os.environ.get("RESOLVENT_COMPACT") != "0")
 
 
-def opened(f: Callable[[State], Any], state: State) -> tuple[Callable[[list[Any], State], Any], list[Any]]:
-    """``f`` as a function of what it closes over and the state, and what it closes over."""
-    jaxpr, shape = jax.make_jaxpr(f, return_shape=True)(state)
+def opened(f: Callable[[State], Any], state: State) -> tuple[Callable[[list[Any], State], Any], ClosedJaxpr]:
+    """``f`` as a function of what it closes over and the state, and its program, with what it closes over."""
+    closed, shape = jax.make_jaxpr(f, return_shape=True)(state)
 
     def call(consts: list[Any], state: State) -> Any:
-        leaves = jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, consts))(*jax.tree.leaves(state))
+        leaves = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*jax.tree.leaves(state))
         return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
-    return call, jaxpr.consts
+    return call, closed
 
 
 def is_simple(jaxpr: Jaxpr) -> bool:
@@ -111,7 +106,7 @@ def is_simple(jaxpr: Jaxpr) -> bool:
 
 def _written(jaxpr: Jaxpr) -> int:
     """Bytes of the results that are not arguments passed on."""
-    passed = set(jaxpr.invars)
+    passed = {*jaxpr.invars, *jaxpr.constvars}
     changed: list[Any] = [v.aval for v in jaxpr.outvars if isinstance(v, Var) and v not in passed]
     return sum(aval.size * aval.dtype.itemsize for aval in changed)
 

@@ -52,7 +52,6 @@ def prepared(prepare: Callable[[Array], Context], step: Callable[[Context, State
     def block(e: Array, state: State) -> State:
         contexts = prepare(e * at_once + jnp.arange(at_once))
         here = jnp.minimum(at_once, total - e * at_once)
-
         return repeated(here, lambda i, s: step(tree.rows(contexts, i), s), state)
 
     nested: State = jax.lax.fori_loop(0, (total + at_once - 1) // at_once, block, state)
@@ -84,13 +83,13 @@ def while_loop(go_on: Callable[[State], Array], step: Callable[[State], State], 
         return plain
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.result_type(leaf)), state)  # nothing of a weak type
     # What the functions close over may differ from lane to lane: it has to be an argument.
-    (more, first), (forward, second) = opened(go_on, state), opened(step, state)
-    closed = [*first, *second]
+    (more, asks), (forward, steps) = opened(go_on, state), opened(step, state)
+    split = len(asks.consts)
 
     @jax.custom_batching.custom_vmap
     def run(consts: list[Array], state: State, work: Array) -> State:
         done: State = jax.lax.while_loop(
-            lambda s: more(consts[:len(first)], s), lambda s: forward(consts[len(first):], s), state)
+            lambda s: more(consts[:split], s), lambda s: forward(consts[split:], s), state)
         return done
 
     @run.def_vmap
@@ -102,11 +101,11 @@ def while_loop(go_on: Callable[[State], Array], step: Callable[[State], State], 
 
         own = [c for m, c in zip(mapped[0], consts, strict=True) if m]
         every = jax.tree.map(lambda leaf, m: leaf if m else tree.stack(leaf, size), (state, work), tuple(mapped[1:]))
-        found = run_queue(lambda o, s: more(together(o)[:len(first)], s),
-                          lambda o, s: forward(together(o)[len(first):], s), own, *every, width=width)
+        found = run_queue(lambda o, s: more(together(o)[:split], s),
+                          lambda o, s: forward(together(o)[split:], s), own, *every, width=width)
         return found.state, jax.tree.map(lambda _: True, state)
 
-    result: State = run(closed, state, jnp.asarray(work))
+    result: State = run([*asks.consts, *steps.consts], state, jnp.asarray(work))
     return result
 
 

@@ -147,6 +147,7 @@ def run_chunk(
     return Chunk(*jax.lax.fori_loop(0, count, body, (state, rows, last)))
 
 
+@partial(jax.jit, static_argnames=("record", "schedule"))  # so that it is traced once, for its shapes and for the loop
 def _round(
     algorithm: Algorithm,
     problem: Problem,
