@@ -16,6 +16,7 @@ from workloads import cache, model_of, prepare
 
 import resolvent as rv
 from resolvent.math import tree
+from resolvent.math.compact import compact
 from resolvent.problem.data import Split
 from resolvent.problem.solvers import over_minibatches
 from resolvent.problem.subproblem import Subproblem
@@ -104,7 +105,8 @@ def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.LearningProblem,
     @jax.jit
     def run(problem: rv.LearningProblem, parties: Any) -> Any:
         def body(i: Any, total: Any) -> Any:
-            leaves = jax.tree.leaves(of_party(problem, parties[i], jax.random.fold_in(jax.random.key(1), i)))
+            with compact():  # as the engine does
+                leaves = jax.tree.leaves(of_party(problem, parties[i], jax.random.fold_in(jax.random.key(1), i)))
             return total + sum(jnp.sum(leaf) for leaf in leaves)
         return jax.lax.fori_loop(0, len(parties), body, jnp.zeros(()))
 

@@ -7,7 +7,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.simulate import evaluate as ev
-from resolvent.simulate import store
+from resolvent.simulate import saved
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 MODEL = rv.models.logistic(64, 10)
@@ -128,8 +128,8 @@ def test_checkpoints_resume_to_the_same_digest(tmp_path):
 def test_writing_takes_a_twentieth_of_the_time(monkeypatch):
     """A clock of its own: writes of 2 seconds, work of 3 between two questions."""
     now = {"s": 0.0}
-    monkeypatch.setattr(store.time, "monotonic", lambda: now["s"])
-    pace, written = store.Pace(), 0.0
+    monkeypatch.setattr(saved.time, "monotonic", lambda: now["s"])
+    pace, written = saved.Pace(), 0.0
     for _ in range(1000):
         now["s"] += 3
         if pace.due():

@@ -27,8 +27,9 @@ from resolvent.simulate.memory import Memory, OnDevice, Place
 from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
-from resolvent.simulate.schedulers import Choice, Scheduler, choose, fastest, rivals
-from resolvent.simulate.store import Checkpoint, Pace, digest
+from resolvent.simulate.saved import Saved
+from resolvent.simulate.schedulers import Choice, choose, fastest, rivals
+from resolvent.simulate.store import digest
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["check_held_out", "simulate"]
@@ -114,9 +115,15 @@ def simulate(
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
-    how = choose(schedule, who.capacity(1 if central else parties))
+    cohort = who.capacity(1 if central else parties)
+    how = choose(schedule, cohort)
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
     per_round += ("gap",) if isinstance(problem, SolvedProblem) else ()
+
+    def given(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> tuple[Any, ...]:
+        return algorithm, some, cohorts, state, jnp.array(seed), jnp.array(start), jnp.array(count)
+
+    timings: dict[str, float] = {}
     try:
         place: Memory
         if problem is not None:
@@ -126,28 +133,20 @@ def simulate(
             assert isinstance(model, Model)
             assert data is not None
             place = OnHost(algorithm, model, data, who, seed, rounds, every, evaluated, _beside(folder))
-        training, first_cohorts, state = place.example()
-        down, up = (0, 0) if central else message_bytes(algorithm, training, state)
+        first = place.example()
+        down, up = (0, 0) if central else message_bytes(algorithm, first[0], first[2])
+        static = {"capacity": place.capacity, "record": per_round}
         # What does not fit is found here. The trace is kept: the first chunk does not trace again.
-        run_chunk.eval_shape(  # type: ignore[no-untyped-call]
-            algorithm, training, first_cohorts, state, jnp.array(seed), jnp.array(0), jnp.array(1),
-            capacity=place.capacity, record=per_round, schedule=how)
-        timings: dict[str, float] = {}
+        run_chunk.eval_shape(*given(*first, 0, 1), **static, schedule=how)  # type: ignore[no-untyped-call]
         if schedule == "measured":
-            def one_round(rival: Scheduler) -> Chunk:
-                chunk: Chunk = run_chunk(algorithm, training, first_cohorts, jax.tree.map(jnp.copy, state),
-                                         jnp.array(seed), jnp.array(0), jnp.array(1), capacity=place.capacity,
-                                         record=per_round, schedule=rival)
-                return chunk
-
-            how, timings = fastest(rivals(who.capacity(1 if central else parties)), one_round)
-        del training, first_cohorts, state  # of the first chunk
+            how, timings = fastest(rivals(cohort), lambda rival: run_chunk(
+                *given(*first[:2], jax.tree.map(jnp.copy, first[2]), 0, 1), **static, schedule=rival))
+        del first  # of the first chunk, whose parties need not stay
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
 
     def step(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> Chunk:
-        chunk: Chunk = run_chunk(algorithm, some, cohorts, state, jnp.array(seed), jnp.array(start), jnp.array(count),
-                                 capacity=place.capacity, record=per_round, schedule=how)
+        chunk: Chunk = run_chunk(*given(some, cohorts, state, start, count), **static, schedule=how)
         return chunk
 
     def step_from_host(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> Chunk:
@@ -157,23 +156,15 @@ def simulate(
 
     measured = Measurements(algorithm, place.problem, tuple(diagnostics), name, who.shares(place.problem.sizes), clock,
                             evaluated, parties)
-    done = 0
-    fingerprint = _fingerprint(algorithm, *place.identity, *world)
-    found = Checkpoint.read(folder, place.kept(), fingerprint) if folder and resume else None
-    if found:
-        if found.rounds > rounds:
-            raise InputError(f"the checkpoint in {folder} is of round {found.rounds}, beyond rounds={rounds}")
-        done = found.rounds
-        place.restore(found.state, found.facts, done)
-        measured.restore(found.metrics, found.facts)
-    else:
+    # Rows on the host are kept for the last checkpoint until the next one, so there it is never put off.
+    saved = Saved(folder, place, measured, lambda: _fingerprint(algorithm, *place.identity, *world),
+                  paced=problem is not None)
+    done = saved.restore(rounds) if resume else 0
+    if not done:
         measured.evaluate(place.state(), 0)
-    speaks = jax.process_index() == 0  # of several processes one writes for all
-    pace = Pace()
-    if folder and jax.process_count() > 1:
-        _agree(folder, done)
+    saved.agree(done)
 
-    with bar(progress if speaks else False, name, rounds) as report:
+    with bar(progress if saved.speaks else False, name, rounds) as report:
         report(done, rounds)
         while done < rounds:
             count = min(every - done % every, rounds - done)
@@ -183,28 +174,12 @@ def simulate(
             measured.add_chunk(chunk, done - count, count, watch, down, up)
             measured.evaluate(place.state(), done, chunk.snapshot if done in (every, rounds) else None,
                               place.cohort_problem)
-            # Rows on the host are kept for the last checkpoint until the next one, so there it is never put off.
-            if folder and speaks and (done == rounds or problem is None or pace.due()):
-                with pace.writing():
-                    Checkpoint(done, place.kept(), measured.metrics(), measured.facts() | place.facts()).write(
-                        folder, fingerprint)
-                    place.checkpointed()
+            saved.keep(done, last=done == rounds)
             report(done, rounds)
-    if folder and jax.process_count() > 1:
-        _agree(folder, done)  # nobody goes on, and perhaps resumes, before the checkpoint is whole
+    saved.agree(done)  # nobody goes on, and perhaps resumes, before the checkpoint is whole
     return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(),
                   measured.facts() | ({"schedules": timings} if timings else {}), rounds,
                   seed, place.digest(), place if isinstance(place, OnHost) else None)
-
-
-def _agree(folder: Path, done: int) -> None:
-    """Wait for all processes; refuse what would have them wait for one another for ever."""
-    from jax.experimental import multihost_utils
-
-    rounds = np.asarray(multihost_utils.process_allgather(jnp.array(done)))
-    if (rounds != done).any():
-        raise InputError(f"the processes found checkpoints of different rounds, {rounds.tolist()}: all must see the "
-                         f"folder {folder}")
 
 
 def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:

@@ -1,12 +1,10 @@
 """Trees on disk: safetensors files, atomic writes, digests, checkpoints."""
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +21,7 @@ from resolvent.problem.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Checkpoint", "Pace", "digest", "named_leaves", "read_tree", "write_atomically", "write_tree"]
+__all__ = ["Checkpoint", "digest", "named_leaves", "read_tree", "write_atomically", "write_tree"]
 
 
 def named_leaves(x: PyTree[Any]) -> dict[str, NDArray[Any]]:
@@ -40,7 +38,7 @@ def digest(x: PyTree[Any]) -> str:
     total = hashlib.sha256()
     for name, leaf in named_leaves(x).items():
         total.update(f"{name} {leaf.dtype} {leaf.shape}\n".encode())
-        total.update(np.ascontiguousarray(leaf).tobytes())
+        total.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
     return total.hexdigest()
 
 
@@ -142,27 +140,3 @@ class Checkpoint(NamedTuple):
                              "participation or seed differ): choose another folder, or start afresh without resume")
         state, _ = read_tree(step / "state.safetensors", like)
         return cls(int(step.name), state, metrics, facts)
-
-
-class Pace:
-    """Says when it is time to write again, so that writing takes at most a share of all the time.
-
-    Args:
-        share: how much of the time, in (0, 1).
-    """
-
-    def __init__(self, share: float = 0.05) -> None:
-        self._rest = 1 / share - 1
-        self._due = 0.0
-
-    def due(self) -> bool:
-        """Whether it is time; the first time it is."""
-        return time.monotonic() >= self._due
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Measures what is written within; the longer it takes the longer is the rest."""
-        begin = time.monotonic()
-        yield
-        end = time.monotonic()
-        self._due = end + self._rest * (end - begin)
