@@ -96,16 +96,16 @@ def _block(convolution: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 def _lstm(x: jax.Array, inputs: jax.Array, state: jax.Array, bias: jax.Array) -> jax.Array:
     """With the gates' own functions and the automatic gradient of the scan; the inputs' product is hoisted out."""
-    rest = jnp.zeros((x.shape[1], state.shape[1]))
+    rest = jnp.zeros((x.shape[1], len(state)))
 
     def step(carry: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         h, c = carry
-        i, f, g, o = jnp.split(now + h @ state.T, 4, axis=-1)
+        i, f, g, o = jnp.split(now + h @ state, 4, axis=-1)
         c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
-    states: jax.Array = jax.lax.scan(step, (rest, rest), x @ inputs.T + bias)[1]
+    states: jax.Array = jax.lax.scan(step, (rest, rest), x @ inputs + bias)[1]
     return states
 
 
@@ -121,7 +121,7 @@ def _convolution_flops(batch: int, rows: int, columns: int, inner: int, filters:
 # name: kernel, textbook, shapes, operations of a step with the gradients of all arguments
 _FIRST, _SECOND = [(50, 28, 28, 1), (5, 5, 1, 10), (10,)], [(50, 12, 12, 10), (5, 5, 10, 20), (20,)]
 _CIFAR = [(20, 14, 14, 64), (5, 5, 64, 64)]
-_LAYER = [(80, 10, 100), (400, 100), (400, 100), (400,)]
+_LAYER = [(80, 10, 100), (100, 400), (100, 400), (400,)]
 CASES: dict[str, tuple[Callable[..., jax.Array], Callable[..., jax.Array], list[tuple[int, ...]], int]] = {
     "mnist_cnn block 1, im2col": (kernels.convolve_relu_pool, _block(_im2col), _FIRST,
                                   _convolution_flops(50, 24, 24, 25, 10)),

@@ -56,10 +56,8 @@ def theirs(first, facts):
                         for i in (0, 1)}
     found = {"embedding": {"embeddings": first["embedding"]}} | affine("output", "output.")
     for i in (0, 1):
-        weight = np.concatenate([first[f"lstm {i}.input"], first[f"lstm {i}.state"]], axis=1)
-        gates = [np.split(a, 4) for a in (weight, first[f"lstm {i}.bias"])]
-        found[f"lstm_{i}/linear"] = {"w": np.concatenate([gates[0][g] for g in _GATES]).T,
-                                     "b": np.concatenate([gates[1][g] for g in _GATES])}
+        weight = np.concatenate([first[f"lstm {i}.input"], first[f"lstm {i}.state"]])
+        found[f"lstm_{i}/linear"] = {"w": _reordered(weight), "b": _reordered(first[f"lstm {i}.bias"])}
     return found
 
 
@@ -79,10 +77,15 @@ def ours(params, facts):
     found = {"embedding": params["embedding"]["embeddings"]} | affine("output", "output.")
     for i in (0, 1):
         linear = params[f"lstm_{i}/linear"]
-        weight, bias = (np.concatenate([np.split(a, 4)[g] for g in _GATES]) for a in (linear["w"].T, linear["b"]))
-        inputs = weight.shape[1] - 100
-        found |= {f"lstm {i}.input": weight[:, :inputs], f"lstm {i}.state": weight[:, inputs:], f"lstm {i}.bias": bias}
+        weight, inputs = _reordered(linear["w"]), len(linear["w"]) - 100
+        found |= {f"lstm {i}.input": weight[:inputs], f"lstm {i}.state": weight[inputs:],
+                  f"lstm {i}.bias": _reordered(linear["b"])}
     return found
+
+
+def _reordered(gates):
+    """The columns of i, f, g, o as those of i, g, f, o, or the other way round."""
+    return np.concatenate([np.split(gates, 4, axis=-1)[g] for g in _GATES], axis=-1)
 
 
 def main() -> None:

@@ -68,7 +68,9 @@ def _names(model: nn.Module) -> dict[str, str]:
 
 
 def _turned(ours: str, model: nn.Module, value: Any, back: bool) -> Any:
-    """Filters are [k, k, in, out] in ours; what PyTorch flattens is [channels, rows, columns], ours channels last."""
+    """Filters are [k, k, in, out] in ours, an LSTM's weights [in, out]; PyTorch flattens [channels, rows, columns]."""
+    if isinstance(model, LSTM) and ours.endswith((".input", ".state")):
+        return value.T
     if isinstance(model, CNN) and value.ndim == 4:
         return np.transpose(value, (2, 3, 1, 0) if back else (3, 2, 0, 1))
     if isinstance(model, CNN) and ours == "layer 0.weight":

@@ -10,6 +10,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.math import tree
+from resolvent.math.compact import compact
 from resolvent.problem import kernels, networks
 from resolvent.problem.losses import CrossEntropy
 from resolvent.problem.maps import GradientStep, through
@@ -37,10 +38,10 @@ def block(x, weight, bias):
 
 
 def layer(x, inputs, state, bias):
-    h = c = jnp.zeros((x.shape[1], state.shape[1]))
+    h = c = jnp.zeros((x.shape[1], len(state)))
     states = []
     for now in x:
-        i, f, g, o = jnp.split(now @ inputs.T + h @ state.T + bias, 4, axis=-1)
+        i, f, g, o = jnp.split(now @ inputs + h @ state + bias, 4, axis=-1)
         c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         states.append(h)
@@ -64,8 +65,9 @@ CASES = {
     "block 4x4": (kernels.convolve_relu_pool, block, [(2, 9, 8, 2), (4, 4, 2, 3), (3,)]),
     "block 2x2": (kernels.convolve_relu_pool, block, [(2, 5, 6, 2), (2, 2, 2, 3), (3,)]),
     "block 1x1": (kernels.convolve_relu_pool, block, [(2, 5, 4, 2), (1, 1, 2, 3), (3,)]),
-    "lstm": (kernels.lstm, layer, [(4, 2, 3), (20, 3), (20, 5), (20,)]),
-    "lstm of one time": (kernels.lstm, layer, [(1, 2, 3), (4, 3), (4, 1), (4,)]),
+    "lstm": (kernels.lstm, layer, [(4, 2, 3), (3, 20), (5, 20), (20,)]),
+    "lstm of 33 units": (kernels.lstm, layer, [(2, 8, 3), (3, 132), (33, 132), (132,)]),
+    "lstm of one time": (kernels.lstm, layer, [(1, 2, 3), (3, 4), (1, 4), (4,)]),
 }
 
 
@@ -90,6 +92,26 @@ def test_it_is_the_same_in_lanes(case):
     single = jax.jit(partial(value_and_gradients, theirs))
     known = jax.tree.map(lambda *rows: jnp.stack(rows), *[single(tuple(a[i] for a in args), out) for i in range(3)])
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, known)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
+@pytest.mark.parametrize("lanes", [False, True])
+def test_it_is_the_same_with_the_gates_as_one_function(lanes):
+    """As in the engine."""
+    ours, theirs, shapes = CASES["lstm of 33 units"]
+    args = tuple(draw(*[(2, *shape) for shape in shapes]))
+    (out,) = draw(theirs(*[a[0] for a in args]).shape, seed=1)
+
+    def of_two(f):
+        one = partial(value_and_gradients, f)
+        if lanes:
+            return jax.jit(jax.vmap(one, in_axes=(0, None)))
+        return jax.jit(lambda args, out: jax.lax.map(lambda a: one(a, out), args))
+
+    with compact():
+        assert "xla_cpu_small_call" in of_two(ours).lower(args, out).as_text()
+        found = of_two(ours)(args, out)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, of_two(theirs)(args, out))
 
 
 def test_cross_entropy_is_optaxs_with_its_gradients():

@@ -36,7 +36,7 @@ def test_recurrent_networks_have_the_papers_sizes():
     assert count(params["output"]) == 80 * 101
     words = jax.eval_shape(networks.sentiment_lstm(2, tuple("abc")).init, jax.random.key(0))
     assert words["embedding"].shape == (3, 300)
-    assert words["lstm 1"]["state"].shape == (4 * 256, 256)
+    assert words["lstm 1"]["state"].shape == (256, 4 * 256)
     assert words["output"]["weight"].shape == (1, 256)  # one logit for two classes
 
 
@@ -97,7 +97,7 @@ def test_lstm_is_equinoxs_cell_in_a_plain_loop():
             cell = eqx.nn.LSTMCell(sequence[0].size, 4, key=jax.random.key(0))
             bias = layer["bias"] + jnp.repeat(jnp.array([0.0, 1.0, 0.0, 0.0]), 4)  # the forget gate's 1
             cell = eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh, c.bias), cell,
-                               (layer["input"], layer["state"], bias))
+                               (layer["input"].T, layer["state"].T, bias))
             state, out = (jnp.zeros(4), jnp.zeros(4)), []
             for vector in sequence:
                 state = eqx.filter_jit(cell)(vector, state)

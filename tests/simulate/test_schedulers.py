@@ -41,16 +41,15 @@ def finish(*processes):
             process.communicate()  # closes its pipe as well
 
 
-@pytest.mark.parametrize("hands", [1, 2, 3, 7])
-def test_the_longest_work_goes_first_to_whom_has_least(hands):
+@pytest.mark.parametrize(("hands", "room"), [(1, 11), (2, 6), (2, 9), (2, 11), (3, 4), (3, 6), (7, 2), (7, 3)])
+def test_the_longest_work_goes_first_to_whom_has_least(hands, room):
     amount = np.round(50 * np.random.default_rng(hands).pareto(1, 11)).astype(np.float32)
-    room = -(-11 // hands)
     held = [[] for _ in range(hands)]
     for k in np.argsort(-amount, kind="stable"):
         open_ = [h for h in range(hands) if len(held[h]) < room]
         held[min(open_, key=lambda h: (amount[held[h]].sum(), h))].append(int(k))
     expected = [k for h in held for k in [*h, *[11] * (room - len(h))]]
-    assert np.asarray(deal(jnp.asarray(amount), hands)).tolist() == expected
+    assert np.asarray(deal(jnp.asarray(amount), hands, room)).tolist() == expected
 
 
 def test_lanes_go_with_their_like_and_absent_slots_change_nothing():

@@ -1,4 +1,4 @@
-"""Small loops as one function of machine code.
+"""Small loops, and small steps of larger ones, as one function of machine code.
 
 XLA's CPU runtime starts every fused operation of a loop's body anew, for about 0.3 microseconds each: more than a step
 of a small model computes. It can compile a whole call into one function instead, loops included, if it is told to and
@@ -17,21 +17,22 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun
 from jaxtyping import Array, Int
 
-__all__ = ["compact", "is_simple", "opened", "repeated"]
+__all__ = ["compact", "is_simple", "one_function", "opened", "repeated"]
 
 State = TypeVar("State")
 
 # XLA tells such a call by these; where it does not know them, it is a call like any other.
 _ONE_FUNCTION = {"xla_cpu_small_call": "true", "inlineable": "false"}
 _KNOWN_TO_WORK = (0, 10)  # the first version of JAX with which this has been tried
-_SMALLEST = 2048  # bytes that a step writes: of a loop below 1024 XLA makes a function itself, which must not be nested
+_SMALLEST = 2048  # bytes of results: of a loop below 1024 XLA makes a function itself, and one must not hold another
 _LARGEST_SUM = 1024  # numbers; larger sums are a library's work, which such a function cannot call
 _SIMPLE = frozenset([
     "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "concatenate", "convert_element_type", "copy",
     "copy_p", "cos", "div", "dynamic_slice", "dynamic_update_slice", "eq", "exp", "exp2", "expm1", "floor",
     "ge", "gt", "integer_pow", "iota", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul",
-    "ne", "neg", "not", "or", "pad", "pow", "rem", "reshape", "rsqrt", "select_n", "sign", "sin", "slice",
-    "split", "sqrt", "square", "squeeze", "stack", "stop_gradient", "sub", "tanh", "transpose", "unstack", "xor"])
+    "ne", "neg", "not", "or", "pad", "pow", "rem", "reshape", "rsqrt", "select_n", "shift_left",
+    "shift_right_logical", "sign", "sin", "slice", "split", "sqrt", "square", "squeeze", "stack",
+    "stop_gradient", "sub", "tanh", "transpose", "unstack", "xor"])
 _SUMS = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"])
 _CALLS = frozenset(["closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "jit", "pjit"])
 _allowed: ContextVar[bool] = ContextVar("allowed", default=False)
@@ -39,8 +40,9 @@ _allowed: ContextVar[bool] = ContextVar("allowed", default=False)
 
 @contextlib.contextmanager
 def compact() -> Iterator[None]:
-    """Loops that are traced within may be one function each: for programs that are given all their data as arguments,
-    as the engine is. XLA takes constants apart when it compiles, and what is left may be no longer simple.
+    """What is traced within may become one function where it asks for that: for programs that are given all their
+    data as arguments, as the engine is. XLA takes constants apart when it compiles, and what is left may be no longer
+    simple.
     """
     token = _allowed.set(True)
     try:
@@ -63,14 +65,12 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
         done: State = jax.lax.fori_loop(0, total, lambda i, s: body(consts, (i, s)), state)
         return done
 
-    if not is_simple(closed.jaxpr) or _written(closed.jaxpr) < _SMALLEST:
+    if not _worth_it(closed.jaxpr):
         return loop(total, closed.consts, state)
 
     @jax.custom_batching.custom_vmap
     def run(total: Array, consts: list[Any], state: State) -> State:
-        done = jax.jit(loop)(total, consts, state)
-        # The call is told, and nothing within it.
-        told: State = set_xla_metadata(done, **_ONE_FUNCTION)  # type: ignore[no-untyped-call]
+        told: State = _told(loop, total, consts, state)
         return told
 
     @run.def_vmap
@@ -80,6 +80,25 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
 
     result: State = run(total, closed.consts, state)
     return result
+
+
+def one_function(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, within ``compact()`` on a CPU as one function if it is simple and not tiny."""
+    def call(*args: Any) -> Any:
+        if _allowed.get() and _possible() and _worth_it(jax.make_jaxpr(f)(*args).jaxpr):
+            return _told(f, *args)
+        return f(*args)
+
+    return call
+
+
+def _told(f: Callable[..., Any], *args: Any) -> Any:
+    """A call that XLA is to make one function of: the call is told, and nothing within it."""
+    return set_xla_metadata(jax.jit(f)(*args), **_ONE_FUNCTION)  # type: ignore[no-untyped-call]
+
+
+def _worth_it(jaxpr: Jaxpr) -> bool:
+    return is_simple(jaxpr) and _written(jaxpr) >= _SMALLEST
 
 
 def _possible() -> bool:

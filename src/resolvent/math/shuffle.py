@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
+from resolvent.math.compact import repeated
+
 __all__ = ["Shuffle"]
 
 _FEW = 8  # permutations that are drawn at once where more may be needed
@@ -58,19 +60,23 @@ class Shuffle(eqx.Module):
         pivots, salts = jax.lax.cond(last - first < few, lambda: drawn(few), lambda: drawn(capacity))
         return cls(jnp.full(capacity, n, jnp.int32), pivots, salts)
 
-    def __call__(self, i: Int[Array, " B"]) -> Int[Array, " B"]:
-        """Entries ``i`` of the permutation; each ``i`` in [0, n)."""
+    def __call__(self, i: Int[Array, "*many B"]) -> Int[Array, "*many B"]:
+        """Entries ``i`` of the permutation, each in [0, n); of many permutations, leaves [many, ...], each its own."""
+        n = self.n[..., None]
+
         def swapped(r: Array, x: Array) -> Array:
-            partner = self.pivots[r] - x
-            partner = jnp.where(partner < 0, partner + self.n, partner)
+            pivot, salt = (jax.lax.dynamic_index_in_dim(a, r, axis=-1) for a in (self.pivots, self.salts))
+            partner = pivot - x
+            partner = jnp.where(partner < 0, partner + n, partner)
             # Both partners see the same coin, so that they swap or stay together: a permutation.
-            swap = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ self.salts[r]) & 1
+            swap = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ salt) & 1
             return jnp.where(swap == 1, partner, x)
 
-        # On a CPU a loop of simple passes is faster than one pass that does everything, elsewhere starts are dear.
-        unroll = 1 if jax.default_backend() == "cpu" else _ROUNDS
-        x: Array = jax.lax.fori_loop(0, _ROUNDS, swapped, jnp.asarray(i, jnp.int32), unroll=unroll)
-        return x
+        x = jnp.asarray(i, jnp.int32)
+        if jax.default_backend() == "cpu":  # a loop of simple passes is faster than one pass that does everything
+            return repeated(jnp.array(_ROUNDS), swapped, x)
+        done: Array = jax.lax.fori_loop(0, _ROUNDS, swapped, x, unroll=_ROUNDS)  # starting a pass is dear
+        return done
 
 
 def _mix(h: UInt32[Array, " B"]) -> UInt32[Array, " B"]:

@@ -19,15 +19,19 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
+from resolvent.math.compact import one_function
+
 __all__ = ["affine_gradient", "convolve", "convolve_relu_pool", "lstm", "rows_one_by_one"]
 
 _FEW = 32  # samples: for more, one product of matrices is faster
+_REGISTERS = 32  # numbers: two of a processor's widest
 
 
 def convolve(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F"]) -> Float[Array, "B R Q F"]:
     """Valid cross-correlation with stride 1: out[i, j] = sum over a, b of x[i + a, j + b] @ weight[a, b]."""
     x, weight = _alike(x, weight)
-    return jnp.transpose(_convolve(1, jnp.transpose(x, (3, 1, 2, 0)), weight)[0], (3, 1, 2, 0))
+    x = jnp.transpose(x, (3, 1, 2, 0))
+    return _images(_convolve(1, x, weight)[0], _Patches(1, x.shape, len(weight)))
 
 
 def convolve_relu_pool(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F"],
@@ -37,14 +41,15 @@ def convolve_relu_pool(x: Float[Array, "B H W C"], weight: Float[Array, "k k C F
     Where entries of a square tie, the gradient is the first one's, row by row; at 0 it is 0.
     """
     x, weight, bias = _alike(x, weight, bias)
-    return jnp.transpose(_relu_of_largest(_convolve(2, jnp.transpose(x, (3, 1, 2, 0)), weight), bias), (3, 1, 2, 0))
+    x = jnp.transpose(x, (3, 1, 2, 0))
+    return _images(_relu_of_largest(_convolve(2, x, weight), bias), _Patches(2, x.shape, len(weight)))
 
 
-def lstm(x: Float[Array, "T B n"], inputs: Float[Array, "W4 n"], state: Float[Array, "W4 W"],
+def lstm(x: Float[Array, "T B n"], inputs: Float[Array, "n W4"], state: Float[Array, "W W4"],
          bias: Float[Array, " W4"]) -> Float[Array, "T B W"]:
     """The states h of an LSTM layer with one more in the forget gate's bias.
 
-    i, f, g, o = inputs x + state h + bias; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
+    i, f, g, o = x inputs + h state + bias; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
     """
     return _lstm(*_alike(x, inputs, state, bias))
 
@@ -146,6 +151,11 @@ class _Patches:
         return cells.reshape((self.reach * side)**2, side**2)
 
 
+def _images(x: Float[Array, "F M"], how: _Patches) -> Float[Array, "B R Q F"]:
+    """The numbers of all squares, as images with the batch first."""
+    return jnp.transpose(x.reshape(-1, how.rows, how.columns, how.shape[3]), (3, 1, 2, 0))
+
+
 def _fitted(x: Float[Array, "C H W B"], height: int, width: int) -> Array:
     """Cut off, or filled up with zeros."""
     x = x[:, :height, :width]
@@ -153,8 +163,8 @@ def _fitted(x: Float[Array, "C H W B"], height: int, width: int) -> Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _convolve(side: int, x: Float[Array, "C H W B"], weight: Float[Array, "k k C F"]) -> Float[Array, "S F R Q B"]:
-    """The convolution's outputs by their places in squares of ``side`` x ``side``, S = side^2."""
+def _convolve(side: int, x: Float[Array, "C H W B"], weight: Float[Array, "k k C F"]) -> Float[Array, "S F M"]:
+    """The convolution's outputs by their places in squares of ``side`` x ``side``, S = side^2; M squares in all."""
     return _convolve_forward(side, x, weight)[0]
 
 
@@ -162,7 +172,7 @@ def _convolve_forward(side: int, x: Array, weight: Array) -> tuple[Array, tuple[
     how = _Patches(side, x.shape, len(weight))
     patches = how.cut(x)
     outputs = how.spread(weight).T @ patches
-    return outputs.reshape(side**2, -1, how.rows, how.columns, x.shape[3]), (x, weight, patches)
+    return outputs.reshape(side**2, -1, patches.shape[1]), (x, weight, patches)
 
 
 def _convolve_backward(side: int, kept: tuple[Array, Array, Array], g: Array) -> tuple[Array, Array]:
@@ -176,14 +186,21 @@ _convolve.defvjp(_convolve_forward, _convolve_backward)
 
 
 @jax.custom_vjp
-def _relu_of_largest(z: Float[Array, "S F R Q B"], bias: Float[Array, " F"]) -> Float[Array, "F R Q B"]:
-    """max(0, bias + the largest of S)."""
+def _relu_of_largest(z: Float[Array, "S F M"], bias: Float[Array, " F"]) -> Float[Array, "F M"]:
+    """max(0, bias + the largest of S).
+
+    Images would be the same numbers along more axes, with which XLA's loops take twice as long.
+    """
     return _relu_of_largest_forward(z, bias)[0]
 
 
 def _relu_of_largest_forward(z: Array, bias: Array) -> tuple[Array, Array]:
+    return one_function(_pooled)(z, bias)
+
+
+def _pooled(z: Array, bias: Array) -> tuple[Array, Array]:
     largest = reduce(jnp.maximum, z)  # one by one, which XLA merges with what follows
-    value = largest + bias[:, None, None, None]
+    value = largest + bias[:, None]
     which = jnp.full(largest.shape, len(z) - 1, jnp.int8)
     for s in reversed(range(len(z) - 1)):
         which = jnp.where(z[s] == largest, jnp.int8(s), which)
@@ -191,8 +208,12 @@ def _relu_of_largest_forward(z: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def _relu_of_largest_backward(which: Array, g: Array) -> tuple[Array, Array]:
-    places = jnp.arange(4, dtype=jnp.int8)[:, None, None, None, None]
-    return jnp.where(which == places, g, 0), jnp.sum(jnp.where(which < 4, g, 0), axis=(1, 2, 3))
+    return one_function(_unpooled)(which, g), jnp.sum(jnp.where(which < 4, g, 0), axis=1)
+
+
+def _unpooled(which: Array, g: Array) -> Array:
+    places = jnp.arange(4, dtype=jnp.int8)[:, None]
+    return jnp.where(which.reshape(-1) == places, g.reshape(-1), 0).reshape(4, *g.shape)
 
 
 _relu_of_largest.defvjp(_relu_of_largest_forward, _relu_of_largest_backward)
@@ -206,49 +227,63 @@ def _lstm(x: Array, inputs: Array, state: Array, bias: Array) -> Array:
 def _lstm_forward(x: Array, inputs: Array, state: Array, bias: Array) -> tuple[Array, tuple[Array, ...]]:
     """By sigmoid(z) = (1 + tanh(z/2)) / 2 one tanh serves all gates; the inputs' part is done for all times at once."""
     times, batch, n = x.shape
-    width = state.shape[1]
+    width = len(state)
     half = jnp.repeat(jnp.array([0.5, 0.5, 1, 0.5], x.dtype), width)
     forget = jnp.repeat(jnp.array([0, 1, 0, 0], x.dtype), width)
-    recurrent = (half[:, None] * state).T
-    driven = x.reshape(-1, n) @ (half[:, None] * inputs).T + half * (bias + forget)
+    recurrent = half * state
+    driven = x.reshape(-1, n) @ (half * inputs) + half * (bias + forget)
 
     def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         h, c = carry
-        i, f, g, o = jnp.split(jnp.tanh(now + h @ recurrent), 4, axis=-1)
-        new = ((1 + f) * c + (1 + i) * g) / 2
-        squashed = jnp.tanh(new)
-        h = (1 + o) * squashed / 2
-        # The way back needs of all this six factors, cheapest made here: by how much c and h move with each gate's sum
-        # (c with those of i, f and g; h with that of o), h with c, and c with the c before it.
-        slopes = (g * (1 - i * i) / 2, c * (1 - f * f) / 2, (1 + i) * (1 - g * g), squashed * (1 - o * o) / 4,
-                  (1 + o) * (1 - squashed * squashed) / 4, 1 + f)
-        return (h, new), (h, *slopes)
+        h, c, slopes = one_function(_gates)(now, h @ recurrent, c)
+        return (h, c), (h, slopes)
 
     rest = jnp.zeros((batch, width), x.dtype)
-    _, (h, *slopes) = jax.lax.scan(step, (rest, rest), driven.reshape(times, batch, -1))
-    return h, (x, inputs, state, h, *slopes)
+    _, (h, slopes) = jax.lax.scan(step, (rest, rest), driven.reshape(times, batch, -1))
+    return h, (x, inputs, state, h, slopes)
+
+
+def _gates(driven: Array, from_state: Array, c: Array) -> tuple[Array, Array, Array]:
+    """The next h and c, and what the way back needs of all this: six factors [B, 6 W], cheapest made here.
+
+    They are by how much c and h move with each gate's sum (c with those of i, f and g; h with that of o), h with c, and
+    c with the c before it.
+    """
+    i, f, g, o = jnp.split(jnp.tanh(driven + from_state), 4, axis=-1)
+    new = ((1 + f) * c + (1 + i) * g) / 2
+    squashed = jnp.tanh(new)
+    slopes = (g * (1 - i * i) / 2, c * (1 - f * f) / 2, (1 + i) * (1 - g * g), squashed * (1 - o * o) / 4,
+              (1 + o) * (1 - squashed * squashed) / 4, 1 + f)
+    return (1 + o) * squashed / 2, new, jnp.concatenate(slopes, axis=-1)
+
+
+def _gates_backward(dh: Array, dc: Array, arrived: Array, slopes: Array) -> tuple[Array, Array]:
+    """The gradients of the gates' sums and of the c before; of ``dh`` the first W columns count."""
+    of_i, of_f, of_g, of_o, of_c, before = jnp.split(slopes, 6, axis=-1)
+    dh = dh[:, :arrived.shape[1]] + arrived
+    dc = dc / 2 + dh * of_c
+    return jnp.concatenate([dc * of_i, dc * of_f, dc * of_g, dh * of_o], axis=-1), dc * before
 
 
 def _lstm_backward(kept: tuple[Array, ...], dh: Array) -> tuple[Array, ...]:
     """Back through time for the gates' gradients alone; then one product gives the gradient of all weights."""
-    x, inputs, state, h, *slopes = kept
+    x, inputs, state, h, slopes = kept
     times, batch, width = h.shape
     rest = jnp.zeros((1, batch, width), h.dtype)
+    # A product whose columns fill whole registers takes less time, those that nobody reads included.
+    back = jnp.pad(state.T, ((0, 0), (0, -width % _REGISTERS if width > _REGISTERS else 0)))
 
     def step(carry: tuple[Array, Array], now: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
-        dh, dc = carry
-        arrived, of_i, of_f, of_g, of_o, of_c, before = now
-        dh = dh + arrived
-        dc = dc / 2 + dh * of_c
-        dz = jnp.concatenate([dc * of_i, dc * of_f, dc * of_g, dh * of_o], axis=-1)
-        return (dz @ state, dc * before), dz
+        dz, dc = one_function(_gates_backward)(*carry, *now)
+        return (dz @ back, dc), dz
 
-    dz = jax.lax.scan(step, (rest[0], rest[0]), (dh, *slopes), reverse=True)[1].reshape(times * batch, -1)
+    nothing = jnp.zeros((batch, back.shape[1]), h.dtype), rest[0]
+    dz = jax.lax.scan(step, nothing, (dh, slopes), reverse=True)[1].reshape(times * batch, -1)
     ones = jnp.ones((times, batch, 1), h.dtype)
     before = jnp.concatenate([x, jnp.concatenate([rest, h[:-1]]), ones], axis=-1).reshape(times * batch, -1)
-    of_weights = jax.lax.dot_general(before, dz, (((0,), (0,)), ((), ()))).T
-    of_inputs, of_state, of_bias = jnp.split(of_weights, [x.shape[2], x.shape[2] + width], axis=1)
-    return (dz @ inputs).reshape(x.shape), of_inputs, of_state, of_bias[:, 0]
+    of_weights = jax.lax.dot_general(before, dz, (((0,), (0,)), ((), ())))
+    of_inputs, of_state, of_bias = jnp.split(of_weights, [len(inputs), len(inputs) + width])
+    return (dz @ inputs.T).reshape(x.shape), of_inputs, of_state, of_bias[0]
 
 
 _lstm.defvjp(_lstm_forward, _lstm_backward)

@@ -95,7 +95,7 @@ def normalise_responses(x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
 class LSTM(Model):
     """Tokens, embedded, through stacked LSTM layers; outputs are affine in the last layer's last state.
 
-    i, f, g, o = W x + U h + b; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
+    i, f, g, o = x W + h U + b; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
 
     Attributes:
         tokens: how many different ones there are.
@@ -114,7 +114,11 @@ class LSTM(Model):
     vectors: Float[Array, "tokens embedding"] | None = None
 
     def init(self, key: Array) -> Vector:
-        """Vectors ~ N(0, 1) / sqrt(embedding), weights by Glorot's uniform initialisation, biases zero."""
+        """Vectors ~ N(0, 1) / sqrt(embedding), weights by Glorot's uniform initialisation, biases zero.
+
+        A layer's weights are [in, 4 width], so that their gradient is a product that need not be turned round; the
+        output's are [outputs, width].
+        """
         glorot = jax.nn.initializers.glorot_uniform(in_axis=1, out_axis=0)
         keys = iter(jax.random.split(key, 2 * self.depth + 2))
         params: dict[str, Any] = {}
@@ -122,8 +126,8 @@ class LSTM(Model):
             params["embedding"] = jax.random.normal(next(keys), (self.tokens, self.embedding)) / self.embedding**0.5
         for i in range(self.depth):
             size = self.width if i else self.embedding
-            params[f"lstm {i}"] = {"input": glorot(next(keys), (4 * self.width, size)),
-                                   "state": glorot(next(keys), (4 * self.width, self.width)),
+            params[f"lstm {i}"] = {"input": glorot(next(keys), (4 * self.width, size)).T,
+                                   "state": glorot(next(keys), (4 * self.width, self.width)).T,
                                    "bias": jnp.zeros(4 * self.width)}
         return params | {"output": {"weight": glorot(next(keys), (self.outputs, self.width)),
                                     "bias": jnp.zeros(self.outputs)}}

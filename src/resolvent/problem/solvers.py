@@ -26,7 +26,8 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minib
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
 Stop = Literal["epoch", "step"]
-_AT_ONCE = 512  # how many places in the shuffles are looked up at a time, for up to 32 steps
+_AT_ONCE = 1024
+_MOST = 64
 
 
 class LocalSolver(eqx.Module):
@@ -69,11 +70,12 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
         at = i[:, None] * batch_size + jnp.arange(batch_size)
         mask = at < samples
         shuffles = Shuffle.draw_many(key, e[0], e[-1], samples, capacity=len(t))
-        return jax.vmap(lambda shuffle, at: shuffle(at))(tree.rows(shuffles, e - e[0]), jnp.where(mask, at, 0)), mask
+        of_step: Shuffle = tree.rows(shuffles, e - e[0])
+        return of_step(jnp.where(mask, at, 0)), mask
 
     # For many steps at once, and outside of their loop: so the random bits cost little, and XLA cannot merge the
     # shuffle into the gathering of samples, where it would evaluate it for every number of every sample.
-    at_once = min(32, max(1, _AT_ONCE // batch_size))
+    at_once = min(_MOST, max(1, _AT_ONCE // batch_size))
     return loops.prepared(positions_of, lambda where, state: step(state, *where), state, total=total,
                           at_once=at_once), total
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -50,7 +50,14 @@ Work: TypeAlias = Callable[[Shared, Jobs], PyTree[Any]]
 
 
 class Scheduler(ABC):
-    """Runs a function of one party for a whole cohort. Static: it is part of what is compiled."""
+    """Runs a function of one party for a whole cohort. Static: it is part of what is compiled.
+
+    Attributes:
+        spare: how much more than its equal share of a cohort's places a device has, so that many small parties can
+            stand against a large one; for who takes next to no time over a party without work.
+    """
+
+    spare: ClassVar[float] = 0.0
 
     @abstractmethod
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
@@ -75,6 +82,8 @@ class Scheduler(ABC):
 @dataclass(frozen=True)
 class Sequential(Scheduler):
     """Parties one after the other, each in loops of its own length: nothing is padded or masked."""
+
+    spare: ClassVar[float] = 0.5
 
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """One after the other."""
@@ -101,7 +110,8 @@ class Lanes(Scheduler):
             return jax.vmap(partial(work, shared))(jobs)
         batches = -(-size // self.width)
         slots = _padded(_longest_first(amount), batches * self.width, size)
-        packed = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]), _taken(jobs, slots))
+        packed = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]),
+                              _taken(jobs, slots, jnp.argmin(amount)))
         done = jax.lax.map(jax.vmap(partial(work, shared)), packed)
         return _returned(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), done), slots, size)
 
@@ -131,8 +141,9 @@ class Queue(Scheduler):
 class Sharded(Scheduler):
     """The cohort dealt to the devices of a mesh; all else is on every device alike, the server's step included.
 
-    The longest work goes first, to the device with the least so far. Every device has room for ceil(C / devices)
-    parties; what is left of it is filled with parties of effort 0, whose results are thrown away.
+    The longest work goes first, to the device with the least so far. Every device has room for its share of the
+    parties, ceil(C / devices), and what ``inner`` has to ``spare``; what is left of it is filled with the party that
+    has the least work, at effort 0, and results of that are thrown away.
 
     Attributes:
         inner: what each device does with its share.
@@ -150,7 +161,8 @@ class Sharded(Scheduler):
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """Every device its share; then all have all results."""
         size = len(amount)
-        slots = deal(amount, self.mesh.size)
+        room = min(size, int(-(-size // self.mesh.size) * (1 + self.inner.spare)))
+        slots = deal(amount, self.mesh.size, room)
 
         def share(shared: Shared, jobs: Jobs, amount: Float[Array, " S"]) -> PyTree[Any]:
             done = self.inner(work, shared, jobs, amount)
@@ -159,8 +171,9 @@ class Sharded(Scheduler):
         # Varying manual axes are not checked: the scan inside an LSTM's gradient does not pass.
         everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=(_ALIKE, _DEALT, _DEALT), out_specs=_ALIKE,
                                    check_vma=False)
-        of_slots = _taken(jobs, slots)
-        done = everywhere(shared, of_slots, jnp.where(slots < size, amount[jnp.minimum(slots, size - 1)], 0))
+        least = jnp.argmin(amount)
+        of_slots = _taken(jobs, slots, least)
+        done = everywhere(shared, of_slots, jnp.where(slots < size, amount[jnp.where(slots < size, slots, least)], 0))
         return _returned(done, slots, size)
 
     def place(self, x: PyTree[Any]) -> PyTree[Any]:
@@ -181,13 +194,12 @@ class Sharded(Scheduler):
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), x)
 
 
-def deal(amount: Float[Array, " C"], hands: int) -> Int[Array, " slots"]:
-    """Who works where: [hands * ceil(C / hands)], each hand's parties after the other's, and C where nobody is.
+def deal(amount: Float[Array, " C"], hands: int, room: int) -> Int[Array, " slots"]:
+    """Who works where: [hands * room], each hand's parties after the other's, and C where nobody is.
 
     The longest first, to the hand with the least work among those that have room.
     """
     size = len(amount)
-    room = -(-size // hands)
     order = _longest_first(amount)
 
     def give(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -271,10 +283,10 @@ def _padded(order: Int[Array, " C"], slots: int, size: int) -> Int[Array, " slot
     return jnp.concatenate([order, jnp.full(slots - size, size, order.dtype)])
 
 
-def _taken(jobs: Jobs, slots: Int[Array, " slots"]) -> Jobs:
-    """The jobs of the parties in the slots; where there is nobody, some party's with effort 0."""
+def _taken(jobs: Jobs, slots: Int[Array, " slots"], instead: Int[Array, ""]) -> Jobs:
+    """The jobs of the parties in the slots; where there is nobody, that of the party ``instead`` with effort 0."""
     size = len(jobs.effort)
-    found: Jobs = tree.rows(jobs, jnp.minimum(slots, size - 1))
+    found: Jobs = tree.rows(jobs, jnp.where(slots < size, slots, instead))
     return Jobs(found.index, found.rows, jnp.where(slots < size, found.effort, 0))
 
 
