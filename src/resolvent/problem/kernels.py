@@ -195,7 +195,8 @@ def _relu_of_largest(z: Float[Array, "S F M"], bias: Float[Array, " F"]) -> Floa
 
 
 def _relu_of_largest_forward(z: Array, bias: Array) -> tuple[Array, Array]:
-    return one_function(_pooled)(z, bias)
+    pooled: tuple[Array, Array] = one_function(_pooled)(z, bias)
+    return pooled
 
 
 def _pooled(z: Array, bias: Array) -> tuple[Array, Array]:
