@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from resolvent.math.compact import compact, is_simple, repeated
+from resolvent.math.compact import apart, compact, is_simple, one_function, repeated
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
 X = np.random.default_rng(0).normal(size=(6, 600)) / 25
@@ -96,3 +96,40 @@ def test_it_can_be_switched_off(monkeypatch):
 
 def test_without_leave_it_is_a_loop_like_any_other():
     assert not told(lambda n, w: repeated(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))
+
+
+@pytest.mark.parametrize(("numbers", "one"), [(100, False), (600, True), (32_000, True), (33_000, False)])
+def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, one):
+    def step(w):
+        return jnp.tanh(w) * 2 + 1, -w
+
+    def run(w):
+        with compact():
+            return one_function(step)(w)
+
+    with jax.enable_x64(True):
+        w = np.random.default_rng(0).normal(size=numbers)
+        assert told(run, jnp.asarray(w)) is one
+        for found, known in zip(jax.jit(run)(jnp.asarray(w)), (np.tanh(w) * 2 + 1, -w), strict=True):
+            np.testing.assert_allclose(found, known, rtol=1e-12, atol=1e-12)
+
+
+def test_what_computes_more_than_it_moves_is_for_several_threads():
+    def long(w):
+        for _ in range(30):
+            w = w * w + 0.1
+        return w
+
+    def run(w):
+        with compact():
+            return one_function(long)(w)
+
+    assert not told(run, jnp.ones(10_000))
+    np.testing.assert_allclose(jax.jit(run)(jnp.full(10_000, 0.1)), long(0.1), rtol=1e-6)
+
+
+def test_apart_is_a_call_that_stays_one():
+    run = jax.jit(lambda w: jnp.exp(apart(lambda w: w * 2)(w)) + 1)
+    assert 'inlineable="false"' in run.lower(jnp.ones(3)).as_text("hlo")
+    np.testing.assert_allclose(run(jnp.ones(3)), np.exp(2 * np.ones(3)) + 1, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda w: run(w).sum())(jnp.ones(3)), 2 * np.exp(2 * np.ones(3)), rtol=1e-6)

@@ -3,6 +3,8 @@
 XLA's CPU runtime starts every fused operation of a loop's body anew, for about 0.3 microseconds each: more than a step
 of a small model computes. It can compile a whole call into one function instead, loops included, if it is told to and
 the call holds nothing that needs the runtime. That is done here where it is known to work, and nowhere else.
+
+``apart`` is of the same kind: a call that XLA is told to leave one.
 """
 
 import contextlib
@@ -17,14 +19,16 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun
 from jaxtyping import Array, Int
 
-__all__ = ["compact", "is_simple", "one_function", "opened", "repeated"]
+__all__ = ["apart", "compact", "is_simple", "one_function", "opened", "repeated"]
 
 State = TypeVar("State")
 
-# XLA tells such a call by these; where it does not know them, it is a call like any other.
-_ONE_FUNCTION = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# XLA tells such calls by these; where it does not know them, they are calls like any other.
+_APART = {"inlineable": "false"}
+_ONE_FUNCTION = {"xla_cpu_small_call": "true", **_APART}
 _KNOWN_TO_WORK = (0, 10)  # the first version of JAX with which this has been tried
 _SMALLEST = 2048  # bytes of results: of a loop below 1024 XLA makes a function itself, and one must not hold another
+_SHARED_OUT = 2**18  # bytes: a larger result XLA may have several threads write
 _LARGEST_SUM = 1024  # numbers; larger sums are a library's work, which such a function cannot call
 _SIMPLE = frozenset([
     "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "concatenate", "convert_element_type", "copy",
@@ -70,7 +74,7 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
 
     @jax.custom_batching.custom_vmap
     def run(total: Array, consts: list[Any], state: State) -> State:
-        told: State = _told(loop, total, consts, state)
+        told: State = _told(_ONE_FUNCTION, loop, total, consts, state)
         return told
 
     @run.def_vmap
@@ -83,18 +87,27 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
 
 
 def one_function(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, within ``compact()`` on a CPU as one function if it is simple and not tiny."""
+    """``f``, within ``compact()`` on a CPU as one function if it is simple, not tiny and not large."""
     def call(*args: Any) -> Any:
-        if _allowed.get() and _possible() and _worth_it(jax.make_jaxpr(f)(*args).jaxpr):
-            return _told(f, *args)
-        return f(*args)
+        if not _allowed.get() or not _possible():
+            return f(*args)
+        jaxpr = jax.make_jaxpr(f)(*args).jaxpr
+        worth_it = _worth_it(jaxpr) and _is_for_one_thread(jaxpr)
+        return _told(_ONE_FUNCTION, f, *args) if worth_it else f(*args)
 
     return call
 
 
-def _told(f: Callable[..., Any], *args: Any) -> Any:
-    """A call that XLA is to make one function of: the call is told, and nothing within it."""
-    return set_xla_metadata(jax.jit(f)(*args), **_ONE_FUNCTION)  # type: ignore[no-untyped-call]
+def apart(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, on a CPU as a call of its own, whose results are kept: merged with what reads them, XLA would make them
+    again for each of its numbers.
+    """
+    return lambda *args: _told(_APART, f, *args) if _possible() else f(*args)
+
+
+def _told(what: dict[str, str], f: Callable[..., Any], *args: Any) -> Any:
+    """A call that is told, and nothing within it."""
+    return set_xla_metadata(jax.jit(f)(*args), **what)  # type: ignore[no-untyped-call]
 
 
 def _worth_it(jaxpr: Jaxpr) -> bool:
@@ -127,7 +140,22 @@ def _written(jaxpr: Jaxpr) -> int:
     """Bytes of the results that are not arguments passed on."""
     passed = {*jaxpr.invars, *jaxpr.constvars}
     changed: list[Any] = [v.aval for v in jaxpr.outvars if isinstance(v, Var) and v not in passed]
-    return sum(aval.size * aval.dtype.itemsize for aval in changed)
+    return sum(map(_bytes, changed))
+
+
+def _is_for_one_thread(jaxpr: Jaxpr) -> bool:
+    """Whether XLA would not share any of it out among threads: outside of a loop, such a function would not compile.
+
+    It does that with results of a size, and with what has more to compute than to read and write.
+    """
+    results: list[Any] = [v.aval for eqn in jaxpr.eqns for v in eqn.outvars]
+    moved: list[Any] = [v.aval for v in (*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars)]
+    return (all(_bytes(aval) < _SHARED_OUT for aval in results)
+            and sum(aval.size for aval in results) <= sum(map(_bytes, moved)))
+
+
+def _bytes(aval: Any) -> int:
+    return int(aval.size * aval.dtype.itemsize)
 
 
 def _is_simple_step(eqn: Any) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from resolvent.math.compact import one_function
+from resolvent.math.compact import apart, one_function
 
 __all__ = ["affine_gradient", "convolve", "convolve_relu_pool", "lstm", "rows_one_by_one"]
 
@@ -104,10 +104,12 @@ class _Patches:
         """The patches of all squares, [cells, side, side, depth; rows, columns, batch]."""
         cells = _fitted(x, self.cells[1] * self.side, self.cells[3] * self.side).reshape(self.cells)
 
-        def seen(i: Array) -> Array:
-            return jax.lax.dynamic_slice(cells, self._place(i), self.window).transpose(2, 4, 0, 1, 3, 5)
+        def seen(cells: Array) -> Array:
+            corners = [(a, b) for a in range(self.reach) for b in range(self.reach)]
+            parts = [cells[:, a:a + self.rows, :, b:b + self.columns] for a, b in corners]
+            return jnp.stack([part.transpose(2, 4, 0, 1, 3, 5) for part in parts])
 
-        patches: Array = jax.lax.map(seen, jnp.arange(self.reach**2))
+        patches: Array = apart(seen)(cells)
         return patches.reshape(-1, self.rows * self.columns * self.shape[3])
 
     def overlaid(self, patches: Float[Array, "K M"]) -> Array:
@@ -195,8 +197,8 @@ def _relu_of_largest(z: Float[Array, "S F M"], bias: Float[Array, " F"]) -> Floa
 
 
 def _relu_of_largest_forward(z: Array, bias: Array) -> tuple[Array, Array]:
-    pooled: tuple[Array, Array] = one_function(_pooled)(z, bias)
-    return pooled
+    found: tuple[Array, Array] = apart(_pooled)(z, bias)
+    return found
 
 
 def _pooled(z: Array, bias: Array) -> tuple[Array, Array]:
@@ -209,7 +211,7 @@ def _pooled(z: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def _relu_of_largest_backward(which: Array, g: Array) -> tuple[Array, Array]:
-    return one_function(_unpooled)(which, g), jnp.sum(jnp.where(which < 4, g, 0), axis=1)
+    return apart(_unpooled)(which, g), jnp.sum(jnp.where(which < 4, g, 0), axis=1)
 
 
 def _unpooled(which: Array, g: Array) -> Array:

@@ -110,7 +110,8 @@ class LearningProblem(Problem):
     def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
         self.model = model
         dtype = jnp.zeros(()).dtype
-        self.x = jnp.asarray(data.x.astype(dtype) if np.issubdtype(data.x.dtype, np.floating) else data.x)
+        floats = np.issubdtype(data.x.dtype, np.floating)
+        self.x = jnp.asarray(data.x.astype(dtype, copy=False) if floats else data.x)
         if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
             self.x = self.x.astype(dtype)
         self.y = jnp.asarray(data.y if data.task == "classification" else data.y.astype(dtype))
