@@ -111,7 +111,8 @@ class LearningProblem(Problem):
         self.model = model
         dtype = jnp.zeros(()).dtype
         floats = np.issubdtype(data.x.dtype, np.floating)
-        self.x = jnp.asarray(data.x.astype(dtype, copy=False) if floats else data.x)
+        # One copy in memory, where jnp.asarray makes two on its way.
+        self.x = jax.device_put(data.x.astype(dtype, copy=False) if floats else np.asarray(data.x))
         if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
             self.x = self.x.astype(dtype)
         self.y = jnp.asarray(data.y if data.task == "classification" else data.y.astype(dtype))
