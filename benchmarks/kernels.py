@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from resolvent.math.compact import compact
 from resolvent.problem import kernels, networks
 from resolvent.problem.losses import CrossEntropy
 
@@ -73,7 +74,8 @@ def _loop(function: Callable[..., jax.Array], args: list[jax.Array], steps: int,
     def step(_: Any, args: list[jax.Array]) -> list[jax.Array]:
         if not gradient:
             return [function(*args) * 1e-3]
-        g = jax.grad(lambda args: jnp.vdot(function(*args), ahead))(args)
+        with compact():  # as the engine does
+            g = jax.grad(lambda args: jnp.vdot(function(*args), ahead))(args)
         return jax.tree.map(lambda a, b: a - 1e-4 * b, args, g)  # type: ignore[no-any-return]
 
     compiled = jax.jit(lambda args: jax.lax.fori_loop(0, steps, step, args))

@@ -99,8 +99,7 @@ def test_a_name_is_for_all_devices_and_a_scheduler_is_taken_as_it_is():
 
 
 def test_what_compiles_again():
-    """Nothing for rounds, seed and cohort members; the rounds, once, for another size of cohort or federation.
-    """
+    """Nothing for rounds, seed and cohort members; the rounds, once, for another size of cohort or federation."""
     def compiled(**options):
         before = len(events), run_chunk._cache_size()
         federation(**options)

@@ -26,8 +26,7 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minib
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
 Stop = Literal["epoch", "step"]
-_AT_ONCE = 1024
-_MOST = 64
+_MOST, _AT_ONCE = 64, 1024  # for how many steps the order is found at a time, and for how many samples
 
 
 class LocalSolver(eqx.Module):
