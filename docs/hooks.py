@@ -7,10 +7,11 @@ import re
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -21,8 +22,10 @@ FIGURES = "<!-- the papers' figures -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 
 
-def on_files(files: Files, *, config: MkDocsConfig, **_: Any) -> Files:
+def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
     """Put the pictures of the committed results on the site."""
+    from mkdocs.structure.files import File  # the rest is tested where only the test extra is installed
+
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     return files
