@@ -26,7 +26,7 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minib
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
 Stop = Literal["epoch", "step"]
-_MOST, _AT_ONCE = 64, 1024  # for how many steps the order is found at a time, and for how many samples
+_STEPS, _SAMPLES = 64, 1024  # of how many at most the order is found at a time
 
 
 class LocalSolver(eqx.Module):
@@ -74,7 +74,7 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
 
     # For many steps at once, and outside of their loop: so the random bits cost little, and XLA cannot merge the
     # shuffle into the gathering of samples, where it would evaluate it for every number of every sample.
-    at_once = min(_MOST, max(1, _AT_ONCE // batch_size))
+    at_once = min(_STEPS, max(1, _SAMPLES // batch_size))
     return loops.prepared(positions_of, lambda where, state: step(state, *where), state, total=total,
                           at_once=at_once), total
 

@@ -53,8 +53,8 @@ class Scheduler(ABC):
     """Runs a function of one party for a whole cohort. Static: it is part of what is compiled.
 
     Attributes:
-        spare: how much more than its equal share of a cohort's places a device has, so that many small parties can
-            stand against a large one; for who takes next to no time over a party without work.
+        spare: how much more room than its equal share of a cohort each device has, as a share of that, so that many
+            small parties can stand against a large one; above 0 where a party without work takes next to no time.
     """
 
     spare: ClassVar[float] = 0.0
@@ -110,8 +110,8 @@ class Lanes(Scheduler):
             return jax.vmap(partial(work, shared))(jobs)
         batches = -(-size // self.width)
         slots = _padded(_longest_first(amount), batches * self.width, size)
-        packed = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]),
-                              _taken(jobs, slots, jnp.argmin(amount)))
+        of_slots = _taken(jobs, slots, amount)
+        packed = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]), of_slots)
         done = jax.lax.map(jax.vmap(partial(work, shared)), packed)
         return _returned(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), done), slots, size)
 
@@ -171,9 +171,7 @@ class Sharded(Scheduler):
         # Varying manual axes are not checked: the scan inside an LSTM's gradient does not pass.
         everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=(_ALIKE, _DEALT, _DEALT), out_specs=_ALIKE,
                                    check_vma=False)
-        least = jnp.argmin(amount)
-        of_slots = _taken(jobs, slots, least)
-        done = everywhere(shared, of_slots, jnp.where(slots < size, amount[jnp.where(slots < size, slots, least)], 0))
+        done = everywhere(shared, _taken(jobs, slots, amount), jnp.append(amount, 0)[slots])
         return _returned(done, slots, size)
 
     def place(self, x: PyTree[Any]) -> PyTree[Any]:
@@ -283,10 +281,10 @@ def _padded(order: Int[Array, " C"], slots: int, size: int) -> Int[Array, " slot
     return jnp.concatenate([order, jnp.full(slots - size, size, order.dtype)])
 
 
-def _taken(jobs: Jobs, slots: Int[Array, " slots"], instead: Int[Array, ""]) -> Jobs:
-    """The jobs of the parties in the slots; where there is nobody, that of the party ``instead`` with effort 0."""
+def _taken(jobs: Jobs, slots: Int[Array, " slots"], amount: Float[Array, " C"]) -> Jobs:
+    """The jobs of the parties in the slots; where there is nobody, that of the one with the least work, at effort 0."""
     size = len(jobs.effort)
-    found: Jobs = tree.rows(jobs, jnp.where(slots < size, slots, instead))
+    found: Jobs = tree.rows(jobs, jnp.where(slots < size, slots, jnp.argmin(amount)))
     return Jobs(found.index, found.rows, jnp.where(slots < size, found.effort, 0))
 
 
