@@ -128,6 +128,37 @@ def test_what_computes_more_than_it_moves_is_for_several_threads():
     np.testing.assert_allclose(jax.jit(run)(jnp.full(10_000, 0.1)), long(0.1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("step", [
+    lambda i, w, x: w + 1 + 0 * x[0],  # XLA finds that this is zero
+    lambda i, w, x: w + 1 + jnp.where(jnp.arange(600) >= 0, 0, x[i % 6]),  # and this
+    lambda i, w, x: w + 1 + (x - x)[0],
+    lambda i, w, x: (w + 1, jnp.sum(x[0]))[0],  # nobody reads the sum
+    lambda i, w, x: w + 1 + x[i % 6],
+])
+def test_what_a_function_turns_out_not_to_need_may_be_given_to_it(step):
+    """Where XLA simplified an argument away it used to abort the process."""
+    def run(w, x):
+        return repeated(jnp.array(3), lambda i, w: step(i, w, x), w), one_function(lambda w, x: step(1, w, x))(w, x)
+
+    def told_run(w, x):
+        with compact():
+            return run(w, x)
+
+    x, w = jnp.arange(3600).reshape(6, 600), jnp.zeros(600)
+    assert told(told_run, w, x)
+    for found, plain in zip(jax.jit(told_run)(w, x), jax.jit(run)(w, x), strict=True):
+        np.testing.assert_array_equal(found, plain)
+
+
+def test_arguments_without_numbers_leave_it_a_plain_call():
+    def run(w, x):
+        with compact():
+            return repeated(jnp.array(3), lambda i, w: w + 1 + jnp.sum(x), w)
+
+    assert not told(run, jnp.zeros(600), jnp.zeros((0, 4)))
+    np.testing.assert_array_equal(jax.jit(run)(jnp.zeros(600), jnp.zeros((0, 4))), 3)
+
+
 def test_apart_is_a_call_that_stays_one():
     run = jax.jit(lambda w: jnp.exp(apart(lambda w: w * 2)(w)) + 1)
     assert 'inlineable="false"' in run.lower(jnp.ones(3)).as_text("hlo")

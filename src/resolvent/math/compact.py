@@ -74,7 +74,7 @@ def repeated(total: Int[Array, ""], step: Callable[[Array, State], State], state
 
     @jax.custom_batching.custom_vmap
     def run(total: Array, consts: list[Any], state: State) -> State:
-        told: State = _told(_ONE_FUNCTION, loop, total, consts, state)
+        told: State = _as_one(loop, total, consts, state)
         return told
 
     @run.def_vmap
@@ -93,7 +93,7 @@ def one_function(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(*args)
         jaxpr = jax.make_jaxpr(f)(*args).jaxpr
         worth_it = _worth_it(jaxpr) and _is_for_one_thread(jaxpr)
-        return _told(_ONE_FUNCTION, f, *args) if worth_it else f(*args)
+        return _as_one(f, *args) if worth_it else f(*args)
 
     return call
 
@@ -103,6 +103,21 @@ def apart(f: Callable[..., Any]) -> Callable[..., Any]:
     again for each of its numbers.
     """
     return lambda *args: _told(_APART, f, *args) if _possible() else f(*args)
+
+
+def _as_one(f: Callable[..., Any], *args: Any) -> Any:
+    """A call that is told to be one function; a plain one where an argument has no numbers.
+
+    A number of every argument is a result, too: XLA aborts where it finds, in simplifying such a function, that it does
+    not need an argument. Behind the barrier nobody sees that these results are not read.
+    """
+    if any(leaf.size == 0 for leaf in jax.tree.leaves(args)):
+        return f(*args)
+
+    def call(*args: Any) -> Any:
+        return f(*args), [jax.lax.slice(leaf, (0,) * leaf.ndim, (1,) * leaf.ndim) for leaf in jax.tree.leaves(args)]
+
+    return jax.lax.optimization_barrier(_told(_ONE_FUNCTION, call, *args))[0]  # type: ignore[no-untyped-call]
 
 
 def _told(what: dict[str, str], f: Callable[..., Any], *args: Any) -> Any:
