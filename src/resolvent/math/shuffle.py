@@ -15,7 +15,7 @@ from resolvent.math.compact import repeated
 
 __all__ = ["Shuffle"]
 
-_FEW = 8  # permutations that are drawn at once where more may be needed
+_FEW = 8  # permutations that are drawn at once
 _ROUNDS = 24  # each round moves half of the indices; after 24 no bias is left that a test of size 1e5 can see
 
 
@@ -50,15 +50,20 @@ class Shuffle(eqx.Module):
             shuffle = cls.draw(jax.random.fold_in(key, number), n)
             return shuffle.pivots, shuffle.salts
 
-        def drawn(count: int) -> tuple[Array, Array]:
-            pivots, salts = jax.vmap(one)(first + jnp.arange(count))
-            rest = ((0, capacity - count), (0, 0))
-            return jnp.pad(pivots, rest), jnp.pad(salts, rest)
-
-        # Random bits are dear: most often a few permutations are enough.
         few = min(_FEW, capacity)
-        pivots, salts = jax.lax.cond(last - first < few, lambda: drawn(few), lambda: drawn(capacity))
-        return cls(jnp.full(capacity, n, jnp.int32), pivots, salts)
+        blocks = -(-capacity // few)
+
+        def block(i: Array, drawn: tuple[Array, Array]) -> tuple[Array, Array]:
+            found = jax.vmap(one)(first + i * few + jnp.arange(few))
+            pivots, salts = (jax.lax.dynamic_update_slice_in_dim(all_, new, i * few, 0)
+                             for all_, new in zip(drawn, found, strict=True))
+            return pivots, salts
+
+        # Random bits are dear: no more are drawn than are needed.
+        nothing = jnp.zeros((blocks * few, _ROUNDS), jnp.int32), jnp.zeros((blocks * few, _ROUNDS), jnp.uint32)
+        needed = jnp.minimum((last - first) // few + 1, blocks)
+        pivots, salts = jax.lax.fori_loop(0, needed, block, nothing)
+        return cls(jnp.full(capacity, n, jnp.int32), pivots[:capacity], salts[:capacity])
 
     def __call__(self, i: Int[Array, "*many B"]) -> Int[Array, "*many B"]:
         """Entries ``i`` of the permutation, each in [0, n); of many permutations, leaves [many, ...], each its own."""
