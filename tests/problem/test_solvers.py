@@ -56,6 +56,16 @@ def test_steps_stop_within_an_epoch_and_do_not_repeat_a_sample():
     assert sorted(counts[:10]) == [1] * 6 + [2] * 4
 
 
+@pytest.mark.parametrize("samples", [1, 7, 8, 31])
+@pytest.mark.parametrize("budget", [{}, {"epochs": 3}, {"steps": 5}])
+def test_work_is_the_batches_that_are_read(samples, budget):
+    for solver in (rv.SGD(1.0, batch_size=4, **budget), rv.adam(0.1, batch_size=4, **budget)):
+        _, steps = visits(solver, samples)
+        assert solver.work(jnp.array([samples])).tolist() == [4 * steps]
+    assert rv.GD(0.1, steps=3).work(jnp.array([samples, 2])).tolist() == [3 * samples, 6]
+    assert rv.ClosedForm().work(jnp.array([samples, 2])).tolist() == [samples, 2]
+
+
 @pytest.mark.parametrize(("effort", "epochs"), [(1.0, 10), (0.1, 1), (0.101, 2), (0.55, 6), (0.01, 1), (0.0, 0)])
 def test_partial_work_is_the_next_whole_epoch(effort, epochs):
     counts, _ = visits(rv.SGD(1.0, batch_size=4, epochs=10), 9, effort=effort)

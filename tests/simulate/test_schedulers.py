@@ -16,7 +16,7 @@ from on_devices import federation
 
 import contract
 import resolvent as rv
-from resolvent.simulate.engine import run_chunk
+from resolvent.simulate.engine import run_chunk, work_of
 from resolvent.simulate.schedulers import choose, deal, fastest, rivals
 
 WORKER = Path(__file__).parent / "on_devices.py"
@@ -50,6 +50,15 @@ def test_the_longest_work_goes_first_to_whom_has_least(hands, room):
         held[min(open_, key=lambda h: (amount[held[h]].sum(), h))].append(int(k))
     expected = [k for h in held for k in [*h, *[11] * (room - len(h))]]
     assert np.asarray(deal(jnp.asarray(amount), hands, room)).tolist() == expected
+
+
+def test_devices_share_out_what_the_solvers_read():
+    """By size, where a party's work grows with it; alike, where it does not; together, where there are two solvers."""
+    sizes, epochs, steps = jnp.array([3, 20]), rv.SGD(0.1, batch_size=10, epochs=2), rv.SGD(0.1, batch_size=10, steps=4)
+    assert work_of(rv.fedavg(epochs), sizes).tolist() == [20, 40]
+    assert work_of(rv.fedprox(steps, mu=1.0), sizes).tolist() == [40, 40]
+    assert work_of(rv.never_worse(steps, rv.fedavg(epochs)), sizes).tolist() == [60, 80]
+    assert work_of((), sizes).tolist() == [3, 20]  # no solver in it
 
 
 def test_lanes_go_with_their_like_and_absent_slots_change_nothing():

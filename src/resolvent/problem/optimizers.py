@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from resolvent.math import tree
 from resolvent.math.lbfgs import lbfgs
 from resolvent.math.tree import Vector
-from resolvent.problem.solvers import LocalSolver, check_budget, over_minibatches, share_of
+from resolvent.problem.solvers import LocalSolver, check_budget, minibatch_work, over_minibatches, share_of
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LBFGS", "Optax", "adam", "momentum"]
@@ -40,6 +40,10 @@ class Optax(LocalSolver):
 
     def __check_init__(self) -> None:
         check_budget(self)
+
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        """Every sample in every epoch, or a batch a step."""
+        return minibatch_work(samples, self.batch_size, self.epochs, self.steps)
 
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
@@ -114,6 +118,10 @@ class LBFGS(LocalSolver):
         check_budget(self)
         if self.memory < 1:
             raise ValueError(f"LBFGS(memory={self.memory}) must be at least 1")
+
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        """Every sample in every step."""
+        return jnp.asarray(self.steps * samples, jnp.result_type(float))
 
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:

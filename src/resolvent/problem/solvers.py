@@ -21,7 +21,8 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import QuadraticOracle
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "over_minibatches", "share_of"]
+__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "check_budget", "minibatch_work", "over_minibatches",
+           "share_of"]
 
 State = TypeVar("State")
 ProximalStep = Literal["implicit", "explicit"]
@@ -36,6 +37,13 @@ class LocalSolver(eqx.Module):
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         """The parameters after the work, and the number of steps made."""
+
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        """About how many samples a party with so many reads in its full work, by which devices share a cohort out.
+
+        As many as it has; a solver whose work does not grow with the party says otherwise.
+        """
+        return samples.astype(jnp.result_type(float))
 
 
 def over_minibatches(step: Callable[[State, Array, Array], State], state: State, samples: Int[Array, ""], key: Array,
@@ -65,7 +73,7 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
         total = share_of(passes, effort) * per_epoch if stop == "epoch" else share_of(passes * per_epoch, effort)
 
     def positions_of(t: Int[Array, " S"]) -> tuple[Array, Array]:
-        e, i = jnp.divmod(t, jnp.maximum(per_epoch, 1))
+        e, i = jnp.divmod(jnp.minimum(t, total - 1), jnp.maximum(per_epoch, 1))
         at = i[:, None] * batch_size + jnp.arange(batch_size)
         mask = at < samples
         shuffles = Shuffle.draw_many(key, e[0], e[-1], samples, capacity=len(t))
@@ -77,6 +85,15 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
     at_once = min(_STEPS, max(1, _SAMPLES // batch_size))
     return loops.prepared(positions_of, lambda where, state: step(state, *where), state, total=total,
                           at_once=at_once), total
+
+
+def minibatch_work(samples: Int[Array, " C"], batch_size: int, epochs: ArrayLike | None,
+                   steps: ArrayLike | None) -> Float[Array, " C"]:
+    """How many samples ``over_minibatches`` reads at full effort, whole batches counted."""
+    per_epoch = (samples + batch_size - 1) // batch_size
+    passes: ArrayLike = 1 if epochs is None else epochs
+    total = passes * per_epoch if steps is None else jnp.full(samples.shape, steps)
+    return jnp.asarray(batch_size * total, jnp.result_type(float))
 
 
 class SGD(LocalSolver):
@@ -112,6 +129,10 @@ class SGD(LocalSolver):
         if self.stop not in ("epoch", "step"):
             raise ValueError(f"SGD(stop={self.stop!r}) is not known: use 'epoch' or 'step'")
 
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        """Every sample in every epoch, or a batch a step."""
+        return minibatch_work(samples, self.batch_size, self.epochs, self.steps)
+
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         """Run the epochs."""
@@ -139,6 +160,10 @@ class GD(LocalSolver):
     def __check_init__(self) -> None:
         check_budget(self)
         _check_proximal(self)
+
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        """Every sample in every step."""
+        return jnp.asarray(self.steps * samples, jnp.result_type(float))
 
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:

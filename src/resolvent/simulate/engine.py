@@ -18,11 +18,12 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Serve
 from resolvent.math import tree
 from resolvent.math.compact import compact
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.participation import Cohort, Participation
 from resolvent.simulate.schedulers import Jobs, Schedule, scheduler
 
 __all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "cohort_key", "first_key", "initial", "party_weights",
-           "run_chunk"]
+           "run_chunk", "work_of"]
 
 _COHORT, _INIT, _SERVER = 2**31 - 1, 2**31 - 2, 2**31 - 3  # folded in where a phase or party number stands elsewhere
 
@@ -168,7 +169,8 @@ def _round(
     server_info: dict[str, Any] = {}
     for number in range(len(algorithm.phases)):
         phase_key = jax.random.fold_in(round_key, number)
-        state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, schedule)
+        state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, schedule,
+                                            record)
         party_info |= seen
         server_info |= found
     local = party_info.pop("model")
@@ -184,7 +186,7 @@ def _round(
 
 def _phase(
     algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation,
-    schedule: Schedule,
+    schedule: Schedule, record: tuple[str, ...],
 ) -> tuple[Federation, Array, dict[str, Any], dict[str, Any]]:
     """Message, party and server of one phase; absent parties keep their state; without replies so does the server.
 
@@ -199,12 +201,14 @@ def _phase(
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
         with compact():
-            return phase.party(job.rows, phase.message(server, k), problem.oracle(k), jax.random.fold_in(key, k),
-                               job.effort)
+            row, payload, info = phase.party(job.rows, phase.message(server, k), problem.oracle(k),
+                                             jax.random.fold_in(key, k), job.effort)
+        # What nobody reads must not get as far as the devices' exchange: before that, XLA does not compute it.
+        return row, payload, {name: info[name] for name in info if name in ("model", *record)}
 
     new_rows, payload, info = scheduler(schedule)(
         work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
-        effort * problem.sizes[cohort.index])
+        effort * work_of(algorithm, problem.sizes[cohort.index]))
     came = alive
     alive &= finite_rows(payload, len(alive))
     kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)
@@ -220,6 +224,15 @@ def _phase(
     anybody = jnp.any(alive)
     server = jax.tree.map(lambda new, old: jnp.where(anybody, new, old).astype(old.dtype), server, state.server)
     return Federation(server, parties), alive, info, server_info
+
+
+def work_of(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+    """About how much work parties with so many samples have: what the local solvers say, or all samples without any."""
+    def is_solver(part: Any) -> bool:
+        return isinstance(part, LocalSolver)
+
+    solvers = [part for part in jax.tree.leaves(algorithm, is_leaf=is_solver) if is_solver(part)]
+    return sum(solver.work(samples) for solver in solvers) if solvers else samples.astype(jnp.result_type(float))
 
 
 def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state: Federation,

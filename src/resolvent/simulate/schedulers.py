@@ -5,6 +5,7 @@ and changes a result by rounding at most. Which is fast depends on the machine: 
 other in loops of their own length, a GPU likes many side by side.
 """
 
+import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.algorithm import PartyState
 from resolvent.math import tree
+from resolvent.math.compact import apart
 from resolvent.math.loops import queued
 from resolvent.problem.errors import InputError, nearest
 
@@ -28,7 +30,7 @@ __all__ = ["Choice", "Jobs", "Lanes", "Queue", "Schedule", "Scheduler", "Sequent
 
 _AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
-_DEALT, _ALIKE = _spec(_AXIS), _spec()
+_ALIKE = _spec()
 
 
 class Jobs(eqx.Module):
@@ -83,7 +85,7 @@ class Scheduler(ABC):
 class Sequential(Scheduler):
     """Parties one after the other, each in loops of its own length: nothing is padded or masked."""
 
-    spare: ClassVar[float] = 0.5
+    spare: ClassVar[float] = 1.0
 
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """One after the other."""
@@ -162,17 +164,18 @@ class Sharded(Scheduler):
         """Every device its share; then all have all results."""
         size = len(amount)
         room = min(size, int(-(-size // self.mesh.size) * (1 + self.inner.spare)))
-        slots = deal(amount, self.mesh.size, room)
+        distinct, whole = _distinct(work)
 
-        def share(shared: Shared, jobs: Jobs, amount: Float[Array, " S"]) -> PyTree[Any]:
-            done = self.inner(work, shared, jobs, amount)
-            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, _AXIS, tiled=True), done)
+        def share(shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+            # Every device deals for itself, and alike: that costs less than to wait for another's answer.
+            slots = deal(amount, self.mesh.size, room)
+            mine = jax.lax.dynamic_slice_in_dim(slots, jax.lax.axis_index(_AXIS) * room, room)
+            done = self.inner(distinct, shared, _taken(jobs, mine, amount), jnp.append(amount, 0)[mine])
+            return _returned(whole(_gathered(done)), slots, size)
 
         # Varying manual axes are not checked: the scan inside an LSTM's gradient does not pass.
-        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=(_ALIKE, _DEALT, _DEALT), out_specs=_ALIKE,
-                                   check_vma=False)
-        done = everywhere(shared, _taken(jobs, slots, amount), jnp.append(amount, 0)[slots])
-        return _returned(done, slots, size)
+        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=_ALIKE, out_specs=_ALIKE, check_vma=False)
+        return everywhere(shared, jobs, amount)
 
     def place(self, x: PyTree[Any]) -> PyTree[Any]:
         """A copy on every device."""
@@ -292,6 +295,32 @@ def _returned(results: PyTree[Any], slots: Int[Array, " slots"], size: int) -> P
     """The results of slots, in the cohort's order."""
     where = jnp.zeros(size, slots.dtype).at[slots].set(jnp.arange(len(slots), dtype=slots.dtype), mode="drop")
     return tree.rows(results, where)
+
+
+def _distinct(work: Work) -> tuple[Work, Callable[[list[Array]], PyTree[Any]]]:
+    """The work with each array of its results once, and how the results are made of them again."""
+    structure: Any = None
+    places: list[int] = []
+
+    def once(shared: Shared, job: Jobs) -> list[Array]:
+        nonlocal structure
+        leaves, structure = jax.tree.flatten(work(shared, job))
+        found = {id(leaf): leaf for leaf in leaves}
+        places[:] = [list(found).index(id(leaf)) for leaf in leaves]
+        return list(found.values())
+
+    return once, lambda leaves: jax.tree.unflatten(structure, [leaves[i] for i in places])
+
+
+def _gathered(leaves: list[Array]) -> list[Array]:
+    """Leaves [S, ...] of every device, one below the other, in one message for each dtype: what costs is to wait."""
+    together = {}
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):  # in an order that all processes share
+        flat = [leaf.reshape(-1) for leaf in leaves if leaf.dtype == dtype]
+        packed = jax.lax.all_gather(apart(jnp.concatenate)(flat), _AXIS)
+        ends = list(itertools.accumulate(map(len, flat)))
+        together[dtype] = iter(jnp.split(packed, ends[:-1], axis=1))
+    return [next(together[leaf.dtype]).reshape(-1, *leaf.shape[1:]) for leaf in leaves]
 
 
 def _at_least_one(of: Scheduler, field: str, value: int) -> None:
