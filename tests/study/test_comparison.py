@@ -170,7 +170,8 @@ def test_methods_meet_the_same_cohorts_and_first_models(comparison):
     assert cohorts(metrics, "FedProx 0") == seen
     start = metrics[(metrics["round"] == 0) & ~metrics["metric"].str.startswith("global_")]
     assert len(of_method(start, "alone"))
-    pd.testing.assert_frame_equal(of_method(start, "FedProx 0"), of_method(start, "alone"), check_exact=True)
+    # A model that all share is evaluated sample by sample, others party by party: sums may be rounded differently.
+    pd.testing.assert_frame_equal(of_method(start, "FedProx 0"), of_method(start, "alone"), rtol=1e-6)
 
 
 def test_stragglers_are_the_same_and_matter(comparison, finished):

@@ -57,6 +57,10 @@ class Members(Problem):
         """On the samples of party k's slot."""
         return self.inner.evaluate(w, self.row(k), split)
 
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """On the samples of their slots."""
+        return self.inner.evaluate_shared(w, np.asarray(self.row(jnp.asarray(index))))
+
 
 class Gatherer:
     """Gathers problems of a few parties; memory and time are those of the parties that are gathered.

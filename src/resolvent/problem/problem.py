@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
+from numpy.typing import NDArray
 
+from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.data import SPLITS, FederatedData
 from resolvent.problem.errors import InputError
@@ -19,6 +21,8 @@ from resolvent.problem.models import Model
 from resolvent.problem.oracle import Oracle, QuadraticOracle, SampleOracle
 
 __all__ = ["LearningProblem", "Problem", "QuadraticProblem", "SolvedProblem", "block_for"]
+
+_MOST_ON_CPU = 64  # rows at a time: what they make fits a core's caches
 
 
 class Problem(eqx.Module):
@@ -68,6 +72,19 @@ class Problem(eqx.Module):
     @abstractmethod
     def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         """Mean loss and mean score of ``w`` on party k's samples of the split with that number; nan without any."""
+
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """``evaluate`` of one model on every split of parties ``index``: [M, splits] each. Not to be traced."""
+        loss, score = _party_by_party(self, w, jnp.asarray(index))
+        return np.asarray(loss, np.float64), np.asarray(score, np.float64)
+
+
+@jax.jit
+def _party_by_party(problem: Problem, w: Vector, index: Int[Array, " M"]) -> tuple[Array, Array]:
+    splits = jnp.arange(len(problem.splits))
+    found: tuple[Array, Array] = jax.lax.map(
+        lambda k: jax.lax.map(lambda split: problem.evaluate(w, k, split), splits), index)
+    return found
 
 
 class SolvedProblem(Problem):
@@ -180,14 +197,47 @@ class LearningProblem(Problem):
         empty = oracle.samples == 0
         return jax.tree.map(lambda s: jnp.where(empty, jnp.nan, s / jnp.maximum(oracle.samples, 1)), sums)  # type: ignore[no-any-return]
 
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same, sample by sample in blocks that need not end where a party does, and summed in double precision."""
+        offset, length = (np.asarray(part)[:, index].ravel() for part in (self.offset, self.length))
+        means = np.full((2, len(length)), np.nan)
+        some, ends = length > 0, np.cumsum(length, dtype=np.int64)
+        if some.any():
+            rows = np.arange(ends[-1]) + np.repeat(offset - (ends - length), length)
+            of_rows = np.stack(_row_by_row(self, w, jnp.asarray(rows, jnp.int32)), dtype=np.float64)
+            means[:, some] = np.add.reduceat(of_rows, (ends - length)[some], axis=1) / length[some]
+        loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1)
+        return loss, score
+
     def _samples(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
         return SampleOracle(samples=self.length[split, k], model=self.model, x=self.x, y=self.y,
                             offset=self.offset[split, k], block=self.block)
 
 
+@jax.jit
+def _row_by_row(problem: LearningProblem, w: Vector,
+                rows: Int[Array, " R"]) -> tuple[Float[Array, " R"], Float[Array, " R"]]:
+    """Loss and score of each of these rows."""
+    size, model = len(rows), problem.model
+    block = min(size, _MOST_ON_CPU if jax.default_backend() == "cpu" else 1024)
+
+    def some(i: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        begin = jnp.minimum(i * block, size - block)  # the last block meets some rows of the one before once more
+        at = jax.lax.dynamic_slice_in_dim(rows, begin, block)
+        outputs, y = model.apply(w, problem.x[at]), problem.y[at]
+        loss, score = (jax.lax.dynamic_update_slice_in_dim(all_, new.astype(all_.dtype), begin, 0)
+                       for all_, new in zip(found, (model.loss.loss(outputs, y), model.loss.score(outputs, y)),
+                                            strict=True))
+        return loss, score
+
+    nothing = jnp.zeros(size, tree.dtype(w))
+    found: tuple[Array, Array] = jax.lax.fori_loop(0, -(-size // block), some, (nothing, nothing))
+    return found
+
+
 def block_for(data: FederatedData) -> int:
     """Rows per step of a pass over a party's samples that fit the median party, and on a CPU the cores' caches."""
-    most = 64 if jax.default_backend() == "cpu" else 256
+    most = _MOST_ON_CPU if jax.default_backend() == "cpu" else 256
     return int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, most))
 
 

@@ -46,21 +46,20 @@ def evaluate(problem: Problem, models: Vector, which: Int[Array, " M"], index: I
 
 
 @jax.jit
-def evaluate_splits(problem: Problem, models: Vector, which: Int[Array, " M"],
+def evaluate_splits(problem: Problem, models: Vector,
                     index: Int[Array, " M"]) -> tuple[Float[Array, "M splits"], Float[Array, "M splits"]]:
-    """Mean loss and mean score of model which[i] on party index[i]'s samples of every split; nan where there are none.
+    """Mean loss and mean score of model i on party index[i]'s samples of every split; nan where there are none.
 
     One call, and one wait, for an evaluation.
     """
     splits = jnp.arange(len(problem.splits))
 
-    def of_party(args: tuple[Array, Array]) -> tuple[Array, Array]:
-        i, k = args
-        model = tree.rows(models, i)
+    def of_party(args: tuple[Vector, Array]) -> tuple[Array, Array]:
+        model, k = args
         result: tuple[Array, Array] = jax.lax.map(lambda split: problem.evaluate(model, k, split), splits)
         return result
 
-    result: tuple[Array, Array] = jax.lax.map(of_party, (which, index))
+    result: tuple[Array, Array] = jax.lax.map(of_party, (models, index))
     return result
 
 

@@ -126,10 +126,12 @@ class Measurements:
                 self.alike = ev.deploys_shared(self.algorithm, self.problem, state)
             if not self.alike:
                 models = ev.deployed(self.algorithm, self.problem, state, self.evaluated)
-                self._scores(("",), models, jnp.arange(len(self.evaluated)), done)
+                loss, score = ev.evaluate_splits(self.problem, models, self.evaluated)
+                self._scores(("",), loss, score, done)
             if shared is not None:
                 prefixes = ("", "global_") if self.alike else ("global_",)
-                self._scores(prefixes, tree.stack(shared, 1), jnp.zeros_like(self.evaluated), done)
+                loss, score = self.problem.evaluate_shared(shared, np.asarray(self.evaluated))
+                self._scores(prefixes, loss, score, done)
                 if isinstance(self.problem, SolvedProblem) and done == 0:  # later rounds are recorded as they run
                     self.add(0, None, None, "gap", self.problem.gap(shared, self.shares))
                 if "dissimilarity" in self.diagnostics:
@@ -143,9 +145,9 @@ class Measurements:
         self.seconds["evaluation"] += watch.run
         self.seconds["compile"] += watch.compile
 
-    def _scores(self, prefixes: tuple[str, ...], models: Any, which: Array, done: int) -> None:
-        loss, score = map(np.asarray, ev.evaluate_splits(self.problem, models, which, self.evaluated))
-        parties = np.asarray(self.evaluated)
+    def _scores(self, prefixes: tuple[str, ...], loss: Any, score: Any, done: int) -> None:
+        """Rows of losses and scores, [M, splits] each, under the names that begin so."""
+        loss, score, parties = np.asarray(loss), np.asarray(score), np.asarray(self.evaluated)
         for prefix in prefixes:
             for number, (split, has) in enumerate(zip(self.problem.splits, self.holders, strict=True)):
                 for metric, values in (("loss", loss), (self.problem.score_name, score)):
