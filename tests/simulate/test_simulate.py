@@ -125,6 +125,15 @@ def test_checkpoints_resume_to_the_same_digest(tmp_path):
         simulate(rv.fedgeomed_plus(SOLVER, sigma=0.2), checkpoint=tmp_path, resume=True)
 
 
+@pytest.mark.parametrize(("rounds", "who", "evaluations"), [
+    (3, rv.Full(), 3), (40, rv.Full(), 20), (41, rv.Full(), 21), (40, rv.Uniform(2), 20), (40, rv.Uniform(1), 10),
+    (10, rv.Uniform(1), 5)])
+def test_small_cohorts_are_evaluated_more_seldom(rounds, who, evaluations):
+    """Twenty times, and perhaps after the last; fewer, but five, if the rounds have not room for the four parties."""
+    result = simulate(rv.fedavg(rv.SGD(0.1, steps=1)), rounds=rounds, participation=who, evaluate_every=None)
+    assert result.metrics.query("metric == 'accuracy'")["round"].nunique() == 1 + evaluations
+
+
 def test_writing_takes_a_twentieth_of_the_time(monkeypatch):
     """A clock of its own: writes of 2 seconds, work of 3 between two questions."""
     now = {"s": 0.0}

@@ -34,6 +34,7 @@ from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["check_held_out", "simulate"]
 
+_LEAST, _MOST = 5, 20  # evaluations, where nobody says how often
 _EVALUATED = 1000  # parties, where more are in host memory and nobody says how many
 
 
@@ -65,7 +66,8 @@ def simulate(
         rounds: how many rounds, at least 1.
         seed: of everything random: first model, cohorts, stragglers, minibatches.
         participation: who takes part in a round; default: everybody, weighted by size.
-        evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations in all.
+        evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations in all, of small
+            cohorts fewer, down to 5: no more than the rounds have room for each evaluated party once.
         diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
             ``heterogeneity``.
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
@@ -97,11 +99,9 @@ def simulate(
     parties = problem.parties if data is None else len(data)  # type: ignore[union-attr]
     who = Full() if participation is None else participation
     who.check(parties)
-    every = max(1, rounds // 20) if evaluate_every is None else evaluate_every
-    if rounds < 1 or every < 1:
-        raise InputError(f"rounds={rounds} and evaluate_every={evaluate_every} must be at least 1")
-    _check_diagnostics(diagnostics)
     evaluated = _evaluated(evaluate_parties, parties, seed, home)
+    every = _interval(evaluate_every, rounds, who.capacity(parties), len(evaluated))
+    _check_diagnostics(diagnostics)
     if data is not None:
         check_held_out(algorithm, data.sizes("validation"), name)
     elif "validation" in (splits := problem.splits):  # type: ignore[union-attr]
@@ -227,6 +227,18 @@ def _evaluated(asked: int | None, parties: int, seed: int, home: str) -> NDArray
         return np.arange(parties, dtype=np.int32)
     some = np.random.default_rng([seed, _EVALUATED]).choice(parties, many, replace=False, shuffle=False)
     return np.sort(some).astype(np.int32)
+
+
+def _interval(asked: int | None, rounds: int, cohort: int, evaluated: int) -> int:
+    """Rounds between evaluations.
+
+    An evaluation reads the samples of all who are evaluated, a round those of its cohort: where cohorts are small,
+    twenty evaluations would take longer than the rounds. The algorithm has no say, so that methods share the rounds.
+    """
+    every = max(1, rounds // max(_LEAST, min(_MOST, rounds * cohort // evaluated))) if asked is None else asked
+    if rounds < 1 or every < 1:
+        raise InputError(f"rounds={rounds} and evaluate_every={asked} must be at least 1")
+    return every
 
 
 def _beside(checkpoint: Path | None) -> Path | None:

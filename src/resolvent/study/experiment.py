@@ -47,7 +47,7 @@ class Experiment:
         participation: who takes part in a round, with what weight, and who is slow.
         rounds: how many rounds.
         seed: of everything random outside the data: first model, cohorts, stragglers, minibatches.
-        evaluate_every: rounds between evaluations; left out, 20 evaluations in all.
+        evaluate_every: rounds between evaluations; left out, 20 evaluations in all, of small cohorts fewer.
         diagnostics: what to measure beside the scores.
         precision: float32, or float64 where a gap far below 1e-6 is to be seen.
         title: the report's heading.
