@@ -2,8 +2,8 @@
 
     python benchmarks/overheads.py [--repeats 3] [--out benchmarks/overheads.json]
 
-Runs ``digits`` as the command line does, report and all, and W2 of the simulators' benchmark for 100, 200 (as many as
-in FedProx) and 1,000 rounds with a checkpoint and the progress bar; each in a process of its own with a warm
+Runs ``digits`` as the command line does, report and all, and W2 of the simulators' benchmark for 100, 200
+and 1,000 rounds with a checkpoint and the progress bar; each in a process of its own with a warm
 compilation cache, medians. Time is taken around the very functions: their tracing and compilation count, too.
 ``share`` is of the whole process, ``share_of_work`` of the rounds and these functions alone, as if nothing had to be
 imported, traced, compiled or shown. Needs RESOLVENT_DATA with MNIST for W2.
