@@ -2,9 +2,9 @@
 
     python benchmarks/overheads.py [--repeats 3] [--out benchmarks/overheads.json]
 
-Runs ``digits`` as the command line does, report and all, and W2 of the simulators' benchmark for 100, 200
-and 1,000 rounds with a checkpoint and the progress bar; each in a process of its own with a warm
-compilation cache, medians. Time is taken around the very functions: their tracing and compilation count, too.
+Runs ``digits`` as the command line does, report and all, and W2 of the simulators' benchmark for 100, 200 and 1,000
+rounds with a checkpoint and the progress bar; each in a process of its own with a warm compilation cache, medians. Time
+is taken around the very functions: their tracing and compilation count, too; Python's garbage ``collector`` does not.
 ``share`` is of the whole process, ``share_of_work`` of the rounds and these functions alone, as if nothing had to be
 imported, traced, compiled or shown. Needs RESOLVENT_DATA with MNIST for W2.
 """
@@ -12,6 +12,7 @@ imported, traced, compiled or shown. Needs RESOLVENT_DATA with MNIST for W2.
 import argparse
 import contextlib
 import functools
+import gc
 import json
 import os
 import statistics
@@ -64,6 +65,7 @@ def run(name: str) -> dict[str, float]:
     from resolvent.simulate.saved import Saved
 
     spent: Counter[str] = Counter()
+    watch_collector(spent)
     for owner, method, kind in ((OnDevice, "advance", "rounds"), (Measurements, "evaluate", "evaluation"),
                                 (Measurements, "add_chunk", "metrics"), (Measurements, "metrics", "metrics"),
                                 (Saved, "keep", "checkpoints"), (Progress, "update", "progress")):
@@ -81,15 +83,27 @@ def watch(owner: type, method: str, kind: str, spent: Counter[str]) -> None:
     """Add the time in a method to the others of its kind; what it calls counts for its own kind only."""
     plain = getattr(owner, method)
 
+    def elsewhere() -> float:
+        """Of the rounds compilation is taken away later, collections included: there they count."""
+        return sum(seconds for name, seconds in spent.items() if (name, kind) != ("collector", "rounds"))
+
     @functools.wraps(plain)
     def timed(*args: Any, **options: Any) -> Any:
-        begin, inner = time.perf_counter(), sum(spent.values())
+        begin, before = time.perf_counter(), elsewhere()
         try:
             return plain(*args, **options)
         finally:
-            spent[kind] += time.perf_counter() - begin - (sum(spent.values()) - inner)
+            spent[kind] += time.perf_counter() - begin - (elsewhere() - before)
 
     setattr(owner, method, timed)
+
+
+def watch_collector(spent: Counter[str]) -> None:
+    """Add Python's garbage collections to ``spent``, so that they count for none of the functions that they fall in."""
+    def seen(phase: str, _: dict[str, int]) -> None:
+        spent["collector"] += time.perf_counter() * (1 if phase == "stop" else -1)
+
+    gc.callbacks.append(seen)
 
 
 def digits(folder: Path) -> float:
