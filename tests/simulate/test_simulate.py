@@ -3,11 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 import resolvent as rv
 from resolvent.simulate import evaluate as ev
-from resolvent.simulate import saved
+from resolvent.simulate import saved, store
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 MODEL = rv.models.logistic(64, 10)
@@ -146,6 +147,25 @@ def test_writing_takes_a_twentieth_of_the_time(monkeypatch):
                 now["s"] += 2
                 written += 2
     assert 0.04 < written / now["s"] <= 0.051
+
+
+def test_the_last_checkpoint_goes_when_the_next_is_on_the_disk(tmp_path, monkeypatch):
+    """All of its files, then its name in the folder: so a loss of power leaves one of them."""
+    kept = []
+    plain = store._to_disk
+
+    def noted(path):
+        plain(path)
+        kept.append((path.name, sorted(p.name for p in tmp_path.iterdir())))
+
+    monkeypatch.setattr(store, "_to_disk", noted)
+    for rounds in (1, 2):
+        store.Checkpoint(rounds, {"w": jnp.ones(2)}, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, "this run")
+    state, *files, own, folder = kept[5:]
+    assert {state[0], *(name for name, _ in files)} == {".state.safetensors.partial", "metrics.parquet", "facts.json"}
+    assert own == (".000000002.partial", [".000000002.partial", "000000001"])
+    assert folder == (tmp_path.name, ["000000001", "000000002"])
+    assert [p.name for p in tmp_path.iterdir()] == ["000000002"]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):

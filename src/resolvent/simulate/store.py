@@ -42,13 +42,23 @@ def digest(x: PyTree[Any]) -> str:
     return total.hexdigest()
 
 
+def _to_disk(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, would outlive a loss of power."""
+    if path.is_dir() and os.name == "nt":
+        return  # there a folder cannot be opened
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Call ``write`` with a temporary path beside ``path`` and move the result there: whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         write(partial)
-        with partial.open("rb") as handle:
-            os.fsync(handle.fileno())
+        _to_disk(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -107,8 +117,11 @@ class Checkpoint(NamedTuple):
         self.metrics.to_parquet(partial / "metrics.parquet", index=False)
         (partial / "facts.json").write_text(json.dumps(self.facts))
         write_tree(partial / "state.safetensors", self.state, {"fingerprint": fingerprint})
+        for written in (partial / "metrics.parquet", partial / "facts.json", partial):
+            _to_disk(written)
         shutil.rmtree(step, ignore_errors=True)
         partial.rename(step)
+        _to_disk(folder)  # before the old one goes
         for old in folder.iterdir():
             if old != step:
                 shutil.rmtree(old)
