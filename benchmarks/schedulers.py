@@ -64,7 +64,7 @@ def main() -> None:
     if given.out:
         facts = {"jax": jax.__version__, "cores": os.cpu_count(), "device": jax.devices()[0].device_kind,
                  "repeats": given.repeats, "rounds": ROUNDS,
-                 "command": f"python benchmarks/schedulers.py --out {given.out}"}
+                 "command": f"python benchmarks/schedulers.py {' '.join(sys.argv[1:])}"}
         given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
 
 
