@@ -56,6 +56,16 @@ def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     np.testing.assert_allclose(alone, known.transpose(1, 2, 0), rtol=1e-12)
 
 
+def test_equal_accuracies_are_equal_to_the_bit_whichever_way_they_are_found(data):
+    """In single precision, where a third of a count of 3 is another number than in double: parties are compared."""
+    with jax.enable_x64(False):
+        problem, w = rv.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
+        _, together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))
+        alone = [[problem.evaluate(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))] for k in range(5)]
+    assert together.dtype == np.float32
+    np.testing.assert_array_equal(together, np.array(alone))
+
+
 def test_gathered_parties_are_evaluated_under_their_numbers(data):
     numbers, w = np.array([1, 3], np.int32), point()
     gathered = Gatherer(rv.models.logistic(6, 4), data)(numbers, 3)

@@ -1,6 +1,7 @@
 """Some parties of a federation as a problem of their own, gathered from data that stay on the host or on the disk."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ class Members(Problem):
         """On the samples of party k's slot."""
         return self.inner.evaluate(w, self.row(k), split)
 
-    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """On the samples of their slots."""
         return self.inner.evaluate_shared(w, np.asarray(self.row(jnp.asarray(index))))
 

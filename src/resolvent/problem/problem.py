@@ -73,10 +73,10 @@ class Problem(eqx.Module):
     def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         """Mean loss and mean score of ``w`` on party k's samples of the split with that number; nan without any."""
 
-    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """``evaluate`` of one model on every split of parties ``index``: [M, splits] each. Not to be traced."""
         loss, score = _party_by_party(self, w, jnp.asarray(index))
-        return np.asarray(loss, np.float64), np.asarray(score, np.float64)
+        return np.asarray(loss), np.asarray(score)
 
 
 @jax.jit
@@ -197,8 +197,11 @@ class LearningProblem(Problem):
         empty = oracle.samples == 0
         return jax.tree.map(lambda s: jnp.where(empty, jnp.nan, s / jnp.maximum(oracle.samples, 1)), sums)  # type: ignore[no-any-return]
 
-    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The same, sample by sample in blocks that need not end where a party does, and summed in double precision."""
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The same, sample by sample in blocks that need not end where a party does, and summed in double precision.
+
+        Means have the model's dtype, as those of ``evaluate``: else equal accuracies of two methods would not be equal.
+        """
         offset, length = (np.asarray(part)[:, index].ravel() for part in (self.offset, self.length))
         means = np.full((2, len(length)), np.nan)
         some, ends = length > 0, np.cumsum(length, dtype=np.int64)
@@ -206,7 +209,7 @@ class LearningProblem(Problem):
             rows = np.arange(ends[-1]) + np.repeat(offset - (ends - length), length)
             of_rows = np.stack(_row_by_row(self, w, jnp.asarray(rows, jnp.int32)), dtype=np.float64)
             means[:, some] = np.add.reduceat(of_rows, (ends - length)[some], axis=1) / length[some]
-        loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1)
+        loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1).astype(tree.dtype(w))
         return loss, score
 
     def _samples(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
