@@ -6,7 +6,7 @@ The federation is that of the shipped experiment ``digits`` (ten parties, one in
 seed. Each row is a seed: the mean test accuracy over parties of local training, of the automatic choice, and of the
 whole grid of fixed pairs: its best (known only with the test samples at hand), its best by validation accuracy after as
 many whole runs as there are pairs, its median and its worst. ``rank`` is how many pairs beat the choice by more than
-rounding. ``never_worse`` is the guarantee on digits: how many parties are worse off than alone on validation loss (none
+rounding. ``model_interpolation`` is the guarantee on digits: how many parties are worse off than alone on validation loss (none
 can be), and on test accuracy, with FedAvg inside and without.
 """
 
@@ -72,7 +72,7 @@ def of_seed(seed: int) -> dict[str, Any]:
         row |= {f"auto_by_{by}": score(auto, "test"),
                 f"rank_by_{by}": sum(t > score(auto, "test") + 1e-6 for t in tests.values())}
     row["auto_default"] = score(run(rv.fedplus_auto(solver)), "test")
-    safe = run(rv.never_worse(solver, rv.fedavg(solver, stragglers="keep")))
+    safe = run(rv.model_interpolation(solver, rv.fedavg(solver, stragglers="keep")))
     row["fedavg"], row["never_worse_fedavg"] = score(fedavg, "test"), score(safe, "test")
     for name, result in (("fedavg", fedavg), ("never_worse_fedavg", safe)):
         row[f"{name}_hurts"] = {

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from resolvent.math.compact import compact
-from resolvent.problem import kernels, networks
-from resolvent.problem.losses import CrossEntropy
+from resolvent.problem.models import networks
+from resolvent.problem.models.losses import CrossEntropy
+from resolvent.xla import kernels
+from resolvent.xla.compact import compact
 
 STEPS, REPEATS = 10, 7
 MANY = 100  # as many times the steps for a kernel whose step takes less than calling the compiled loop

@@ -60,15 +60,15 @@ def run(name: str) -> dict[str, float]:
     import pandas  # noqa: F401 - the report needs it as well, so that its import is not the metrics'
     from rich.progress import Progress
 
+    from resolvent.simulate.checkpoints import RunCheckpoints
     from resolvent.simulate.measure import Measurements
-    from resolvent.simulate.memory import OnDevice
-    from resolvent.simulate.saved import Saved
+    from resolvent.simulate.storage import DeviceStorage
 
     spent: Counter[str] = Counter()
     watch_collector(spent)
-    for owner, method, kind in ((OnDevice, "advance", "rounds"), (Measurements, "evaluate", "evaluation"),
+    for owner, method, kind in ((DeviceStorage, "advance", "rounds"), (Measurements, "evaluate", "evaluation"),
                                 (Measurements, "add_chunk", "metrics"), (Measurements, "metrics", "metrics"),
-                                (Saved, "keep", "checkpoints"), (Progress, "update", "progress")):
+                                (RunCheckpoints, "keep", "checkpoints"), (Progress, "update", "progress")):
         watch(owner, method, kind, spent)
     with tempfile.TemporaryDirectory() as folder:
         compiling = digits(Path(folder)) if name == "digits" else w2(Path(folder), int(name.split()[1]))
@@ -136,7 +136,7 @@ def w2(folder: Path, rounds: int) -> float:
     work: Workload = WORKLOADS["W2"]
     solver = rv.SGD(work.learning_rate, batch_size=work.batch, epochs=work.epochs)
     result = rv.simulate(rv.fedprox(solver, mu=work.mu), rv.models.logistic(784, 10), work.data(), rounds=rounds,
-                         participation=rv.Uniform(work.cohort), checkpoint=folder / "checkpoint")
+                         participation=rv.participation.Uniform(work.cohort), checkpoint=folder / "checkpoint")
     return float(result.facts["seconds"]["compile"])
 
 

@@ -36,9 +36,9 @@ def main() -> None:
     runs = {}
     for n in SIZES:
         data = rv.datasets.synthetic(parties=n, samples=10, features=60, test=0.0)
-        problem = rv.LearningProblem(rv.models.linear(60), data)
+        problem = rv.problems.LearningProblem(rv.models.linear(60), data)
         for name, algorithm in algorithms.items():
-            state = initial(algorithm, problem, rv.Uniform(COHORT), jnp.array(0))
+            state = initial(algorithm, problem, rv.participation.Uniform(COHORT), jnp.array(0))
             runs[name, n] = [algorithm, problem, state]
             _chunk(runs[name, n])  # compile and warm up
     seconds: dict[tuple[str, int], list[float]] = {key: [] for key in runs}
@@ -62,8 +62,8 @@ def main() -> None:
 
 def _chunk(run: list) -> None:  # type: ignore[type-arg]
     algorithm, problem, state = run
-    chunk = run_chunk(algorithm, problem, rv.Uniform(COHORT), state, jnp.array(0), jnp.array(0), jnp.array(ROUNDS),
-                      capacity=ROUNDS, record=(), schedule="sequential")
+    chunk = run_chunk(algorithm, problem, rv.participation.Uniform(COHORT), state, jnp.array(0), jnp.array(0), jnp.array(ROUNDS),
+                      capacity=ROUNDS, record=(), scheduler="sequential")
     run[2] = jax.block_until_ready(chunk.state)
 
 

@@ -26,23 +26,23 @@ from resolvent.simulate.plots import style
 
 RELAXATIONS, SHARES = (0.5, 1.0, 1.5, 2.0), (0.5, 1.0)
 ROUNDS, SETTLED = 1000, 1e-8
-EVERYBODY = rv.Full("uniform")
+EVERYBODY = rv.participation.Full("uniform")
 
 
-def least_squares() -> rv.QuadraticProblem:
+def least_squares() -> rv.problems.QuadraticProblem:
     """Six parties with fewer samples than unknowns: convex, but no party strongly so."""
     rng = np.random.default_rng(0)
     a = rng.normal(size=(6, 3, 4))
-    return rv.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(3 * rng.normal(size=(6, 3))))
+    return rv.problems.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(3 * rng.normal(size=(6, 3))))
 
 
-def classification(model: rv.Model) -> rv.LearningProblem:
+def classification(model: rv.Model) -> rv.problems.LearningProblem:
     """Six parties of 20 samples in two dimensions, each with a direction of its own."""
     rng = np.random.default_rng(1)
     x = [rng.normal(size=(20, 2)) for _ in range(6)]
     y = [(xk @ rng.normal(size=2) + 0.3 * rng.normal(size=20) > 0).astype(int) for xk in x]
     data = rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1"])
-    return rv.LearningProblem(model, data)
+    return rv.problems.LearningProblem(model, data)
 
 
 def network() -> rv.Model:
@@ -57,30 +57,30 @@ def network() -> rv.Model:
     return rv.models.from_functions(init, apply, l2=0.05)
 
 
-def cases() -> dict[str, tuple[rv.Problem, rv.LocalSolver, rv.Participation, dict[str, Any]]]:
+def cases() -> dict[str, tuple[rv.problems.Problem, rv.solvers.LocalSolver, rv.participation.Participation, dict[str, Any]]]:
     """What is solved, how, and by whom."""
-    tug = rv.QuadraticProblem(jnp.zeros((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
+    tug = rv.problems.QuadraticProblem(jnp.zeros((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
     logistic = classification(rv.models.logistic(2, 2, l2=0.0))
-    few, many = rv.GD(0.5, steps=3), rv.GD(0.5, steps=150)
+    few, many = rv.solvers.GD(0.5, steps=3), rv.solvers.GD(0.5, steps=150)
     return {
-        "linear losses": (tug, rv.ClosedForm(), EVERYBODY, {"sigma": 1.0, "delta": 5.0}),
-        "least squares": (least_squares(), rv.ClosedForm(), EVERYBODY, {"sigma": 1.0, "delta": 1.0}),
+        "linear losses": (tug, rv.solvers.ClosedForm(), EVERYBODY, {"sigma": 1.0, "delta": 5.0}),
+        "least squares": (least_squares(), rv.solvers.ClosedForm(), EVERYBODY, {"sigma": 1.0, "delta": 1.0}),
         "logistic": (logistic, many, EVERYBODY, {"sigma": 0.5, "delta": 0.2}),
         "logistic,\n3 gradient steps": (logistic, few, EVERYBODY, {"sigma": 0.5, "delta": 0.2}),
-        "logistic,\nhalf the parties": (logistic, many, rv.Uniform(3, "uniform"),
+        "logistic,\nhalf the parties": (logistic, many, rv.participation.Uniform(3, "uniform"),
                                         {"sigma": 0.5, "delta": 0.2, "aggregate": "all"}),
         "neural network\n(not convex)": (classification(network()), many, EVERYBODY,
                                          {"sigma": 0.5, "delta": 0.2}),
     }
 
 
-def steps_of(algorithm: rv.Algorithm, problem: rv.Problem, who: rv.Participation) -> list[float]:
+def steps_of(algorithm: rv.Algorithm, problem: rv.problems.Problem, who: rv.participation.Participation) -> list[float]:
     """|u_{t+1} - u_t| over all parties, round by round, until it has settled."""
     seed, state, sizes = jnp.array(0), initial(algorithm, problem, who, jnp.array(0)), []
     for t in range(ROUNDS):
         before = jax.tree.map(jnp.array, state.parties[0])
         state = run_chunk(algorithm, problem, who, state, seed, jnp.array(t), jnp.array(1), capacity=1, record=(),
-                          schedule="sequential").state
+                          scheduler="sequential").state
         sizes.append(float(tree.norm(tree.sub(state.parties[0], before))))
         # the first step is from the common start, where nothing has been learned yet; a quiet sample is no proof either
         if not np.isfinite(sizes[-1]) or (t > 10 and max(sizes[-10:]) < SETTLED):
@@ -149,7 +149,7 @@ def main() -> None:
         for alpha in RELAXATIONS:
             for beta in RELAXATIONS:
                 for gamma in SHARES:
-                    algorithm = rv.personal_splitting(solver, rv.L2Norm(), alpha=alpha, beta=beta, gamma=gamma,
+                    algorithm = rv.personal_splitting(solver, rv.penalties.L2Norm(), alpha=alpha, beta=beta, gamma=gamma,
                                                       **settings)
                     rows.append(row_of(case, (alpha, beta, gamma), steps_of(algorithm, problem, who)))
         mine = [r for r in rows if r["case"] == case.replace("\n", " ")]

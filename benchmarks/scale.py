@@ -62,7 +62,7 @@ def one_run(folder: Path, algorithm: str, memory: Any, chunks: int, scratch: Pat
     result = rv.simulate(
         ALGORITHMS[algorithm](rv.SGD(0.03, batch_size=10, epochs=20)), rv.models.logistic(FEATURES, CLASSES),
         rv.open_packed(folder), rounds=chunks * CHUNK, evaluate_every=CHUNK, evaluate_parties=1000,
-        participation=rv.Uniform(COHORT), memory=memory, checkpoint=scratch / "run",
+        participation=rv.participation.Uniform(COHORT), memory=memory, checkpoint=scratch / "run",
         progress=lambda done, total: ticks.append(time.perf_counter() - begin))
     rows = list((scratch / "run.parties").glob("*")) if memory == "host" else []
     whole = (ticks[-1] - ticks[2]) / ((chunks - 2) * CHUNK)

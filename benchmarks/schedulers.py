@@ -30,10 +30,10 @@ import resolvent as rv
 from resolvent.simulate.engine import initial, run_chunk
 
 ROUNDS = {"W1": 10, "W2": 10, "W3": 1, "W4": 2}
-SCHEDULERS: dict[int, dict[str, rv.Scheduler]] = {
-    1: {"sequential": rv.Sequential(), "lanes of 2": rv.Lanes(2), "all in lanes": rv.Lanes(), "queue of 2": rv.Queue(2),
-        "queue of 4": rv.Queue(4)},
-    2: {"sequential": rv.Sequential(), "queue of 2": rv.Queue(2)},
+SCHEDULERS: dict[int, dict[str, rv.schedulers.Scheduler]] = {
+    1: {"sequential": rv.schedulers.Sequential(), "lanes of 2": rv.schedulers.Lanes(2), "all in lanes": rv.schedulers.Lanes(), "queue of 2": rv.schedulers.Queue(2),
+        "queue of 4": rv.schedulers.Queue(4)},
+    2: {"sequential": rv.schedulers.Sequential(), "queue of 2": rv.schedulers.Queue(2)},
 }
 
 
@@ -74,7 +74,7 @@ def measure(workload: str, devices: int, repeats: int) -> list[dict[str, Any]]:
     algorithm, rounds = rv.fedprox(solver, mu=1.0), ROUNDS[workload]
     runs: dict[str, Any] = {}
     for name, inner in SCHEDULERS[devices].items():
-        how = inner if devices == 1 else rv.Sharded.over(inner)
+        how = inner if devices == 1 else rv.schedulers.Sharded.over(inner)
         *world, state = how.place((problem, who, initial(algorithm, problem, who, jnp.array(0))))
         runs[name] = [how, world, state, [], []]
     useful = {}
@@ -83,7 +83,7 @@ def measure(workload: str, devices: int, repeats: int) -> list[dict[str, Any]]:
             how, world, state, wall, cpu = run
             began = time.perf_counter(), time.process_time()
             chunk = run_chunk(algorithm, *world, state, jnp.array(0), jnp.array(0), jnp.array(rounds), capacity=rounds,
-                              record=("steps",), schedule=how)
+                              record=("steps",), scheduler=how)
             run[2] = jax.block_until_ready(chunk.state)
             if repeat:  # the first one compiles
                 wall.append((time.perf_counter() - began[0]) / rounds)
@@ -94,16 +94,16 @@ def measure(workload: str, devices: int, repeats: int) -> list[dict[str, Any]]:
             for name, (_, _, _, wall, cpu) in runs.items()]
 
 
-def share(scheduler: rv.Scheduler, steps: np.ndarray) -> float:
+def share(scheduler: rv.schedulers.Scheduler, steps: np.ndarray) -> float:
     """Steps that parties made over steps that lanes ran, in rounds of one device: [R, C] steps."""
     ran = 0
     for one in np.sort(steps, axis=1)[:, ::-1].astype(int):
-        if isinstance(scheduler, rv.Queue):
+        if isinstance(scheduler, rv.schedulers.Queue):
             ends = [0] * min(scheduler.width, len(one))
             for n in one:
                 heapq.heapreplace(ends, ends[0] + int(n))
             ran += len(ends) * max(ends)
-        elif isinstance(scheduler, rv.Lanes):
+        elif isinstance(scheduler, rv.schedulers.Lanes):
             width = min(scheduler.width, len(one))
             batches = np.pad(one, (0, -len(one) % width)).reshape(-1, width)
             ran += width * int(batches.max(axis=1).sum())
@@ -112,29 +112,29 @@ def share(scheduler: rv.Scheduler, steps: np.ndarray) -> float:
     return float(steps.sum() / ran)
 
 
-def make(workload: str) -> tuple[rv.Problem, rv.LocalSolver, rv.Participation]:
+def make(workload: str) -> tuple[rv.problems.Problem, rv.solvers.LocalSolver, rv.participation.Participation]:
     """The problem, the local work and who takes part."""
     rng = np.random.default_rng(0)
     if workload in ("W1", "W2"):
         parties, features, spread = (30, 60, (4, 2, 50)) if workload == "W1" else (1000, 784, (3, 1.2, 10))
         sizes = np.minimum(rng.lognormal(*spread[:2], parties).astype(int) + spread[2], 6000)
         return (_problem(rv.models.logistic(features, 10), [rng.normal(size=(n, features)) for n in sizes], 10),
-                rv.SGD(0.01, batch_size=10, epochs=20), rv.Uniform(10))
+                rv.SGD(0.01, batch_size=10, epochs=20), rv.participation.Uniform(10))
     if workload == "W3":
         images = [rng.normal(size=(2400, 28, 28)).astype(np.float32) for _ in range(20)]
-        return (_problem(rv.networks.mnist_cnn((28, 28), 10), images, 10), rv.SGD(0.05, batch_size=50, epochs=1),
-                rv.Full())
+        return (_problem(rv.models.mnist_cnn((28, 28), 10), images, 10), rv.SGD(0.05, batch_size=50, epochs=1),
+                rv.participation.Full())
     vocabulary = tuple(chr(40 + i) for i in range(80))
     tokens = [rng.integers(0, 80, (100, 80)) for _ in range(30)]
-    return (_problem(rv.networks.char_lstm(80, vocabulary), tokens, 80, vocabulary=vocabulary),
-            rv.SGD(0.5, batch_size=10, epochs=1), rv.Uniform(10))
+    return (_problem(rv.models.char_lstm(80, vocabulary), tokens, 80, vocabulary=vocabulary),
+            rv.SGD(0.5, batch_size=10, epochs=1), rv.participation.Uniform(10))
 
 
-def _problem(model: rv.Model, x: list[np.ndarray], classes: int, **options: Any) -> rv.Problem:
+def _problem(model: rv.Model, x: list[np.ndarray], classes: int, **options: Any) -> rv.problems.Problem:
     rng = np.random.default_rng(1)
     data = rv.FederatedData.from_arrays(x, [rng.integers(0, classes, len(rows)) for rows in x], validation=0, test=0,
                                         classes=[str(c) for c in range(classes)], **options)
-    return rv.LearningProblem(model, data)
+    return rv.problems.LearningProblem(model, data)
 
 
 if __name__ == "__main__":

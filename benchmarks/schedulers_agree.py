@@ -30,20 +30,20 @@ def main() -> None:
     """Print a line for each preset and scheduler."""
     for setting, value in {"num_cpu_devices": 2, "enable_compilation_cache": False, "enable_x64": True}.items():
         jax.config.update(f"jax_{setting}", value)
-    schedulers = {"lanes": rv.Lanes(3), "queue": rv.Queue(2), "sharded": rv.Sharded.over(rv.Sequential()),
-                  "sharded-lanes": rv.Sharded.over(rv.Lanes(2)), "sharded-queue": rv.Sharded.over(rv.Queue(2))}
+    schedulers = {"lanes": rv.schedulers.Lanes(3), "queue": rv.schedulers.Queue(2), "sharded": rv.schedulers.Sharded.over(rv.schedulers.Sequential()),
+                  "sharded-lanes": rv.schedulers.Sharded.over(rv.schedulers.Lanes(2)), "sharded-queue": rv.schedulers.Sharded.over(rv.schedulers.Queue(2))}
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("presets", nargs="*", default=sorted(ROWS | COMBINED))
     parser.add_argument("--schedulers", nargs="+", default=list(schedulers), choices=list(schedulers))
     parser.add_argument("--out", type=Path, help="write the differences as JSON")
     arguments = parser.parse_args()
-    who = contract.Present(rv.Stragglers(rv.Uniform(cohort=5), share=0.5))  # of six slots on two devices one is free
+    who = contract.Present(rv.participation.Stragglers(rv.participation.Uniform(cohort=5), share=0.5))  # of six slots on two devices one is free
     problem, found = contract.problem(), {}
     for name in arguments.presets:
         algorithm = (ROWS | COMBINED)[name](contract.solver())
         alone = contract.run(algorithm, problem, who)
         for label in arguments.schedulers:
-            other = contract.run(algorithm, problem, who, schedule=schedulers[label])
+            other = contract.run(algorithm, problem, who, scheduler=schedulers[label])
             found[f"{name}, {label}"] = difference = max(
                 (float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float)), initial=0.0))
                  for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(other), strict=True)), default=0.0)

@@ -16,11 +16,11 @@ from jaxtyping import ArrayLike
 
 import resolvent as rv
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Full, Participation, Stragglers, Uniform
 from resolvent.problem.problem import LearningProblem
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.engine import Federation, initial, run_chunk
-from resolvent.simulate.participation import Full, Participation, Stragglers, Uniform
-from resolvent.simulate.store import digest
+from resolvent.simulate.tree_files import digest
 from twin import python_rounds
 
 Make = Callable[[LocalSolver], Algorithm]
@@ -78,11 +78,11 @@ def problem(sizes: tuple[int, ...] = SIZES) -> LearningProblem:
 
 
 def run(algorithm: Algorithm, problem: LearningProblem, participation: Participation = WHO, *, rounds: int = ROUNDS,
-        schedule: Any = "sequential", start: Federation | None = None, first: int = 0) -> Federation:
+        scheduler: Any = "sequential", start: Federation | None = None, first: int = 0) -> Federation:
     fresh = initial(algorithm, problem, participation, jnp.array(7)) if start is None else start
     state = jax.tree.map(jnp.array, fresh)  # a copy: the engine takes the buffers
     return run_chunk(algorithm, problem, participation, state, jnp.array(7), jnp.array(first), jnp.array(rounds),
-                     capacity=4, record=("steps",), schedule=schedule).state
+                     capacity=4, record=("steps",), scheduler=scheduler).state
 
 
 def close(a: Any, b: Any, tolerance: float) -> None:
@@ -133,7 +133,7 @@ def check_vmaps(make: Make) -> None:
         algorithm = make(solver(rate))
         state = initial.__wrapped__(algorithm, p, WHO, jnp.array(7))
         return run_chunk.__wrapped__(algorithm, p, WHO, state, jnp.array(7), jnp.array(0), jnp.array(ROUNDS),
-                                     capacity=4, record=(), schedule="sequential").state
+                                     capacity=4, record=(), scheduler="sequential").state
 
     together = jax.eval_shape(jax.vmap(swept), jnp.zeros(2))
     alone = jax.eval_shape(swept, jnp.zeros(()))
@@ -149,12 +149,12 @@ def check_twin(make: Make) -> None:
     with jax.enable_x64(True):
         algorithm, p = make(solver()), problem()
         history = python_rounds(algorithm, p, who, 7, ROUNDS)
-        for schedule in ("sequential", rv.Queue(2)):
+        for scheduler in ("sequential", rv.schedulers.Queue(2)):
             state = initial(algorithm, p, who, jnp.array(7))
             close((state.server, state.parties), (history[0][0], stacked(history[0][1])), 1e-12)
             for t in range(ROUNDS):
                 before = jax.tree.map(np.asarray, state.parties)
-                state = run(algorithm, p, who, start=state, rounds=1, first=t, schedule=schedule)
+                state = run(algorithm, p, who, start=state, rounds=1, first=t, scheduler=scheduler)
                 server, parties = history[t + 1]
                 close((state.server, state.parties), (server, stacked(parties)), 1e-11)
                 key = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), t), 2**31 - 1)
@@ -179,9 +179,9 @@ def check_small(make: Make) -> None:
     p = problem((1,))
     algorithm = make(solver())
     state = run(algorithm, p, Full())
-    message = algorithm.offer(state.server, jnp.array(0))
+    message = algorithm.model_message(state.server, jnp.array(0))
     row = jax.tree.map(lambda leaf: leaf[0], state.parties)
-    model = algorithm.deploy(row, message, p.oracle(jnp.array(0)))
+    model = algorithm.personal_model(row, message, p.oracle(jnp.array(0)))
     like = p.init(jax.random.key(0))
     assert jax.tree.structure(model) == jax.tree.structure(like)
     for leaf, expected in zip(jax.tree.leaves(model), jax.tree.leaves(like), strict=True):

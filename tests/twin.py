@@ -14,9 +14,9 @@ import numpy as np
 
 from resolvent.algorithms.admission import Private, admit
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulate import engine
-from resolvent.simulate.participation import Participation
 
 
 def python_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, seed: int,
@@ -35,7 +35,7 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
         round_key = jax.random.fold_in(jax.random.key(seed), t)
         cohort = participation(jax.random.fold_in(round_key, engine._COHORT), problem.sizes)
         alive = np.asarray(cohort.alive)
-        if algorithm.partial_work == "drop":
+        if algorithm.straggler_policy == "drop":
             alive = alive & ~np.asarray(cohort.late)
         for number, phase in enumerate(algorithm.phases):
             phase_key = jax.random.fold_in(round_key, number)

@@ -15,11 +15,11 @@ from report import flops
 from workloads import WORKLOADS, cache, model_of, prepare
 
 import resolvent as rv
+from resolvent.data.federated import Split
 from resolvent.math import tree
-from resolvent.math.compact import compact
-from resolvent.problem.data import Split
-from resolvent.problem.solvers import over_minibatches
+from resolvent.problem.solvers.solver import over_minibatches
 from resolvent.problem.subproblem import Subproblem
+from resolvent.xla.compact import compact
 
 __all__ = ["anatomy"]
 
@@ -47,7 +47,7 @@ def anatomy(name: str) -> None:
     solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
     algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
     cohort = work.cohorts.shape[1]
-    who = rv.Full() if cohort == len(work.length) else rv.Uniform(cohort)
+    who = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
 
     def run() -> rv.Result:
         return rv.simulate(algorithm, model, data, rounds=3 * rounds, seed=0, evaluate_every=rounds, participation=who,
@@ -58,7 +58,7 @@ def anatomy(name: str) -> None:
     total = time.perf_counter() - begin
     whole = min(run().facts["cpu_per_round"][2] for _ in range(_REPEATS))
     same = work.cohorts[2 * rounds:3 * rounds]  # cohorts differ in how much they have to do
-    pieces = local_work(rv.LearningProblem(model, data), solver, facts, same)
+    pieces = local_work(rv.problems.LearningProblem(model, data), solver, facts, same)
     steps = facts["epochs"] * float(np.ceil(work.length[same] / facts["batch"]).sum()) / rounds
     print(f"{name}: {facts['title']}; {steps:.0f} steps a round; one core, JAX {jax.__version__}\n")
     print(f"{'a round':44}{'CPU ms':>9}{'share':>8}{'us a step':>11}")
@@ -76,13 +76,13 @@ def anatomy(name: str) -> None:
           f"{total - sum(spent.values()):.2f}")
 
 
-def local_work(problem: rv.LearningProblem, solver: rv.SGD, facts: dict[str, Any],
+def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict[str, Any],
                cohorts: np.ndarray) -> dict[str, float]:
     """CPU seconds per round up to and including each piece."""
     w0, one = problem.init(jax.random.key(0)), jnp.ones(())
 
     def party(step: Callable[[Any, Any], Callable[..., Any]], state: Any) -> Callable[[Any, Any, Any], Any]:
-        def of_party(problem: rv.LearningProblem, k: Any, key: Any) -> Any:
+        def of_party(problem: rv.problems.LearningProblem, k: Any, key: Any) -> Any:
             oracle = problem.oracle(k)
             return over_minibatches(step(problem, oracle), state, oracle.samples, key, one, batch_size=facts["batch"],
                                     epochs=facts["epochs"], steps=None)[0]
@@ -106,10 +106,10 @@ def local_work(problem: rv.LearningProblem, solver: rv.SGD, facts: dict[str, Any
     return {label: timed(loop, problem, cohorts) for label, loop in loops.items()}
 
 
-def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.LearningProblem, cohorts: np.ndarray) -> float:
+def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.problems.LearningProblem, cohorts: np.ndarray) -> float:
     """CPU seconds per round of a party function over all cohorts, party after party: the best of several."""
     @jax.jit
-    def run(problem: rv.LearningProblem, parties: Any) -> Any:
+    def run(problem: rv.problems.LearningProblem, parties: Any) -> Any:
         def body(i: Any, total: Any) -> Any:
             with compact():  # as the engine does
                 leaves = jax.tree.leaves(of_party(problem, parties[i], jax.random.fold_in(jax.random.key(1), i)))

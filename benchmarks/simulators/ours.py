@@ -35,8 +35,8 @@ import numpy as np  # noqa: E402
 from workloads import model_of  # noqa: E402
 
 import resolvent as rv  # noqa: E402
+from resolvent.data.federated import Split  # noqa: E402
 from resolvent.math import tree  # noqa: E402
-from resolvent.problem.data import Split  # noqa: E402
 
 meter.mark("import")
 
@@ -53,7 +53,7 @@ def main() -> None:
     solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
     algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
     cohort = work.cohorts.shape[1]
-    who = rv.Full() if cohort == len(work.length) else rv.Uniform(cohort)
+    who = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
     meter.mark("data")
 
     def progress(done: int, rounds: int) -> None:

@@ -72,8 +72,8 @@ def model_of(facts: dict[str, Any]) -> rv.Model:
     if facts["model"] == "logistic":
         return rv.models.logistic(int(np.prod(shape)), classes)
     if facts["model"] == "cnn":
-        return rv.networks.mnist_cnn(shape, classes)
-    return rv.networks.char_lstm(classes, tuple(map(str, range(classes))))
+        return rv.models.mnist_cnn(shape, classes)
+    return rv.models.char_lstm(classes, tuple(map(str, range(classes))))
 
 
 def prepare(name: str, folder: Path, half: int | None = None) -> Path:
@@ -113,7 +113,7 @@ def prepare(name: str, folder: Path, half: int | None = None) -> Path:
 
 def _cohorts(work: Workload, sizes: np.ndarray, rounds: int) -> np.ndarray:
     """Who takes part in each round when ours draws with seed 0: everybody else is given these cohorts."""
-    who = rv.Full() if work.cohort == work.parties else rv.Uniform(work.cohort)
+    who = rv.participation.Full() if work.cohort == work.parties else rv.participation.Uniform(work.cohort)
 
     def of_round(t: jax.Array) -> jax.Array:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), t), engine._COHORT)

@@ -22,13 +22,13 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.compare import columns_of
 from resolvent.study.components import first_line, listings
 from resolvent.study.experiment import ExperimentFile, experiments
 
 if TYPE_CHECKING:
-    from resolvent.problem.fetch import Found
+    from resolvent.data.fetch import Found
     from resolvent.study.catalogue import Entry
 
 __all__ = ["main"]
@@ -49,7 +49,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     devices: int | None = None,
-    schedule: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
+    scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
     """Train, compare and show a federation; writes a run folder with a report.
 
@@ -69,7 +69,7 @@ def run(
         overwrite: replace what is in the folder, once the new run is complete.
         devices: as how many devices the CPU counts, among which each cohort is dealt; of two cores, 2 is worth it for
             convolutional and recurrent networks.
-        schedule: on each device, parties one after the other (sequential), side by side (lanes), or side by side with
+        scheduler: on each device, parties one after the other (sequential), side by side (lanes), or side by side with
             others taking over from those that are done (queue); auto: sequential on a CPU, else lanes; measured: a
             round of each is timed first, and the fastest taken.
     """
@@ -91,7 +91,7 @@ def run(
             shown.update(tasks[label], completed=done)
 
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
-                                         schedule=schedule)
+                                         scheduler=scheduler)
     Console().print(_score_table(summary))
     Console().print(summary["finding"], highlight=False, markup=False)
     for warning in summary.get("warnings", []):
@@ -189,7 +189,7 @@ def data(
         names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
         to: the folder to download to; default: RESOLVENT_DATA, or else the user's cache folder.
     """
-    from resolvent.problem.fetch import CATALOGUE, check, fetch
+    from resolvent.data.fetch import CATALOGUE, check, fetch
 
     if action == "check":
         _check_data([found for name in names or (None,) for found in check(name)])
@@ -263,7 +263,7 @@ def reproduce(
             raise InputError(f"{out} holds no results of {' or '.join(names) or 'anything'} to draw: leave --redraw "
                              "out, and it is run")
         for picture in drawn:
-            Console().print(f"Drawn: {picture}", highlight=False, markup=False, soft_wrap=True)
+            Console().print(f"PredrawnCohorts: {picture}", highlight=False, markup=False, soft_wrap=True)
         return
     if all or len(names) > 1 or jobs is not None or against is not None:
         _reproduce_every(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)

@@ -10,36 +10,36 @@ import optax
 
 import resolvent as rv
 from contract import Present
-from resolvent.algorithms.averaging import Averaging
-from resolvent.algorithms.ditto import Ditto
-from resolvent.algorithms.fedplus import FedPlus, ProxAnchor, PullAnchor
-from resolvent.algorithms.splitting import DecentralisedSplitting, Relaxation, Splitting
+from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.algorithms.methods.ditto import Ditto
+from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Relaxation, Splitting
 
 SOLVERS = {
     "SGD": rv.SGD(0.05, batch_size=4, epochs=2),
-    "GD": rv.GD(0.05, steps=3),
-    "explicit GD": rv.GD(0.05, steps=2, proximal="explicit"),
+    "GD": rv.solvers.GD(0.05, steps=3),
+    "explicit GD": rv.solvers.GD(0.05, steps=2, proximal="explicit"),
 }
 
 AGGREGATORS = {
-    "mean": rv.Mean(),
-    "geometric median": rv.GeometricMedian(),
-    "coordinate median": rv.CoordinateMedian(),
-    "Huber centre": rv.MoreauCentre(rv.L2Norm(), 0.3),
-    "trimmed mean": rv.TrimmedMean(0.3),
-    "Krum": rv.Krum(0.2),
-    "multi-Krum": rv.MultiKrum(0.2),
-    "Bulyan": rv.Bulyan(0.1),
-    "centred clipping": rv.CentredClipping(0.5),
-    "norm bound": rv.NormBound(),
+    "mean": rv.aggregators.Mean(),
+    "geometric median": rv.aggregators.GeometricMedian(),
+    "coordinate median": rv.aggregators.CoordinateMedian(),
+    "Huber centre": rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3),
+    "trimmed mean": rv.aggregators.TrimmedMean(0.3),
+    "Krum": rv.aggregators.Krum(0.2),
+    "multi-Krum": rv.aggregators.MultiKrum(0.2),
+    "Bulyan": rv.aggregators.Bulyan(0.1),
+    "centred clipping": rv.aggregators.CentredClipping(0.5),
+    "norm bound": rv.aggregators.NormBound(),
 }
 
 CODECS = {
-    "RandK": rv.RandK(k=2),
-    "TopK": rv.TopK(k=2),
-    "natural": rv.NaturalCompression(),
-    "QSGD": rv.QSGD(4),
-    "Identity": rv.Identity(),
+    "RandK": rv.codecs.RandK(k=2),
+    "TopK": rv.codecs.TopK(k=2),
+    "natural": rv.codecs.NaturalCompression(),
+    "QSGD": rv.codecs.QSGD(4),
+    "Identity": rv.codecs.Identity(),
 }
 
 ATTACKS = {
@@ -53,11 +53,11 @@ ATTACKS = {
 
 # From a solver and an aggregator, which not all of them have a use for.
 BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
-    "averaging": lambda solver, aggregator: Averaging(solver, aggregator, 0.1),
-    "fedplus": lambda solver, aggregator: FedPlus(solver, ProxAnchor(rv.L1(), 0.1), aggregator, 0.2, 0.3),
+    "averaging": lambda solver, aggregator: ModelAggregation(solver, aggregator, 0.1),
+    "fedplus": lambda solver, aggregator: FedPlus(solver, ProxAnchor(rv.penalties.L1(), 0.1), aggregator, 0.2, 0.3),
     "pulled": lambda solver, aggregator: FedPlus(solver, PullAnchor(0.4), aggregator, 0.2),
     "ditto": lambda solver, aggregator: Ditto(solver, 0.3, aggregator),
-    "splitting": lambda solver, _: Splitting(solver, Relaxation(rv.InversePower(1.0), 1.5, 1.7, 0.8)),
+    "splitting": lambda solver, _: Splitting(solver, Relaxation(rv.schedules.InversePower(1.0), 1.5, 1.7, 0.8)),
     "decentralised": lambda solver, _: DecentralisedSplitting(solver, Relaxation(0.5, 2.0, 2.0, 0.5)),
     "gradient splitting": lambda solver, _: Splitting(solver, Relaxation(0.5), local="gradient"),
     "scaffold": lambda solver, _: rv.scaffold(solver, server_rate=0.7),
@@ -69,34 +69,34 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "APFL": lambda solver, _: rv.apfl(solver),
     "pFedMe": lambda solver, _: rv.pfedme(solver, lam=2.0, eta=0.1, steps=2),
     "L2GD": lambda solver, _: rv.l2gd(solver, p=0.6),
-    "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.L2Norm()),
+    "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm()),
 }
 
 # From the algorithm inside.
 COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
-    "Anderson": lambda inner: rv.Anderson(inner, memory=2),
-    "Remembered": rv.Remembered,
-    "momentum": lambda inner: rv.ServerOptimizer(inner, optax.sgd, {"learning_rate": 0.5, "momentum": 0.5}),
-    "Adam": lambda inner: rv.ServerOptimizer(inner, optax.adam, {"learning_rate": 0.05}),
-    "Averaged": lambda inner: rv.Averaged(inner, rv.InversePower(1.0)),
-    "DecentralisedAnderson": lambda inner: rv.DecentralisedAnderson(inner, memory=2),
-    "Personalised": lambda inner: rv.Personalised(inner, rv.GD(0.1, steps=5), alpha=0.6),
-    "MetaLearned": lambda inner: rv.MetaLearned(inner, step=rv.GradientStep(0.1)),
-    "FineTuned": lambda inner: rv.FineTuned(inner, rv.GD(0.1)),
-    "NeverWorse": lambda inner: rv.NeverWorse(inner, rv.GD(0.1), points=3),
-    **{f"{name} compressed": lambda inner, codec=codec: rv.Compressed(inner, codec) for name, codec in CODECS.items()},
-    "QSGD without memory": lambda inner: rv.Compressed(inner, rv.QSGD(), step=0.0),
-    **{f"{name} attack": lambda inner, attack=attack: rv.Attacked(inner, attack, share=0.2)
+    "Anderson": lambda inner: rv.combinators.Anderson(inner, memory=2),
+    "StaleReplies": rv.combinators.StaleReplies,
+    "momentum": lambda inner: rv.combinators.ServerOptimizer(inner, optax.sgd, {"learning_rate": 0.5, "momentum": 0.5}),
+    "Adam": lambda inner: rv.combinators.ServerOptimizer(inner, optax.adam, {"learning_rate": 0.05}),
+    "ErgodicAveraging": lambda inner: rv.combinators.ErgodicAveraging(inner, rv.schedules.InversePower(1.0)),
+    "DecentralisedAnderson": lambda inner: rv.combinators.DecentralisedAnderson(inner, memory=2),
+    "ExplicitMixture": lambda inner: rv.combinators.ExplicitMixture(inner, rv.solvers.GD(0.1, steps=5), alpha=0.6),
+    "MetaLearned": lambda inner: rv.combinators.MetaLearned(inner, step=rv.problems.GradientStep(0.1)),
+    "FineTuned": lambda inner: rv.combinators.FineTuned(inner, rv.solvers.GD(0.1)),
+    "HeldOutInterpolation": lambda inner: rv.combinators.HeldOutInterpolation(inner, rv.solvers.GD(0.1), points=3),
+    **{f"{name} compressed": lambda inner, codec=codec: rv.combinators.Compressed(inner, codec) for name, codec in CODECS.items()},
+    "QSGD without memory": lambda inner: rv.combinators.Compressed(inner, rv.codecs.QSGD(), step=0.0),
+    **{f"{name} attack": lambda inner, attack=attack: rv.combinators.Attacked(inner, attack, share=0.2)
        for name, attack in ATTACKS.items()},
 }
 
 PARTICIPATIONS = {
-    "everybody": rv.Full("uniform"),
-    "uniform": rv.Uniform(3),
-    "by size": rv.BySize(3),
-    "Bernoulli": rv.Bernoulli(0.6),
-    "late": rv.Stragglers(rv.Uniform(4), share=0.5),
-    "own budgets": rv.FixedEffort(np.array([1.0, 0.4, 0.7, 0.2, 1.0]), rv.Bernoulli(0.8)),
+    "everybody": rv.participation.Full("uniform"),
+    "uniform": rv.participation.Uniform(3),
+    "by size": rv.participation.BySize(3),
+    "Bernoulli": rv.participation.Bernoulli(0.6),
+    "late": rv.participation.Stragglers(rv.participation.Uniform(4), share=0.5),
+    "own budgets": rv.participation.FixedEffort(np.array([1.0, 0.4, 0.7, 0.2, 1.0]), rv.participation.Bernoulli(0.8)),
 }
 
 

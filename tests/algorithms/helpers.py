@@ -14,45 +14,45 @@ SEED = jnp.array(3)
 
 
 @cache
-def quadratic(parties: int = 6, dimension: int = 4) -> rv.QuadraticProblem:
+def quadratic(parties: int = 6, dimension: int = 4) -> rv.problems.QuadraticProblem:
     """Strongly convex quadratics with minimisers that differ."""
     rng = np.random.default_rng(1)
     a = rng.normal(size=(parties, 7, dimension))
     h = np.einsum("kni,knj->kij", a, a) / 7 + 0.3 * np.eye(dimension)
     minimisers = 2 * rng.normal(size=(parties, dimension))
-    return rv.QuadraticProblem(jnp.asarray(h), jnp.asarray(np.einsum("kij,kj->ki", h, minimisers)),
+    return rv.problems.QuadraticProblem(jnp.asarray(h), jnp.asarray(np.einsum("kij,kj->ki", h, minimisers)),
                                sizes=jnp.arange(1, parties + 1))
 
 
 @cache
-def classification(parties: int = 6) -> rv.LearningProblem:
+def classification(parties: int = 6) -> rv.problems.LearningProblem:
     """Multinomial logistic regression on parties of different sizes."""
     rng = np.random.default_rng(2)
     sizes = rng.integers(5, 19, parties)
     x = [rng.normal(rng.normal(size=3), 1, size=(n, 3)) for n in sizes]
     y = [rng.integers(0, 3, n) for n in sizes]
     data = rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1", "2"])
-    return rv.LearningProblem(rv.models.logistic(3, 3), data)
+    return rv.problems.LearningProblem(rv.models.logistic(3, 3), data)
 
 
 def trajectory(algorithm: Any, problem: Any, rounds: int, participation: Any = None) -> list[Federation]:
     """The state after each round, the first state first."""
-    who = rv.Full() if participation is None else participation
+    who = rv.participation.Full() if participation is None else participation
     state = initial(algorithm, problem, who, SEED)
     states = [jax.tree.map(np.asarray, state)]
     for t in range(rounds):
         state = run_chunk(algorithm, problem, who, state, SEED, jnp.array(t), jnp.array(1), capacity=1, record=(),
-                          schedule="sequential").state
+                          scheduler="sequential").state
         states.append(jax.tree.map(np.asarray, state))
     return states
 
 
 def limit(algorithm: Any, problem: Any, rounds: int = 4000, participation: Any = None) -> Federation:
     """The state after many rounds, in one call."""
-    who = rv.Full("uniform") if participation is None else participation
+    who = rv.participation.Full("uniform") if participation is None else participation
     state = initial(algorithm, problem, who, SEED)
     return run_chunk(algorithm, problem, who, state, SEED, jnp.array(0), jnp.array(rounds), capacity=rounds, record=(),
-                     schedule="sequential").state
+                     scheduler="sequential").state
 
 
 def equal(a: Any, b: Any, tolerance: float = 1e-12) -> None:

@@ -9,14 +9,14 @@ import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.decentralised_anderson import OwnHistory, Slots
+from resolvent.algorithms.combinators.decentralised_anderson import OwnHistory, Slots
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
 from resolvent.problem.problem import LearningProblem
 from resolvent.simulate.engine import initial, run_chunk
 from resolvent.simulate.evaluate import deployed
 
-ALIKE = rv.Full("uniform")
-EXACT = rv.ClosedForm()
+ALIKE = rv.participation.Full("uniform")
+EXACT = rv.solvers.ClosedForm()
 
 
 def models(algorithm, problem, states):
@@ -27,14 +27,14 @@ def models(algorithm, problem, states):
 
 # ----------------------------------------------------------------------------------------------------- the two forms
 
-@pytest.mark.parametrize(("setting", "eta"), [((2, 2, 0.5), 3.0), ((1.3, 0.6, 0.4), rv.InversePower(3.0, 0.1))])
+@pytest.mark.parametrize(("setting", "eta"), [((2, 2, 0.5), 3.0), ((1.3, 0.6, 0.4), rv.schedules.InversePower(3.0, 0.1))])
 def test_centralised_anderson_is_decentralised_anderson(setting, eta):
     """Whole trajectories, with combinations and undone points among them; parties weigh by their sizes."""
     alpha, beta, gamma = setting
-    make = [rv.splitting(rv.GD(2.0, steps=3), eta=eta, alpha=alpha, beta=beta, gamma=gamma, decentralised=d)
+    make = [rv.splitting(rv.solvers.GD(2.0, steps=3), eta=eta, alpha=alpha, beta=beta, gamma=gamma, decentralised=d)
             for d in (False, True)]
-    algorithms = (rv.Anderson(make[0], memory=4, forward=0.0), rv.DecentralisedAnderson(make[1], memory=4, forward=0.0))
-    central, local = (trajectory(a, classification(), 25, rv.Full()) for a in algorithms)
+    algorithms = (rv.combinators.Anderson(make[0], memory=4, forward=0.0), rv.combinators.DecentralisedAnderson(make[1], memory=4, forward=0.0))
+    central, local = (trajectory(a, classification(), 25, rv.participation.Full()) for a in algorithms)
     equal([s.server.inner.mean for s in central], [s.server.inner[0] for s in local], 1e-9)
     equal(*(models(a, classification(), s) for a, s in zip(algorithms, (central, local), strict=True)), 1e-9)
     assert sum(not s.server.control.plain for s in central) > 3
@@ -44,9 +44,9 @@ def test_centralised_anderson_is_decentralised_anderson(setting, eta):
 @pytest.mark.parametrize("on", ["u", "mean"])
 def test_where_every_u_is_the_mean_all_anderson_is_fedproxs(on):
     """(1, 1, 1): the inner product (6) of equal parts is the plain one, so that all three are one algorithm."""
-    solver = rv.GD(1.0, steps=4)
-    one = trajectory(rv.Anderson(rv.splitting(solver, eta=2.0), on=on, memory=4), classification(), 12, rv.Full())
-    other = trajectory(rv.Anderson(rv.fedprox(solver, mu=0.5), memory=4), classification(), 12, rv.Full())
+    solver = rv.solvers.GD(1.0, steps=4)
+    one = trajectory(rv.combinators.Anderson(rv.splitting(solver, eta=2.0), on=on, memory=4), classification(), 12, rv.participation.Full())
+    other = trajectory(rv.combinators.Anderson(rv.fedprox(solver, mu=0.5), memory=4), classification(), 12, rv.participation.Full())
     for k in (0, 5):
         own = [jax.tree.map(lambda u, k=k: u[k], s.server.inner.u) for s in one]
         equal(own, [s.server.inner for s in other], 1e-10)
@@ -55,7 +55,7 @@ def test_where_every_u_is_the_mean_all_anderson_is_fedproxs(on):
 
 def test_another_mean_leads_to_the_u_that_it_would_have_led_to():
     """(25) and (26) again, by plain arithmetic; B.8 of the paper."""
-    algorithm = rv.fedpi(rv.GD(0.3, steps=2), eta=2.0)
+    algorithm = rv.fedpi(rv.solvers.GD(0.3, steps=2), eta=2.0)
     before, after = (s.server for s in trajectory(algorithm, quadratic(), 4, ALIKE)[-2:])
     mean = np.arange(4.0)
     moved = algorithm.with_mean(after, jnp.asarray(mean))
@@ -64,7 +64,7 @@ def test_another_mean_leads_to_the_u_that_it_would_have_led_to():
 
 
 def test_a_party_that_missed_rounds_goes_on_with_what_it_has():
-    algorithm = rv.DecentralisedAnderson(rv.fedavg_plus(rv.GD(0.1)), memory=3)
+    algorithm = rv.combinators.DecentralisedAnderson(rv.fedavg_plus(rv.solvers.GD(0.1)), memory=3)
     history = History(jnp.zeros((3, 1)), jnp.array([[1.0], [10], [100]]))
     control = Control.first(3, jnp.float64)
     control = Control(jnp.array([0.5, 2.0, -1.5]), *(getattr(control, f) for f in (
@@ -82,7 +82,7 @@ def test_a_party_that_missed_rounds_goes_on_with_what_it_has():
 
 def test_fed_pluss_own_fixed_point_is_reached_in_half_the_rounds():
     """The joint iterate: every w_k and the centre. Same limit, and a combination of both sides by one pi."""
-    plain = rv.fedavg_plus(rv.GD(0.1, steps=5), sigma=0.1, delta=0.5)
+    plain = rv.fedavg_plus(rv.solvers.GD(0.1, steps=5), sigma=0.1, delta=0.5)
     target = limit(plain, quadratic(), 20_000)
     scale = np.linalg.norm(target.parties)
 
@@ -90,7 +90,7 @@ def test_fed_pluss_own_fixed_point_is_reached_in_half_the_rounds():
         far = [np.linalg.norm(own(s) - target.parties) > 1e-8 * scale for s in trajectory(algorithm, quadratic(), most)]
         return len(far) - far[::-1].index(True)
 
-    fast = rv.DecentralisedAnderson(plain, memory=8)
+    fast = rv.combinators.DecentralisedAnderson(plain, memory=8)
     state = limit(fast, quadratic(), 300)
     np.testing.assert_allclose(fast.server_model(state.server), target.server, atol=1e-9)
     slow, quick = rounds(plain, lambda s: s.parties, 400), rounds(fast, lambda s: s.parties.inner, 150)
@@ -123,7 +123,7 @@ def objectives(algorithm, problem, rounds, seed):
     seen = []
     for t in range(rounds):
         state = run_chunk(algorithm, problem, ALIKE, state, jnp.array(seed), jnp.array(t), jnp.array(1), capacity=1,
-                          record=(), schedule="lanes").state
+                          record=(), scheduler="lanes").state
         seen.append(float(objective(problem, algorithm.server_model(state.server))))
     return np.array(seen)
 
@@ -134,14 +134,14 @@ def test_on_nonconvex_runs_acceleration_is_never_much_worse(make, on):
 
     Without the rule that combinations go forward, FedPi's does: residuals are small where it came from.
     """
-    plain = make(rv.GD(0.5, steps=5), **({} if make is rv.fedavg else {"eta": 2.0}))
+    plain = make(rv.solvers.GD(0.5, steps=5), **({} if make is rv.fedavg else {"eta": 2.0}))
     worst, careless = [], []
     for seed in range(3):
         problem = digits(seed)
         without = objectives(plain, problem, 30, seed)
-        worst.append((objectives(rv.Anderson(plain, memory=6, on=on), problem, 30, seed) / without).max())
+        worst.append((objectives(rv.combinators.Anderson(plain, memory=6, on=on), problem, 30, seed) / without).max())
         if make is rv.fedpi:
-            any_way = rv.Anderson(plain, memory=6, on=on, forward=-1e9)
+            any_way = rv.combinators.Anderson(plain, memory=6, on=on, forward=-1e9)
             careless.append((objectives(any_way, problem, 30, seed) / without).max())
     assert max(worst) <= 1.5
     assert not careless or max(careless) > 1.2
@@ -217,10 +217,10 @@ def test_the_relative_cutoff_bounds_the_weights():
 
 @pytest.mark.parametrize("decentralised", [False, True])
 def test_the_incremental_average_is_the_weighted_sum_over_the_trajectory(decentralised):
-    who = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
-    weight = rv.InversePower(0.7, 0.8)
+    who = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
+    weight = rv.schedules.InversePower(0.7, 0.8)
     plain = rv.fedpi(rv.SGD(0.2, batch_size=4), eta=1.0, decentralised=decentralised)
-    averaged = rv.Averaged(plain, weight=weight)
+    averaged = rv.combinators.ErgodicAveraging(plain, weight=weight)
     alone, states = (trajectory(a, classification(), 9, who) for a in (plain, averaged))
     equal([s.server.inner for s in states], [s.server for s in alone])
     equal([s.parties for s in states], [s.parties for s in alone])
@@ -239,24 +239,24 @@ def test_fedprox_with_vanishing_steps_and_averaging_solves_the_problem():
     optimum = np.linalg.solve(np.mean(problem.hessians, axis=0), np.mean(problem.linears, axis=0))
 
     def gap(eta, rounds):
-        algorithm = rv.Averaged(rv.splitting(EXACT, eta=eta), weight=eta)
+        algorithm = rv.combinators.ErgodicAveraging(rv.splitting(EXACT, eta=eta), weight=eta)
         return float(np.linalg.norm(algorithm.server_model(limit(algorithm, problem, rounds).server) - optimum))
 
     constant = gap(first, 2000)
     assert abs(gap(first, 4000) - constant) < 0.01 * constant  # its average has come to rest, elsewhere
-    falling = rv.InversePower(first, 1.0)
+    falling = rv.schedules.InversePower(first, 1.0)
     steps = np.cumsum(np.asarray(jax.vmap(falling)(jnp.arange(10_001))))
     near, far = gap(falling, 1000), gap(falling, 10_000)
     # the theorem's rate: the distance falls as 1 / sum of the steps, so to zero, if slowly
     assert far * steps[10_000] == pytest.approx(near * steps[1000], rel=0.03)
     assert far < 0.8 * constant
-    assert gap(rv.InversePower(first, 0.75), 10_000) < 0.3 * constant
+    assert gap(rv.schedules.InversePower(first, 0.75), 10_000) < 0.3 * constant
 
 
 def test_averages_of_anderson_at_the_parties():
     """The average moves in a round's last phase, once."""
-    inner = rv.DecentralisedAnderson(rv.fedrp(EXACT, eta=1.0, decentralised=True), memory=6)
-    states = trajectory(rv.Averaged(inner), quadratic(), 6, ALIKE)
+    inner = rv.combinators.DecentralisedAnderson(rv.fedrp(EXACT, eta=1.0, decentralised=True), memory=6)
+    states = trajectory(rv.combinators.ErgodicAveraging(inner), quadratic(), 6, ALIKE)
     shared = [s.server.inner.inner[0] for s in states]
     for t, state in enumerate(states):
         np.testing.assert_allclose(state.server.average, np.mean(shared[:t + 1], axis=0), atol=1e-12)
@@ -265,16 +265,16 @@ def test_averages_of_anderson_at_the_parties():
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.Anderson(rv.fedprox(EXACT), on="mean"), "needs a splitting scheme, got Averaging: .* use on='u'"),
-    (lambda: rv.Anderson(rv.fedpi(EXACT), on="v"), "use 'u' or 'mean'"),
-    (lambda: rv.Anderson(rv.fedpi(EXACT), safeguard=0.0), r"Anderson\(safeguard=0.0\) must be positive"),
-    (lambda: rv.Anderson(rv.fedavg_plus(EXACT)), "where the parties hold it, DecentralisedAnderson"),
-    (lambda: rv.DecentralisedAnderson(rv.fedprox(EXACT)), "or Anderson where the server holds it"),
-    (lambda: rv.DecentralisedAnderson(rv.fedavg_plus(EXACT, aggregate="all")), "got Remembered"),
-    (lambda: rv.DecentralisedAnderson(rv.fedavg_plus(EXACT), memory=0), r"DecentralisedAnderson\(memory=0\)"),
-    (lambda: rv.Averaged(rv.local(EXACT)), "got LocalOnly: use fedavg"),
-    (lambda: rv.Averaged(rv.fedavg_plus(EXACT)), "got FedPlus: use fedavg"),
-    (lambda: rv.Averaged(rv.fedprox(EXACT), weight=0.0), r"Averaged\(weight=0.0\) must be positive"),
+    (lambda: rv.combinators.Anderson(rv.fedprox(EXACT), on="mean"), "needs a splitting scheme, got ModelAggregation: .* use on='u'"),
+    (lambda: rv.combinators.Anderson(rv.fedpi(EXACT), on="v"), "use 'u' or 'mean'"),
+    (lambda: rv.combinators.Anderson(rv.fedpi(EXACT), safeguard=0.0), r"Anderson\(safeguard=0.0\) must be positive"),
+    (lambda: rv.combinators.Anderson(rv.fedavg_plus(EXACT)), "where the parties hold it, DecentralisedAnderson"),
+    (lambda: rv.combinators.DecentralisedAnderson(rv.fedprox(EXACT)), "or Anderson where the server holds it"),
+    (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg_plus(EXACT, aggregate="all")), "got StaleReplies"),
+    (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg_plus(EXACT), memory=0), r"DecentralisedAnderson\(memory=0\)"),
+    (lambda: rv.combinators.ErgodicAveraging(rv.local(EXACT)), "got LocalTraining: use fedavg"),
+    (lambda: rv.combinators.ErgodicAveraging(rv.fedavg_plus(EXACT)), "got FedPlus: use fedavg"),
+    (lambda: rv.combinators.ErgodicAveraging(rv.fedprox(EXACT), weight=0.0), r"ErgodicAveraging\(weight=0.0\) must be positive"),
 ])
 def test_what_makes_no_sense_is_refused(make, message):
     with pytest.raises((TypeError, ValueError), match=message):

@@ -10,10 +10,10 @@ import pytest
 from helpers import SEED, classification, equal, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.adaptive import MuRule
+from resolvent.algorithms.combinators.adaptive_mu import MuRule
 from resolvent.simulate.evaluate import pooled_optimum
 
-ALIKE = rv.Full("uniform")
+ALIKE = rv.participation.Full("uniform")
 
 
 def twin(losses, mu, step=0.1, patience=5):
@@ -55,7 +55,7 @@ def test_mu_follows_the_rule_on_any_losses(mu):
 def test_a_run_is_fedprox_with_the_mu_of_the_round():
     """The closed form of every round by NumPy, with mu from the plain twin: it grows and falls on the way."""
     problem, patience = quadratic(), 2
-    algorithm = rv.ServerOptimizer(rv.fedprox_adaptive(rv.ClosedForm(), mu=0.2, step=0.3, patience=patience),
+    algorithm = rv.combinators.ServerOptimizer(rv.fedprox_adaptive(rv.solvers.ClosedForm(), mu=0.2, step=0.3, patience=patience),
                                    make=optax.sgd, settings={"learning_rate": 1.9})
     states = trajectory(algorithm, problem, 12, ALIKE)
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
@@ -79,7 +79,7 @@ def cohort_key(t):
 
 
 def test_while_the_loss_falls_from_mu_zero_it_is_fedavg():
-    solver = rv.GD(0.2, steps=3)
+    solver = rv.solvers.GD(0.2, steps=3)
     ours = trajectory(rv.fedprox_adaptive(solver), classification(), 6)
     equal([s.server.inner for s in ours],
           [s.server for s in trajectory(rv.fedavg(solver, stragglers="keep"), classification(), 6)])
@@ -91,17 +91,17 @@ def test_paired_losses_are_of_the_same_parties():
     problem, settings = quadratic(), {"mu": 0.2, "step": 0.3, "patience": 2}
 
     def states(paired, participation):
-        algorithm = rv.fedprox_adaptive(rv.ClosedForm(), paired=paired, **settings)
-        return trajectory(rv.ServerOptimizer(algorithm, make=optax.sgd, settings={"learning_rate": 1.9}), problem, 12,
+        algorithm = rv.fedprox_adaptive(rv.solvers.ClosedForm(), paired=paired, **settings)
+        return trajectory(rv.combinators.ServerOptimizer(algorithm, make=optax.sgd, settings={"learning_rate": 1.9}), problem, 12,
                           participation)
 
     equal(*([(s.server.inner.inner, s.server.inner.rule.mu) for s in states(p, ALIKE)] for p in (True, False)), 1e-12)
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
-    found, cohorts = states(True, rv.Uniform(2, "uniform")), set()
+    found, cohorts = states(True, rv.participation.Uniform(2, "uniform")), set()
     models = [np.asarray(s.server.inner.inner) for s in found]
     signs = 0
     for t, (before, after) in enumerate(pairwise(found)):
-        cohort = np.asarray(rv.Uniform(2)(cohort_key(t), problem.sizes).index)
+        cohort = np.asarray(rv.participation.Uniform(2)(cohort_key(t), problem.sizes).index)
         cohorts.add(tuple(cohort))
         now, last = (np.mean([w @ h[k] @ w / 2 - g[k] @ w for k in cohort]) for w in (models[t], models[max(t - 1, 0)]))
         np.testing.assert_allclose(after.server.inner.rule.loss, now, atol=1e-11)
@@ -114,11 +114,11 @@ def test_paired_losses_are_of_the_same_parties():
 
 def test_adaptive_mu_refuses_what_has_no_mu():
     with pytest.raises(TypeError, match=r"AdaptiveMu needs an algorithm with a proximal weight, got FedPlus: use"):
-        rv.AdaptiveMu(rv.fedgeomed_plus(rv.GD(0.1)))
+        rv.combinators.AdaptiveMu(rv.fedgeomed_plus(rv.solvers.GD(0.1)))
     with pytest.raises(ValueError, match=r"AdaptiveMu\(patience=0\) must be at least 1"):
-        rv.fedprox_adaptive(rv.GD(0.1), patience=0)
-    with pytest.raises(TypeError, match="Remembered needs an algorithm of one phase whose replies are models"):
-        rv.Remembered(rv.fedprox_adaptive(rv.GD(0.1)))
+        rv.fedprox_adaptive(rv.solvers.GD(0.1), patience=0)
+    with pytest.raises(TypeError, match="StaleReplies needs an algorithm of one phase whose replies are models"):
+        rv.combinators.StaleReplies(rv.fedprox_adaptive(rv.solvers.GD(0.1)))
 
 
 def federation():
@@ -136,11 +136,11 @@ def test_pooled_training_is_training_on_the_samples_put_together():
     parts = [data.party(k) for k in range(len(data))]
     together = rv.FederatedData.from_arrays([np.concatenate([x for x, _ in parts])],
                                             [np.concatenate([y for _, y in parts])], validation=0, test=0)
-    shuffled = {tuple(row) for row in np.asarray(rv.LearningProblem(model, together).x)}
-    ours = rv.LearningProblem(model, data).pooled()
+    shuffled = {tuple(row) for row in np.asarray(rv.problems.LearningProblem(model, together).x)}
+    ours = rv.problems.LearningProblem(model, data).pooled()
     assert {tuple(row) for row in np.asarray(ours.x)} == shuffled
-    solver = rv.GD(0.4, steps=7)
-    one = rv.simulate(rv.pooled(solver), model, data, rounds=3, participation=rv.Stragglers(rv.Uniform(2), share=0.5),
+    solver = rv.solvers.GD(0.4, steps=7)
+    one = rv.simulate(rv.pooled(solver), model, data, rounds=3, participation=rv.participation.Stragglers(rv.participation.Uniform(2), share=0.5),
                       diagnostics=["steps", "model_change", "line", "dissimilarity"], progress=False)
     other = rv.simulate(rv.fedavg(solver), model, together, rounds=3, progress=False)
     equal(one.server_model, other.server_model, 1e-13)
@@ -154,8 +154,8 @@ def test_pooled_training_is_training_on_the_samples_put_together():
 
 def test_pooled_training_reaches_the_optimum_that_no_party_finds_alone():
     data, model = federation()
-    problem = rv.LearningProblem(model, data)
-    run = rv.simulate(rv.pooled(rv.LBFGS(steps=100, tolerance=1e-10)), problem, rounds=1, progress=False)
+    problem = rv.problems.LearningProblem(model, data)
+    run = rv.simulate(rv.pooled(rv.solvers.LBFGS(steps=100, tolerance=1e-10)), problem, rounds=1, progress=False)
     best, _, _ = pooled_optimum(problem, problem.init(jax.random.key(0)), tolerance=1e-10)
     equal(run.server_model, best, 1e-9)
     weights = np.asarray(problem.sizes) / np.sum(np.asarray(problem.sizes))
@@ -163,18 +163,18 @@ def test_pooled_training_reaches_the_optimum_that_no_party_finds_alone():
     def loss(w):
         return weights @ [float(problem.oracle(jnp.array(k)).value(w)) for k in range(5)]
 
-    alone = rv.simulate(rv.local(rv.GD(0.5, steps=200)), problem, rounds=1, progress=False)
-    assert all(loss(run.server_model) < loss(alone.personal(k)) - 1e-3 for k in range(5))
+    alone = rv.simulate(rv.local(rv.solvers.GD(0.5, steps=200)), problem, rounds=1, progress=False)
+    assert all(loss(run.server_model) < loss(alone.personal_model(k)) - 1e-3 for k in range(5))
 
 
 def test_pooled_quadratics_are_the_weighted_sum():
     problem = quadratic()
     weights = np.asarray(problem.sizes) / np.sum(np.asarray(problem.sizes))
-    run = rv.simulate(rv.pooled(rv.ClosedForm()), problem, rounds=1, progress=False)
+    run = rv.simulate(rv.pooled(rv.solvers.ClosedForm()), problem, rounds=1, progress=False)
     exact = np.linalg.solve(np.tensordot(weights, problem.hessians, 1), weights @ np.asarray(problem.linears))
     np.testing.assert_allclose(run.server_model, exact, atol=1e-12)
 
 
 def test_centralised_refuses_parties_that_keep_something():
-    with pytest.raises(TypeError, match="Centralised needs an algorithm whose parties keep nothing, got FedPlus: use"):
-        rv.Centralised(rv.fedgeomed_plus(rv.GD(0.1)))
+    with pytest.raises(TypeError, match="PooledData needs an algorithm whose parties keep nothing, got FedPlus: use"):
+        rv.combinators.PooledData(rv.fedgeomed_plus(rv.solvers.GD(0.1)))

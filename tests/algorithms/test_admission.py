@@ -58,7 +58,7 @@ def test_nobody_replies_for_a_cohort_that_it_is_not_in():
     assert np.flatnonzero(replies.alive).tolist() == [0]
 
 
-@pytest.mark.parametrize("codec", [rv.RandK(k=2), rv.TopK(k=2), rv.NaturalCompression(), rv.QSGD(), rv.Identity()],
+@pytest.mark.parametrize("codec", [rv.codecs.RandK(k=2), rv.codecs.TopK(k=2), rv.codecs.NaturalCompression(), rv.codecs.QSGD(), rv.codecs.Identity()],
                          ids=lambda c: type(c).__name__)
 def test_compressed_replies_are_judged_by_what_they_stand_for(codec):
     """Natural compression's infinity is an integer on the wire."""

@@ -11,10 +11,10 @@ from scipy.stats import norm
 import resolvent as rv
 from resolvent.simulate.engine import initial
 
-ALIKE = rv.Full("uniform")
+ALIKE = rv.participation.Full("uniform")
 BAD, GOOD = [1, 4], [0, 2, 3, 5]
 RATE, STEPS = 0.1, 3
-GD = rv.GD(RATE, steps=STEPS)
+GD = rv.solvers.GD(RATE, steps=STEPS)
 
 
 def honest_models(problem, w):
@@ -30,7 +30,7 @@ def honest_models(problem, w):
 
 def sent(attack, rounds=2):
     """The models that reached the server in the last round, and the shared model before it; uniform weights."""
-    algorithm = rv.Attacked(rv.Remembered(rv.fedavg(GD)), attack, parties=(1, 4))
+    algorithm = rv.combinators.Attacked(rv.combinators.StaleReplies(rv.fedavg(GD)), attack, parties=(1, 4))
     states = trajectory(algorithm, quadratic(), rounds, ALIKE)
     return np.asarray(states[-1].server.inner.replies), np.asarray(states[-2].server.inner.inner), states[-1]
 
@@ -43,7 +43,7 @@ def sent(attack, rounds=2):
     # n = 6, m = 2: s = 2 supporters are needed, Phi(z) = (6 - 2 - 2)/4
     (rv.attacks.ALIE(), lambda u: u[GOOD].mean(axis=0) - norm.ppf(0.5) * u[GOOD].std(axis=0)),
     (rv.attacks.IPM(0.8), lambda u: -0.8 * u[GOOD].mean(axis=0)),
-], ids=lambda part: repr(part) if isinstance(part, rv.Attack) else "by numpy")
+], ids=lambda part: repr(part) if isinstance(part, rv.attacks.Attack) else "by numpy")
 def test_what_bad_parties_send_by_numpy(attack, false):
     """In the second round, where the model is no longer zero: an update is the difference from what was sent."""
     got, before, state = sent(attack)
@@ -82,13 +82,13 @@ def test_replies_that_are_no_models_are_updates_themselves():
     """Scaffold's differences, and the gradients of FedDANE's first phase; its second replies models."""
     problem, flip = quadratic(), rv.attacks.SignFlip()
     sign = np.where(np.isin(np.arange(6), BAD), -1.0, 1.0)[:, None]
-    before, after = (s.server.inner for s in trajectory(rv.Attacked(rv.scaffold(GD), flip, parties=(1, 4)), problem, 1,
+    before, after = (s.server.inner for s in trajectory(rv.combinators.Attacked(rv.scaffold(GD), flip, parties=(1, 4)), problem, 1,
                                                         ALIKE))
     moves = honest_models(problem, np.asarray(before[0])) - np.asarray(before[0])
     np.testing.assert_allclose(after[0], np.mean(sign * moves, axis=0), atol=1e-12)
 
     mu = 0.7
-    states = trajectory(rv.Attacked(rv.feddane(rv.ClosedForm(), mu=mu), flip, parties=(1, 4)), problem, 2, ALIKE)
+    states = trajectory(rv.combinators.Attacked(rv.feddane(rv.solvers.ClosedForm(), mu=mu), flip, parties=(1, 4)), problem, 2, ALIKE)
     h, g, w = np.asarray(problem.hessians), np.asarray(problem.linears), np.zeros(4)
     for state in states[1:]:
         gradients = h @ w - g
@@ -103,7 +103,7 @@ def test_replies_that_are_no_models_are_updates_themselves():
 def test_an_update_is_from_the_partys_own_message():
     """Splitting sends every party another u_k; a bad party's P_f(u_k) is turned round about that."""
     problem = quadratic()
-    states = trajectory(rv.Attacked(rv.fedpi(rv.ClosedForm(), eta=0.5), rv.attacks.SignFlip(), parties=(1, 4)), problem,
+    states = trajectory(rv.combinators.Attacked(rv.fedpi(rv.solvers.ClosedForm(), eta=0.5), rv.attacks.SignFlip(), parties=(1, 4)), problem,
                         3, ALIKE)
     before, after = (s.server.inner for s in states[-2:])
     h, g, u = np.asarray(problem.hessians), np.asarray(problem.linears), np.asarray(before.u)
@@ -121,7 +121,7 @@ def test_label_flip_is_training_on_flipped_labels(classes):
 
     def problem(labels):
         data = rv.FederatedData.from_arrays(x, labels, validation=0, test=0, classes=[str(c) for c in range(classes)])
-        return rv.LearningProblem(rv.models.logistic(3, classes), data)
+        return rv.problems.LearningProblem(rv.models.logistic(3, classes), data)
 
     solver = rv.SGD(0.3, batch_size=4, epochs=2)
     attacked = trajectory(rv.attacked(rv.fedavg(solver), rv.attacks.LabelFlip(), share=0, parties=(1,)), problem(y), 3)
@@ -162,7 +162,7 @@ def test_wrong_shares_and_parties_are_refused():
 
 
 def test_without_bad_parties_nothing_changes():
-    who = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+    who = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
     plain = trajectory(rv.fedavg(GD), quadratic(), 3, who)
     same = trajectory(rv.attacked(rv.fedavg(GD), rv.attacks.ALIE(), share=0.0), quadratic(), 3, who)
     equal([s.server.inner for s in same], [s.server for s in plain])
@@ -170,16 +170,16 @@ def test_without_bad_parties_nothing_changes():
 
 def test_a_composition_runs_alike_in_lanes():
     """Against the plain loop as well it is the contract's row, with NaN in two phases."""
-    algorithm = rv.Anderson(rv.attacked(rv.robust(GD, rv.TrimmedMean(0.2)), rv.attacks.ALIE(1.0), share=0.3))
-    one, lanes = (rv.simulate(algorithm, quadratic(), rounds=3, progress=False, schedule=schedule, evaluate_every=3,
-                              participation=rv.Uniform(cohort=5)).state for schedule in ("sequential", "lanes"))
+    algorithm = rv.combinators.Anderson(rv.attacked(rv.robust(GD, rv.aggregators.TrimmedMean(0.2)), rv.attacks.ALIE(1.0), share=0.3))
+    one, lanes = (rv.simulate(algorithm, quadratic(), rounds=3, progress=False, scheduler=scheduler, evaluate_every=3,
+                              participation=rv.participation.Uniform(cohort=5)).state for scheduler in ("sequential", "lanes"))
     equal(one, lanes)
 
 
 # ---- replies that are not finite
 
 
-class Without(rv.Full):
+class Without(rv.participation.Full):
     """Everybody but some, who are absent."""
 
     absent: jax.Array = eqx.field(default=None, kw_only=True)
@@ -207,13 +207,13 @@ def test_nan_replies_count_as_absent_and_are_reported(share):
 def test_who_is_refused_in_one_phase_is_not_in_the_next_and_keeps_its_state():
     """An infinite gradient in FedDANE's first phase; and Scaffold's control variates under NaN."""
     problem = quadratic()
-    broken = rv.QuadraticProblem(problem.hessians, problem.linears.at[2].set(jnp.inf), sizes=problem.sizes)
-    result = rv.simulate(rv.feddane(rv.ClosedForm()), broken, rounds=3, progress=False)
-    expected = rv.simulate(rv.feddane(rv.ClosedForm()), problem, rounds=3, progress=False,
+    broken = rv.problems.QuadraticProblem(problem.hessians, problem.linears.at[2].set(jnp.inf), sizes=problem.sizes)
+    result = rv.simulate(rv.feddane(rv.solvers.ClosedForm()), broken, rounds=3, progress=False)
+    expected = rv.simulate(rv.feddane(rv.solvers.ClosedForm()), problem, rounds=3, progress=False,
                            participation=Without(absent=jnp.arange(6) == 2))
     assert result.refused == {"2": 3}
     jax.tree.map(np.testing.assert_array_equal, result.state.server, expected.state.server)
-    for state in trajectory(rv.Attacked(rv.scaffold(GD), rv.attacks.NaN(), parties=(1, 4)), problem, 3):
+    for state in trajectory(rv.combinators.Attacked(rv.scaffold(GD), rv.attacks.NaN(), parties=(1, 4)), problem, 3):
         assert (state.parties[BAD] == 0).all()
         shares = np.arange(1, 7) / 21
         np.testing.assert_allclose(state.server.inner[1], shares @ state.parties, atol=1e-13)
@@ -222,8 +222,8 @@ def test_who_is_refused_in_one_phase_is_not_in_the_next_and_keeps_its_state():
 def test_a_diverging_party_is_refused_where_it_would_have_taken_all_with_it():
     """Steps far beyond stability for one party only: the others' model stays finite, and it is named."""
     problem = quadratic()
-    steep = rv.QuadraticProblem(problem.hessians.at[3].multiply(1e9), problem.linears, sizes=problem.sizes)
-    result = rv.simulate(rv.fedavg(rv.GD(0.1, steps=60)), steep, rounds=2, progress=False)
+    steep = rv.problems.QuadraticProblem(problem.hessians.at[3].multiply(1e9), problem.linears, sizes=problem.sizes)
+    result = rv.simulate(rv.fedavg(rv.solvers.GD(0.1, steps=60)), steep, rounds=2, progress=False)
     assert result.refused == {"3": 2}
     assert np.isfinite(result.server_model).all()
 
@@ -232,8 +232,8 @@ def test_a_diverging_party_is_refused_where_it_would_have_taken_all_with_it():
 
 
 @pytest.mark.parametrize(("attack", "aggregator"), [
-    (rv.attacks.SignFlip(4.0), rv.TrimmedMean(0.2)),  # of two in ten: as long as the other eight together
-    (rv.attacks.Scaled(100.0), rv.MultiKrum(0.2)),
+    (rv.attacks.SignFlip(4.0), rv.aggregators.TrimmedMean(0.2)),  # of two in ten: as long as the other eight together
+    (rv.attacks.Scaled(100.0), rv.aggregators.MultiKrum(0.2)),
 ], ids=["sign flip", "scaled"])
 def test_one_party_in_five_breaks_fedavg_and_not_a_robust_aggregator(attack, aggregator):
     """Digits, ten parties alike, two of them bad: by the loss, since a linear model's length changes no prediction."""

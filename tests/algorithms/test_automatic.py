@@ -18,7 +18,7 @@ from resolvent.simulate.evaluate import deployed, evaluate
 from resolvent.simulate.measure import message_bytes
 from resolvent.study.experiment import ExperimentFile
 
-WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.3, batch_size=4, epochs=2)
 VALIDATION = jnp.array(1)
 
@@ -33,7 +33,7 @@ def federation():
     x[-1] = -x[-1]
     data = rv.FederatedData.from_arrays(x, y, validation=0.2, test=0.2, classes=["0", "1"])
     assert list(data.sizes("validation") == 0) == [False] * 4 + [True, False]
-    return rv.LearningProblem(rv.models.logistic(4, 2), data)
+    return rv.problems.LearningProblem(rv.models.logistic(4, 2), data)
 
 
 def validation(problem, models, number=0):
@@ -44,14 +44,14 @@ def validation(problem, models, number=0):
 INNER = {
     "fedavg": rv.fedavg(SOLVER, stragglers="keep"),
     "personal": rv.fedgeomed_plus(SOLVER, sigma=0.5, delta=0.2),
-    "diverging": rv.fedavg(rv.GD(jnp.inf, steps=2), stragglers="keep"),
+    "diverging": rv.fedavg(rv.solvers.GD(jnp.inf, steps=2), stragglers="keep"),
 }
 
 
 @pytest.mark.parametrize("name", INNER)
 def test_nobody_is_worse_than_alone_on_its_held_out_data(name):
     problem, inner = federation(), INNER[name]
-    ours = rv.never_worse(SOLVER, inner)
+    ours = rv.model_interpolation(SOLVER, inner)
     states, plain, alone = (trajectory(a, problem, 5, WHO) for a in (ours, inner, rv.local(SOLVER)))
     everyone = jnp.arange(problem.parties)
     equal([s.parties.alone for s in states], [s.parties for s in alone], 0)  # to the bit the models of local training
@@ -80,13 +80,13 @@ def test_what_travels_is_what_the_inner_algorithm_sends():
     def bytes_of(algorithm):
         return message_bytes(algorithm, federation(), initial(algorithm, federation(), WHO, SEED))
 
-    assert bytes_of(rv.never_worse(SOLVER, rv.feddane(SOLVER))) == bytes_of(rv.feddane(SOLVER))
+    assert bytes_of(rv.model_interpolation(SOLVER, rv.feddane(SOLVER))) == bytes_of(rv.feddane(SOLVER))
 
 
 def test_to_join_or_to_stay_alone_by_the_score():
     """With two points there is no mixture, and the accuracy is what is never worse."""
-    problem, who = federation(), rv.Full()
-    ours = rv.never_worse(SOLVER, rv.fedavg(SOLVER), points=2, by="score")
+    problem, who = federation(), rv.participation.Full()
+    ours = rv.model_interpolation(SOLVER, rv.fedavg(SOLVER), points=2, by="score")
     last = trajectory(ours, problem, 4, who)[-1]
     models = deployed(ours, problem, last, jnp.arange(6))
     for k in range(6):
@@ -115,9 +115,9 @@ def test_the_federation_is_fed_plus_for_the_largest_pair_and_nothing_else_travel
 def test_each_candidate_is_fed_plus_around_that_centre_and_the_best_is_deployed():
     """A plain NumPy loop over parties and pairs. On a quadratic, f_k itself is the held-out measure."""
     problem = quadratic()
-    ours = rv.fedplus_auto(rv.ClosedForm(), rv.SquaredL2(), sigmas=(0.2, 2.0), deltas=(0.5, 0.1, 1.5))
+    ours = rv.fedplus_auto(rv.solvers.ClosedForm(), rv.penalties.SquaredL2(), sigmas=(0.2, 2.0), deltas=(0.5, 0.1, 1.5))
     assert [(a.sigma, a.anchor.delta) for a in (ours.inner, *ours.others)] == PAIRS
-    states = trajectory(ours, problem, 8, rv.Full("uniform"))
+    states = trajectory(ours, problem, 8, rv.participation.Full("uniform"))
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
     for before, after in pairwise(states):
         own, centre = np.array(before.parties), np.asarray(before.server)
@@ -140,8 +140,8 @@ def test_each_candidate_is_fed_plus_around_that_centre_and_the_best_is_deployed(
 def test_a_party_deploys_its_best_and_without_held_out_samples_the_first(by):
     """Of any algorithm; a candidate that diverges is not chosen."""
     problem = federation()
-    bad, *good = (rv.ditto(rv.GD(rate, steps=2), lam=lam) for rate, lam in ((jnp.inf, 1.0), (0.3, 1.0), (0.3, 0.0)))
-    algorithm = rv.SelfTuned(good[0], (bad, good[1]), by)
+    bad, *good = (rv.ditto(rv.solvers.GD(rate, steps=2), lam=lam) for rate, lam in ((jnp.inf, 1.0), (0.3, 1.0), (0.3, 0.0)))
+    algorithm = rv.combinators.HeldOutSelection(good[0], (bad, good[1]), by)
     last = trajectory(algorithm, problem, 5)[-1]
     losses, scores = (np.array([validation(problem, jax.tree.map(lambda x, j=j: x[:, j], last.parties), number)
                                 for j in range(3)]) for number in (0, 1))
@@ -166,27 +166,27 @@ def test_held_out_measures_are_the_problems_evaluation():
 
 
 def test_what_cannot_choose_is_refused():
-    with pytest.raises(rv.InputError, match="SelfTuned chooses by validation samples, and none of the 6 parties"):
+    with pytest.raises(rv.InputError, match="HeldOutSelection chooses by validation samples, and none of the 6 parties"):
         rv.simulate(rv.fedplus_auto(SOLVER), classification(), rounds=1, progress=False)
-    with pytest.raises(rv.InputError, match="NeverWorse chooses by validation samples"):
-        rv.simulate(rv.ServerOptimizer(rv.never_worse(SOLVER, rv.fedavg(SOLVER)), optax.sgd, {"learning_rate": 1.0}),
+    with pytest.raises(rv.InputError, match="HeldOutInterpolation chooses by validation samples"):
+        rv.simulate(rv.combinators.ServerOptimizer(rv.model_interpolation(SOLVER, rv.fedavg(SOLVER)), optax.sgd, {"learning_rate": 1.0}),
                     classification(), rounds=1, progress=False)
-    with pytest.raises(TypeError, match="SelfTuned needs candidates that are one algorithm with other numbers, got Av"):
-        rv.SelfTuned(rv.fedavg(SOLVER), (rv.local(SOLVER),))
+    with pytest.raises(TypeError, match="HeldOutSelection needs candidates that are one algorithm with other numbers, got Av"):
+        rv.combinators.HeldOutSelection(rv.fedavg(SOLVER), (rv.local(SOLVER),))
     with pytest.raises(ValueError, match=r"fedplus_auto\(sigmas=\[\]\) must be at least one number"):
         rv.fedplus_auto(SOLVER, sigmas=())
-    with pytest.raises(ValueError, match=r"SelfTuned\(by='auc'\) is not known"):
+    with pytest.raises(ValueError, match=r"HeldOutSelection\(by='auc'\) is not known"):
         rv.fedplus_auto(SOLVER, by="auc")
-    with pytest.raises(ValueError, match=r"NeverWorse\(points=1\) must be at least 2"):
-        rv.never_worse(SOLVER, rv.fedavg(SOLVER), points=1)
+    with pytest.raises(ValueError, match=r"HeldOutInterpolation\(points=1\) must be at least 2"):
+        rv.model_interpolation(SOLVER, rv.fedavg(SOLVER), points=1)
 
 
 def test_an_experiment_file_nests_the_algorithm_that_is_joined(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("data: {name: digits, parties: 2}\nmodel: logistic\nsolver: {name: adam, learning_rate: 0.01}\n"
-                    "algorithms:\n  safe: {name: never_worse, inner: {name: fedprox, mu: 0.3, solver: LBFGS}}\n")
+                    "algorithms:\n  safe: {name: model_interpolation, inner: {name: fedprox, mu: 0.3, solver: LBFGS}}\n")
     safe = ExperimentFile.load(str(file)).build().algorithms["safe"]
-    assert isinstance(safe.solver, rv.Optax)
-    assert (safe.inner.mu, type(safe.inner.solver)) == (0.3, rv.LBFGS)
-    with pytest.raises(rv.InputError, match=r"algorithms.safe: NeverWorse chooses by validation samples"):
+    assert isinstance(safe.solver, rv.OptaxSolver)
+    assert (safe.inner.mu, type(safe.inner.solver)) == (0.3, rv.solvers.LBFGS)
+    with pytest.raises(rv.InputError, match=r"algorithms.safe: HeldOutInterpolation chooses by validation samples"):
         ExperimentFile.load(str(file), ["data.validation=0"]).build()

@@ -10,8 +10,8 @@ from helpers import SEED, classification, equal, limit, quadratic, trajectory
 import resolvent as rv
 from resolvent.simulate.engine import Federation, initial, run_chunk
 
-ALIKE = rv.Full("uniform")
-WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+ALIKE = rv.participation.Full("uniform")
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)
 
 
@@ -21,14 +21,14 @@ def optimum(problem):
 
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_scaffold_finds_the_optimum_where_fedavg_does_not(option):
-    problem, solver = quadratic(), rv.GD(0.05, steps=5)
+    problem, solver = quadratic(), rv.solvers.GD(0.05, steps=5)
     found = np.asarray(limit(rv.scaffold(solver, option=option), problem, 4000).server[0])
     np.testing.assert_allclose(found, optimum(problem), atol=1e-10)
     assert np.abs(np.asarray(limit(rv.fedavg(solver), problem, 4000).server) - optimum(problem)).max() > 1e-3
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
-@pytest.mark.parametrize("who", [WHO, rv.BySize(3), rv.Bernoulli(0.5), rv.Uniform(2, "uniform")],
+@pytest.mark.parametrize("who", [WHO, rv.participation.BySize(3), rv.participation.Bernoulli(0.5), rv.participation.Uniform(2, "uniform")],
                          ids=lambda w: type(w).__name__)
 def test_scaffolds_server_memory_is_the_weighted_mean_of_the_parties(option, who):
     """c = sum_k lambda_k c_k after every round, whoever took part and whoever was late."""
@@ -40,7 +40,7 @@ def test_scaffolds_server_memory_is_the_weighted_mean_of_the_parties(option, who
 
 def test_scaffolds_second_option_is_the_mean_of_the_gradients_that_were_used():
     problem, eta, steps = quadratic(), 0.05, 4
-    before, after = trajectory(rv.scaffold(rv.GD(eta, steps=steps)), problem, 1, ALIKE)
+    before, after = trajectory(rv.scaffold(rv.solvers.GD(eta, steps=steps)), problem, 1, ALIKE)
     for k in range(6):
         w, used = np.asarray(before.server[0]), []
         for _ in range(steps):
@@ -51,7 +51,7 @@ def test_scaffolds_second_option_is_the_mean_of_the_gradients_that_were_used():
 
 def test_scaffold_needs_gradient_steps():
     with pytest.raises(TypeError, match="scaffold needs plain gradient steps, got ClosedForm: use SGD or GD"):
-        rv.scaffold(rv.ClosedForm())
+        rv.scaffold(rv.solvers.ClosedForm())
     with pytest.raises(ValueError, match=r"Scaffold\(option='III'\) is not known: use 'I' or 'II'"):
         rv.scaffold(SOLVER, option="III")
 
@@ -59,14 +59,14 @@ def test_scaffold_needs_gradient_steps():
 def test_feddane_with_exact_solves_finds_the_optimum():
     """At a fixed point w_k = w~ for all k, so that g = 0: the optimum of the average loss; FedProx stops elsewhere."""
     problem = quadratic()
-    found = np.asarray(limit(rv.feddane(rv.ClosedForm(), mu=4.0), problem, 3000).server[0])
+    found = np.asarray(limit(rv.feddane(rv.solvers.ClosedForm(), mu=4.0), problem, 3000).server[0])
     np.testing.assert_allclose(found, optimum(problem), atol=1e-10)
-    assert np.abs(np.asarray(limit(rv.fedprox(rv.ClosedForm(), mu=4.0), problem, 3000).server) - found).max() > 1e-3
+    assert np.abs(np.asarray(limit(rv.fedprox(rv.solvers.ClosedForm(), mu=4.0), problem, 3000).server) - found).max() > 1e-3
 
 
 def test_feddanes_phases_by_numpy():
     problem, mu = quadratic(), 0.7
-    states = trajectory(rv.feddane(rv.ClosedForm(), mu=mu), problem, 3, ALIKE)
+    states = trajectory(rv.feddane(rv.solvers.ClosedForm(), mu=mu), problem, 3, ALIKE)
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
     w = np.zeros(4)
     for state in states[1:]:
@@ -80,7 +80,7 @@ def test_feddanes_phases_by_numpy():
 
 def test_dittos_two_models():
     problem, lam = quadratic(), 0.6
-    state = limit(rv.ditto(rv.ClosedForm(), lam=lam), problem, 3)
+    state = limit(rv.ditto(rv.solvers.ClosedForm(), lam=lam), problem, 3)
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
     alone = np.linalg.solve(h, g[..., None])[..., 0]
     shared = alone.mean(axis=0)
@@ -90,7 +90,7 @@ def test_dittos_two_models():
 
 
 def test_ditto_is_fedavg_and_without_lam_local_training():
-    solver = rv.GD(0.2, steps=3)
+    solver = rv.solvers.GD(0.2, steps=3)
     states = trajectory(rv.ditto(solver, lam=0.0), classification(), 4, WHO)
     equal([s.server for s in states],
           [s.server for s in trajectory(rv.fedavg(solver, stragglers="keep"), classification(), 4, WHO)])
@@ -117,7 +117,7 @@ def test_server_optimizers_step_along_fedavgs_pseudo_gradient(name):
     for t in range(4):
         start = Federation(jax.tree.map(jnp.array, w), ())
         after = run_chunk(plain, problem, WHO, start, SEED, jnp.array(t), jnp.array(1), capacity=1, record=(),
-                          schedule="sequential").state.server
+                          scheduler="sequential").state.server
         update, memory = optimizer.update(jax.tree.map(jnp.subtract, w, after), memory, w)
         w = optax.apply_updates(w, update)
         equal(states[t + 1].server.inner, w)
@@ -131,4 +131,4 @@ def test_a_rate_of_one_is_fedavg():
 
 def test_server_optimizer_refuses_what_holds_no_iterate():
     with pytest.raises(TypeError, match=r"ServerOptimizer needs .* whose server holds the iterate"):
-        rv.ServerOptimizer(rv.local(SOLVER), optax.sgd, {"learning_rate": 1.0})
+        rv.combinators.ServerOptimizer(rv.local(SOLVER), optax.sgd, {"learning_rate": 1.0})

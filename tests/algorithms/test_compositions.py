@@ -13,7 +13,7 @@ from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, SOLVER
 import contract
 import resolvent as rv
 from resolvent.simulate.engine import initial, run_chunk
-from resolvent.simulate.store import digest
+from resolvent.simulate.tree_files import digest
 from twin import python_rounds
 
 ROUNDS = 3
@@ -29,7 +29,7 @@ def classification(double):
     y = [rng.integers(0, 3, n) for n in sizes]
     data = rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1", "2"])
     with jax.enable_x64(double):
-        return rv.LearningProblem(rv.models.logistic(3, 3), data, block=4)
+        return rv.problems.LearningProblem(rv.models.logistic(3, 3), data, block=4)
 
 
 @cache
@@ -38,7 +38,7 @@ def quadratic(double):
     rng = np.random.default_rng(1)
     a = rng.normal(size=(5, 7, 3))
     with jax.enable_x64(double):
-        return rv.QuadraticProblem.least_squares(jnp.asarray(a) / 3, jnp.asarray(rng.normal(size=(5, 7))))
+        return rv.problems.QuadraticProblem.least_squares(jnp.asarray(a) / 3, jnp.asarray(rng.normal(size=(5, 7))))
 
 
 PROBLEMS = {"quadratic": quadratic, "classification": classification}
@@ -59,7 +59,7 @@ def test_composition_keeps_the_contract(composition):
     assert digest((algorithm, p, start)) == before
     assert digest(contract.run(algorithm, p, who.nobody(), start=state, first=ROUNDS)) == digest(state)
     row = jax.tree.map(lambda leaf: leaf[1], state.parties)
-    model = algorithm.deploy(row, algorithm.offer(state.server, jnp.array(1)), p.oracle(jnp.array(1)))
+    model = algorithm.personal_model(row, algorithm.model_message(state.server, jnp.array(1)), p.oracle(jnp.array(1)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((model, algorithm.server_model(state.server))))
     assert jax.tree.structure(model) == jax.tree.structure(p.init(jax.random.key(0)))
     assert kinds(start) == kinds(state)
@@ -67,7 +67,7 @@ def test_composition_keeps_the_contract(composition):
     with jax.enable_x64(False):
         small = jax.eval_shape(initial, composition.build(), PROBLEMS[composition.problem](False), who, jnp.array(7))
         assert reals(small) == {"float32"}
-        after = jax.eval_shape(partial(run_chunk, capacity=1, record=(), schedule="lanes"), composition.build(),
+        after = jax.eval_shape(partial(run_chunk, capacity=1, record=(), scheduler="lanes"), composition.build(),
                                PROBLEMS[composition.problem](False), who, small, *map(jnp.array, (7, 0, 1))).state
         assert kinds(small) == kinds(after)
 
@@ -94,50 +94,50 @@ def test_what_the_draw_refused_says_what_to_use():
         assert re.search(r"got \w+.*: (use|nothing could stand|the server stores)", str(error)), (composition, error)
 
 
-SGD, EXACT = SOLVERS["SGD"], rv.ClosedForm()
+SGD, EXACT = SOLVERS["SGD"], rv.solvers.ClosedForm()
 SPLITTING = rv.splitting(SGD)
 NONSENSE = {
-    "Anderson of local": (lambda: rv.Anderson(rv.local(SGD)),
-                          r"Anderson needs .* got LocalOnly: use splitting\(...\), fedpi"),
-    "Anderson of Scaffold": (lambda: rv.Anderson(rv.scaffold(SGD)), r"Anderson needs .* got Scaffold: use splitting"),
-    "Anderson of two phases": (lambda: rv.Anderson(rv.feddane(SGD)), r"of one phase .* got FedDANE: use splitting"),
-    "Anderson of remembered Fed+": (lambda: rv.Anderson(rv.fedplus(SGD, rv.L1(), aggregate="all")),
-                                    r"Anderson needs .* got Remembered: use splitting"),
-    "no memory": (lambda: rv.Anderson(SPLITTING, memory=0), r"memory=0\) must be at least 1"),
-    "optimizer of local": (lambda: rv.ServerOptimizer(rv.local(SGD), optax.sgd, {"learning_rate": 1.0}),
-                           r"ServerOptimizer needs .* got LocalOnly: use fedavg"),
-    "optimizer's argument": (lambda: rv.ServerOptimizer(rv.fedavg(SGD), optax.sgd, {"rate": 1.0}),
+    "Anderson of local": (lambda: rv.combinators.Anderson(rv.local(SGD)),
+                          r"Anderson needs .* got LocalTraining: use splitting\(...\), fedpi"),
+    "Anderson of Scaffold": (lambda: rv.combinators.Anderson(rv.scaffold(SGD)), r"Anderson needs .* got Scaffold: use splitting"),
+    "Anderson of two phases": (lambda: rv.combinators.Anderson(rv.feddane(SGD)), r"of one phase .* got FedDANE: use splitting"),
+    "Anderson of remembered Fed+": (lambda: rv.combinators.Anderson(rv.fedplus(SGD, rv.penalties.L1(), aggregate="all")),
+                                    r"Anderson needs .* got StaleReplies: use splitting"),
+    "no memory": (lambda: rv.combinators.Anderson(SPLITTING, memory=0), r"memory=0\) must be at least 1"),
+    "optimizer of local": (lambda: rv.combinators.ServerOptimizer(rv.local(SGD), optax.sgd, {"learning_rate": 1.0}),
+                           r"ServerOptimizer needs .* got LocalTraining: use fedavg"),
+    "optimizer's argument": (lambda: rv.combinators.ServerOptimizer(rv.fedavg(SGD), optax.sgd, {"rate": 1.0}),
                              r"ServerOptimizer\(sgd\) got .*rate.*: use settings such as"),
-    "remembered differences": (lambda: rv.Remembered(rv.scaffold(SGD)), r"replies are models, got Scaffold: nothing"),
-    "remembered nothing": (lambda: rv.Remembered(rv.local(SGD)), r"replies are models, got LocalOnly: nothing"),
-    "remembered twice": (lambda: rv.Remembered(rv.ServerOptimizer(rv.Remembered(rv.fedavg(SGD)), optax.sgd,
+    "remembered differences": (lambda: rv.combinators.StaleReplies(rv.scaffold(SGD)), r"replies are models, got Scaffold: nothing"),
+    "remembered nothing": (lambda: rv.combinators.StaleReplies(rv.local(SGD)), r"replies are models, got LocalTraining: nothing"),
+    "remembered twice": (lambda: rv.combinators.StaleReplies(rv.combinators.ServerOptimizer(rv.combinators.StaleReplies(rv.fedavg(SGD)), optax.sgd,
                                                                   {"learning_rate": 1.0})),
-                         r"Remembered got .* remembers every reply already: use it once"),
-    "accelerated twice": (lambda: rv.Anderson(rv.Remembered(rv.Anderson(SPLITTING))),
+                         r"StaleReplies got .* remembers every reply already: use it once"),
+    "accelerated twice": (lambda: rv.combinators.Anderson(rv.combinators.StaleReplies(rv.combinators.Anderson(SPLITTING))),
                           r"Anderson got .* accelerated already: use a larger memory"),
-    "memory and medians": (lambda: rv.Compressed(rv.rfa(SGD), rv.RandK(), step=0.5),
+    "memory and medians": (lambda: rv.combinators.Compressed(rv.rfa(SGD), rv.codecs.RandK(), step=0.5),
                            r"Compressed\(step=0.5\) needs a linear aggregator, got GeometricMedian: the server stores "
                            r"only the mean of h_k. Use Mean\(\) or step=0."),
-    "compressed twice": (lambda: rv.Compressed(rv.Compressed(rv.fedavg(SGD), rv.QSGD()), rv.TopK()),
+    "compressed twice": (lambda: rv.combinators.Compressed(rv.combinators.Compressed(rv.fedavg(SGD), rv.codecs.QSGD()), rv.codecs.TopK()),
                          r"got Compressed: use one codec"),
-    "averaged local": (lambda: rv.Averaged(rv.local(SGD)), r"Averaged needs .* got LocalOnly: use fedavg"),
-    "decentralised Anderson of FedAvg": (lambda: rv.DecentralisedAnderson(rv.fedavg(SGD)),
-                                         r"parties hold the iterate, got Averaging: use splitting"),
-    "Anderson of decentralised splitting": (lambda: rv.Anderson(rv.fedpi(SGD, decentralised=True)),
+    "averaged local": (lambda: rv.combinators.ErgodicAveraging(rv.local(SGD)), r"ErgodicAveraging needs .* got LocalTraining: use fedavg"),
+    "decentralised Anderson of FedAvg": (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg(SGD)),
+                                         r"parties hold the iterate, got ModelAggregation: use splitting"),
+    "Anderson of decentralised splitting": (lambda: rv.combinators.Anderson(rv.fedpi(SGD, decentralised=True)),
                                             r"got DecentralisedSplitting: use .*DecentralisedAnderson"),
-    "Anderson on no mean": (lambda: rv.Anderson(rv.fedprox(SGD), on="mean"), r"got Averaging: .* use on='u'"),
-    "share of bad": (lambda: rv.Attacked(rv.fedavg(SGD), rv.attacks.NaN(), share=1.5), r"share=1.5\) must lie in"),
+    "Anderson on no mean": (lambda: rv.combinators.Anderson(rv.fedprox(SGD), on="mean"), r"got ModelAggregation: .* use on='u'"),
+    "share of bad": (lambda: rv.combinators.Attacked(rv.fedavg(SGD), rv.attacks.NaN(), share=1.5), r"share=1.5\) must lie in"),
     "alpha of FLIX": (lambda: rv.fedmix(SGD, alpha=1.5), r"alpha.*must lie in \[0, 1\]"),
-    "momentum in FedNova": (lambda: rv.fednova(rv.momentum(0.1)), r"got Optax: use SGD or GD"),
+    "momentum in FedNova": (lambda: rv.fednova(rv.solvers.momentum(0.1)), r"got Optax: use SGD or GD"),
     "Scaffold with exact solves": (lambda: rv.scaffold(EXACT), r"plain gradient steps, got ClosedForm: use SGD or GD"),
     "alpha": (lambda: rv.splitting(SGD, alpha=2.5), r"alpha=2.5 must lie in \[0, 2\]"),
-    "beta": (lambda: rv.splitting(SGD, beta=rv.Constant(-1.0)), r"beta=-1.0 must lie in \[0, 2\]"),
-    "eta": (lambda: rv.fedpi(SGD, eta=rv.InversePower(0.0)), r"eta=0.0 must be positive"),
-    "mu": (lambda: rv.fedprox(SGD, mu=-0.1), r"Averaging\(mu=-0.1\) must lie in \[0, inf\)"),
+    "beta": (lambda: rv.splitting(SGD, beta=rv.schedules.Constant(-1.0)), r"beta=-1.0 must lie in \[0, 2\]"),
+    "eta": (lambda: rv.fedpi(SGD, eta=rv.schedules.InversePower(0.0)), r"eta=0.0 must be positive"),
+    "mu": (lambda: rv.fedprox(SGD, mu=-0.1), r"ModelAggregation\(mu=-0.1\) must lie in \[0, inf\)"),
     "sigma": (lambda: rv.fedavg_plus(SGD, sigma=-1.0), r"FedPlus\(sigma=-1.0\) must lie in \[0, inf\)"),
     "lam": (lambda: rv.fedavg_plus(SGD, lam=1.5), r"FedPlus\(lam=1.5\) must lie in \[0, 1\]"),
     "delta": (lambda: rv.fedgeomed_plus(SGD, delta=0.0), r"ProxAnchor\(delta=0.0\) must lie in \(0, inf\)"),
-    "gamma": (lambda: rv.fedplus_pull(SGD, rv.Mean(), gamma=0.0), r"PullAnchor\(gamma=0.0\) must lie in \(0, 1\]"),
+    "gamma": (lambda: rv.fedplus_pull(SGD, rv.aggregators.Mean(), gamma=0.0), r"PullAnchor\(gamma=0.0\) must lie in \(0, 1\]"),
     "smoothing": (lambda: rv.rfa(SGD, smoothing=-1e-6), r"GeometricMedian\(smoothing=-1e-06\) must lie in \(0, inf\)"),
     "lam of Ditto": (lambda: rv.ditto(SGD, lam=-1.0), r"Ditto\(lam=-1.0\) must lie in \[0, inf\)"),
     "mu of FedDANE": (lambda: rv.feddane(SGD, mu=-1.0), r"FedDANE\(mu=-1.0\) must lie in \[0, inf\)"),

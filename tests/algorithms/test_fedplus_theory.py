@@ -7,21 +7,21 @@ import pytest
 from helpers import classification, limit, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.aggregators import MoreauCentre
-from resolvent.algorithms.fedplus import FedPlus, ProxAnchor
+from resolvent.algorithms.aggregators.aggregator import MoreauCentre
+from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 
 SIGMA, DELTA = 0.8, 0.3
 Q = jnp.asarray(np.diag([1.0, 2, 0.5, 3]) + 0.2)
 PENALTIES = {
-    "L1": rv.L1(), "L2Norm": rv.L2Norm(), "SquaredL2": rv.SquaredL2(), "Zero": rv.Zero(),
-    "Indicator0": rv.Indicator0(), "diagonal Q": rv.Quadratic(jnp.asarray([1.0, 2, 0.5, 3])), "full Q": rv.Quadratic(Q),
-    "scaled L1": rv.Scaled(rv.L1(), 2.0),
+    "L1": rv.penalties.L1(), "L2Norm": rv.penalties.L2Norm(), "SquaredL2": rv.penalties.SquaredL2(), "Zero": rv.penalties.Zero(),
+    "OriginIndicator": rv.penalties.OriginIndicator(), "diagonal Q": rv.penalties.Quadratic(jnp.asarray([1.0, 2, 0.5, 3])), "full Q": rv.penalties.Quadratic(Q),
+    "scaled L1": rv.penalties.Scaled(rv.penalties.L1(), 2.0),
 }
 
 
 def exact_fedplus(penalty, *, sigma=SIGMA, delta=DELTA, solver=None):
     """Fed+ with exact local solves and a centre iterated to the last digits."""
-    return FedPlus(solver=rv.ClosedForm() if solver is None else solver, anchor=ProxAnchor(penalty, delta),
+    return FedPlus(solver=rv.solvers.ClosedForm() if solver is None else solver, anchor=ProxAnchor(penalty, delta),
                    aggregator=MoreauCentre(penalty, delta, tolerance=1e-15, max_iterations=20_000), sigma=sigma)
 
 
@@ -49,34 +49,34 @@ def test_theorem_2(name):
 def test_theorem_2_with_weights():
     """Weighted by size, it is the weighted mean that vanishes."""
     problem = quadratic()
-    state = limit(exact_fedplus(rv.L2Norm()), problem, participation=rv.Full("size"))
+    state = limit(exact_fedplus(rv.penalties.L2Norm()), problem, participation=rv.participation.Full("size"))
     w, centre = np.asarray(state.parties), np.asarray(state.server)
-    z = np.array([centre + np.asarray(rv.L2Norm().prox(jnp.asarray(row - centre), DELTA)) for row in w])
+    z = np.array([centre + np.asarray(rv.penalties.L2Norm().prox(jnp.asarray(row - centre), DELTA)) for row in w])
     weights = np.arange(1, 7) / 21
     np.testing.assert_allclose(weights @ envelope_grads(problem, z), 0, atol=1e-8)
 
 
 def test_corollary_a_zero_penalty_is_local_training():
     problem = quadratic()
-    w = np.asarray(limit(exact_fedplus(rv.Zero()), problem).parties)
+    w = np.asarray(limit(exact_fedplus(rv.penalties.Zero()), problem).parties)
     alone = np.linalg.solve(np.asarray(problem.hessians), np.asarray(problem.linears)[..., None])[..., 0]
     np.testing.assert_allclose(w, alone, atol=1e-8)
 
 
 def test_corollary_b_indicator_is_fedprox():
     problem = quadratic()
-    state = limit(exact_fedplus(rv.Indicator0()), problem)
+    state = limit(exact_fedplus(rv.penalties.OriginIndicator()), problem)
     centre = np.asarray(state.server)
     grads = envelope_grads(problem, np.tile(centre, (6, 1)))
     np.testing.assert_allclose(grads.mean(axis=0), 0, atol=1e-8)
     np.testing.assert_allclose(np.asarray(state.parties), centre - grads / SIGMA, atol=1e-8)
-    prox = limit(rv.fedprox(rv.ClosedForm(), mu=SIGMA), problem)
+    prox = limit(rv.fedprox(rv.solvers.ClosedForm(), mu=SIGMA), problem)
     np.testing.assert_allclose(np.asarray(prox.server), centre, atol=1e-8)
 
 
 def test_corollary_c_square_is_fedavg_plus():
     problem = quadratic()
-    for algorithm in (exact_fedplus(rv.SquaredL2()), rv.fedavg_plus(rv.ClosedForm(), sigma=SIGMA, delta=DELTA)):
+    for algorithm in (exact_fedplus(rv.penalties.SquaredL2()), rv.fedavg_plus(rv.solvers.ClosedForm(), sigma=SIGMA, delta=DELTA)):
         state = limit(algorithm, problem)
         w, centre = np.asarray(state.parties), np.asarray(state.server)
         np.testing.assert_allclose(centre, w.mean(axis=0), atol=1e-8)
@@ -84,14 +84,14 @@ def test_corollary_c_square_is_fedavg_plus():
         np.testing.assert_allclose(w, centre - (1 + DELTA) / (SIGMA * DELTA) * grads, atol=1e-8)
 
 
-@pytest.mark.parametrize("aggregator", [rv.Mean(), rv.CoordinateMedian(), rv.GeometricMedian(1e-9, 1e-15, 20_000)],
+@pytest.mark.parametrize("aggregator", [rv.aggregators.Mean(), rv.aggregators.CoordinateMedian(), rv.aggregators.GeometricMedian(1e-9, 1e-15, 20_000)],
                          ids=lambda a: type(a).__name__)
 def test_proposition_3(aggregator):
     """Any aggregator with any pull: (27); and by translation and sign invariance (29), the aggregate of the scaled
     gradients is zero."""
     problem = quadratic()
     gamma = np.array([0.15, 0.9, 0.4, 1.0, 0.3, 0.6])
-    state = limit(rv.fedplus_pull(rv.ClosedForm(), aggregator, gamma=jnp.asarray(gamma), sigma=SIGMA), problem)
+    state = limit(rv.fedplus_pull(rv.solvers.ClosedForm(), aggregator, gamma=jnp.asarray(gamma), sigma=SIGMA), problem)
     w, centre = np.asarray(state.parties), np.asarray(state.server)
     z = (1 - gamma[:, None]) * w + gamma[:, None] * centre
     scaled = envelope_grads(problem, z) / (SIGMA * gamma[:, None])
@@ -120,12 +120,12 @@ def objective(problem, penalty, w, centre):
 def gradients(problem, penalty, w, centre):
     """Gradients of the parties' subproblems F_k(.; theta_k, centre) at w_k."""
     def of_party(k, row):
-        return rv.Subproblem(problem.oracle(k), ProxAnchor(penalty, DELTA)(centre, row, ()), SIGMA).grad(row)
+        return rv.problems.Subproblem(problem.oracle(k), ProxAnchor(penalty, DELTA)(centre, row, ()), SIGMA).grad(row)
 
     return jax.vmap(of_party)(jnp.arange(problem.parties), w)
 
 
-@pytest.mark.parametrize("penalty", [rv.L1(), rv.L2Norm(), rv.SquaredL2()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2()], ids=lambda p: type(p).__name__)
 def test_theorem_1_the_objective_decreases_and_its_gradients_vanish(penalty):
     """eta = 1/L_f, every party with its own number of local steps."""
     problem = classification()
@@ -133,8 +133,8 @@ def test_theorem_1_the_objective_decreases_and_its_gradients_vanish(penalty):
     smoothness = max(
         np.linalg.eigvalsh(np.cov(rows.T, bias=True) + np.outer(rows.mean(0), rows.mean(0))).max() + 1
         for rows in (x[int(o):int(o + n)] for o, n in zip(problem.offset[0], problem.length[0], strict=True))) / 2
-    algorithm = exact_fedplus(penalty, solver=rv.GD(1 / smoothness, steps=8))
-    who = rv.FixedEffort(jnp.asarray([1, 2, 3, 5, 8, 4]) / 8, rv.Full("uniform"))
+    algorithm = exact_fedplus(penalty, solver=rv.solvers.GD(1 / smoothness, steps=8))
+    who = rv.participation.FixedEffort(jnp.asarray([1, 2, 3, 5, 8, 4]) / 8, rv.participation.Full("uniform"))
     states = trajectory(algorithm, problem, 400, who)
     values = [float(objective(problem, penalty, s.parties, s.server)) for s in states[1:]]
     assert np.all(np.diff(values) <= 1e-12)

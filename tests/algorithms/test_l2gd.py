@@ -15,10 +15,10 @@ ETA, LAM, P, ROUNDS = 0.01, 0.8, 0.4, 4000
 @cache
 def l2gd_run():
     """The last state of a long run, and how many pulls and steps each round had."""
-    problem, algorithm, who = quadratic(), rv.l2gd(rv.GD(ETA), lam=LAM, p=P), rv.Full()
+    problem, algorithm, who = quadratic(), rv.l2gd(rv.solvers.GD(ETA), lam=LAM, p=P), rv.participation.Full()
     state = initial(algorithm, problem, who, SEED)
     chunk = run_chunk(algorithm, problem, who, state, SEED, jnp.array(0), jnp.array(ROUNDS), capacity=ROUNDS,
-                      record=(), schedule="sequential")
+                      record=(), scheduler="sequential")
     counts = [np.asarray(chunk.record.server[name]) for name in ("pulls", "local_steps")]
     return np.asarray(chunk.state.parties), np.asarray(chunk.state.server[0]), *counts
 
@@ -79,8 +79,8 @@ def test_l2gds_runs_are_geometric():
 def test_l2gd_without_pulls_is_local_descent():
     """As p -> 0: hardly an exchange, and in the limit every party is at its own optimum."""
     p, problem = 1e-3, quadratic()
-    algorithm = rv.l2gd(rv.GD(0.05), lam=0.0, p=p)
-    states = trajectory(algorithm, problem, 6, rv.Full())
+    algorithm = rv.l2gd(rv.solvers.GD(0.05), lam=0.0, p=p)
+    states = trajectory(algorithm, problem, 6, rv.participation.Full())
     first = states[1]  # whose only run is one step
     np.testing.assert_allclose(first.parties, 0.05 / (1 - p) * problem.linears, atol=1e-12)
     assert np.mean([int(s.server[2]) for s in states[1:]]) > 0.3 / p
@@ -91,6 +91,6 @@ def test_l2gd_without_pulls_is_local_descent():
 def test_l2gd_of_pulls_only_is_gradient_descent():
     """As p -> 1: between any two steps all models come to the mean, so that a round is one of DGD."""
     p = 1 - 1e-6
-    one = trajectory(rv.l2gd(rv.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p), quadratic(), 10, rv.Full())
-    other = trajectory(rv.dgd(rv.ClosedForm(), learning_rate=0.2, alpha=1.0), quadratic(), 10, rv.Full())
+    one = trajectory(rv.l2gd(rv.solvers.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p), quadratic(), 10, rv.participation.Full())
+    other = trajectory(rv.dgd(rv.solvers.ClosedForm(), learning_rate=0.2, alpha=1.0), quadratic(), 10, rv.participation.Full())
     equal([s.server[0] for s in one], [s.server for s in other], 1e-9)

@@ -10,8 +10,8 @@ from helpers import SEED, classification, equal, limit, quadratic, trajectory
 import resolvent as rv
 from resolvent.simulate.engine import initial, run_chunk
 
-ALIKE = rv.Full("uniform")
-WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+ALIKE = rv.participation.Full("uniform")
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)
 ROUNDS = 4
 
@@ -52,9 +52,9 @@ def test_perfedavgs_gradient_is_that_of_its_objective():
     h = 1e-5 * jnp.eye(flat.size)
     numeric = jnp.array([(objective(flat + e) - objective(flat - e)) / 2e-5 for e in h])
     exact, second, first, *free = (step_of(algorithm, k, w) for algorithm in (
-        rv.perfedavg(rv.GD(0.1), alpha=alpha, variant="exact"), rv.fomaml(rv.GD(0.1), gamma=alpha, order="second"),
-        rv.perfedavg(rv.GD(0.1), alpha=alpha, variant="FO"),
-        *(rv.perfedavg(rv.GD(0.1), alpha=alpha, variant="HF", delta=d) for d in (0.2, 0.1, 1e-4))))
+        rv.perfedavg(rv.solvers.GD(0.1), alpha=alpha, variant="exact"), rv.fomaml(rv.solvers.GD(0.1), gamma=alpha, order="second"),
+        rv.perfedavg(rv.solvers.GD(0.1), alpha=alpha, variant="FO"),
+        *(rv.perfedavg(rv.solvers.GD(0.1), alpha=alpha, variant="HF", delta=d) for d in (0.2, 0.1, 1e-4))))
     np.testing.assert_allclose(exact, numeric, atol=1e-8)
     np.testing.assert_allclose(second, exact, atol=1e-12)
     np.testing.assert_allclose(first, jax.flatten_util.ravel_pytree(oracle.grad(ahead(w)))[0], atol=1e-12)
@@ -68,7 +68,7 @@ def test_perfedavgs_gradient_is_that_of_its_objective():
                          ids=["fomaml", "FO"])
 def test_first_order_finds_where_the_mean_gradient_after_the_step_vanishes(make):
     problem, gamma = quadratic(), 0.3
-    found = np.asarray(limit(make(rv.GD(0.1), gamma=gamma), problem, 2000).server)
+    found = np.asarray(limit(make(rv.solvers.GD(0.1), gamma=gamma), problem, 2000).server)
     np.testing.assert_allclose(found, meta_optimum(problem, gamma, first_order=True), atol=1e-10)
 
 
@@ -80,7 +80,7 @@ def test_perfedavg_finds_the_optimum_of_the_meta_objective(variant):
     """
     problem, gamma = quadratic(), 0.3
     best = meta_optimum(problem, gamma, first_order=False)
-    algorithm = rv.perfedavg(rv.GD(0.1), alpha=gamma, variant=variant, delta=0.5, steps=2)
+    algorithm = rv.perfedavg(rv.solvers.GD(0.1), alpha=gamma, variant=variant, delta=0.5, steps=2)
     state = limit(algorithm, problem, 2000)
     np.testing.assert_allclose(state.server, best, atol=1e-10)
     h, g, _ = parts(problem)
@@ -88,22 +88,22 @@ def test_perfedavg_finds_the_optimum_of_the_meta_objective(variant):
         w = best
         for _ in range(2):
             w = w - gamma * (h[k] @ w - g[k])
-        np.testing.assert_allclose(algorithm.deploy((), state.server, problem.oracle(jnp.array(k))), w, atol=1e-10)
+        np.testing.assert_allclose(algorithm.personal_model((), state.server, problem.oracle(jnp.array(k))), w, atol=1e-10)
     if variant == "exact":
-        step = rv.GradientStep(gamma)
-        drifting = limit(rv.MetaLearned(rv.fedavg(rv.GD(0.1, steps=5)), step=step), problem, 2000).server
+        step = rv.problems.GradientStep(gamma)
+        drifting = limit(rv.combinators.MetaLearned(rv.fedavg(rv.solvers.GD(0.1, steps=5)), step=step), problem, 2000).server
         assert np.abs(np.asarray(drifting) - best).max() > 1e-3
-        corrected = limit(rv.MetaLearned(rv.scaffold(rv.GD(0.1, steps=5)), step=step), problem, 2000).server[0]
+        corrected = limit(rv.combinators.MetaLearned(rv.scaffold(rv.solvers.GD(0.1, steps=5)), step=step), problem, 2000).server[0]
         np.testing.assert_allclose(corrected, best, atol=1e-10)
 
 
 @pytest.mark.parametrize("make", [rv.perfedavg, rv.apfl, rv.pfedme], ids=lambda f: f.__name__)
 def test_the_model_after_the_work_is_what_a_party_alone_deploys(make):
     """With one party aggregation changes nothing: the party's model just before it is the one deployed after it."""
-    problem, algorithm = quadratic(parties=1), make(rv.GD(0.1, steps=3))
+    problem, algorithm = quadratic(parties=1), make(rv.solvers.GD(0.1, steps=3))
     state = initial(algorithm, problem, ALIKE, SEED)
     record = run_chunk(algorithm, problem, ALIKE, state, SEED, jnp.array(0), jnp.array(3), capacity=3,
-                       record=("model_change",), schedule="sequential").record
+                       record=("model_change",), scheduler="sequential").record
     np.testing.assert_allclose(record.party["model_change"], 0, atol=1e-12)
 
 
@@ -131,7 +131,7 @@ def test_pfedme_with_one_envelope_step_is_fedprox():
 def test_pfedme_by_numpy():
     problem, lam, eta, beta = quadratic(), 2.0, 0.2, 1.4
     h, g, eye = parts(problem)
-    states = trajectory(rv.pfedme(rv.ClosedForm(), lam=lam, eta=eta, steps=3, beta=beta), problem, ROUNDS, ALIKE)
+    states = trajectory(rv.pfedme(rv.solvers.ClosedForm(), lam=lam, eta=eta, steps=3, beta=beta), problem, ROUNDS, ALIKE)
     shared = np.zeros(4)
     for state in states[1:]:
         w, theta = np.tile(shared, (6, 1)), np.zeros((6, 4))
@@ -150,7 +150,7 @@ def test_pfedmes_limit_minimises_the_mean_moreau_envelope():
     h, g, eye = parts(problem)
     inverse = np.linalg.inv(h + lam * eye)
     best = np.linalg.solve(eye - lam * inverse.mean(0), np.einsum("kij,kj->i", inverse, g) / 6)
-    state = limit(rv.pfedme(rv.ClosedForm(), lam=lam, eta=0.2, steps=1, beta=1.3), problem, 2000)
+    state = limit(rv.pfedme(rv.solvers.ClosedForm(), lam=lam, eta=0.2, steps=1, beta=1.3), problem, 2000)
     np.testing.assert_allclose(state.server, best, atol=1e-10)
     np.testing.assert_allclose(state.parties, np.einsum("kij,kj->ki", inverse, g + lam * best), atol=1e-10)
 
@@ -177,14 +177,14 @@ def test_apfl_is_fedavg_and_with_alpha_one_local_training():
         for k in range(problem.parties):
             own = jax.tree.map(lambda leaf, k=k: leaf[k], states[-1].parties)
             expected = together[-1].server if alpha == 0 else jax.tree.map(lambda leaf, k=k: leaf[k], alone[-1].parties)
-            equal(algorithm.deploy(own, states[-1].server, problem.oracle(jnp.array(k))), expected)
+            equal(algorithm.personal_model(own, states[-1].server, problem.oracle(jnp.array(k))), expected)
 
 
 def test_apfl_by_numpy():
     """Both models in step, alpha before them; a rate that drives some alphas to an end, where they are clipped."""
     problem, eta, rate = quadratic(), 0.1, 0.04
     h, g, _ = parts(problem)
-    states = trajectory(rv.apfl(rv.GD(eta, steps=3), alpha=0.4, alpha_rate=rate), problem, 8, ALIKE)
+    states = trajectory(rv.apfl(rv.solvers.GD(eta, steps=3), alpha=0.4, alpha_rate=rate), problem, 8, ALIKE)
     shared, v, alpha = np.zeros(4), np.zeros((6, 4)), np.full(6, 0.4)
     for state in states[1:]:
         w = np.tile(shared, (6, 1))
@@ -218,7 +218,7 @@ def test_apfls_alpha_descends_on_the_loss_of_the_mixture():
 
 def test_apfl_says_what_is_wrong():
     with pytest.raises(TypeError, match=r"apfl needs plain gradient steps, .* got ClosedForm: use SGD or GD"):
-        rv.apfl(rv.ClosedForm())
+        rv.apfl(rv.solvers.ClosedForm())
     with pytest.raises(ValueError, match=r"APFL\(alpha=1.5\) must lie in \[0, 1\]"):
         rv.apfl(SOLVER, alpha=1.5)
     with pytest.raises(ValueError, match=r"APFL\(alpha_rate=-1.0\) must lie in"):
@@ -230,7 +230,7 @@ def test_apfl_says_what_is_wrong():
 
 def test_fednova_with_as_many_steps_for_all_is_fedavg():
     solver = rv.SGD(0.2, batch_size=4, steps=5)
-    who = rv.Uniform(cohort=4)
+    who = rv.participation.Uniform(cohort=4)
     equal([s.server for s in trajectory(rv.fednova(solver), classification(), ROUNDS, who)],
           [s.server for s in trajectory(rv.fedavg(solver), classification(), ROUNDS, who)])
 
@@ -245,14 +245,14 @@ def test_fednova_is_consistent_where_fedavg_is_not():
     h, g, eye = parts(problem)
     best, taus = np.linalg.solve(h.mean(0), g.mean(0)), np.array([16, 8, 4, 2, 1, 1])
     alone = np.linalg.solve(h, g[..., None])[..., 0]
-    who = rv.FixedEffort(jnp.asarray(taus / 16), rv.Full("uniform"))
+    who = rv.participation.FixedEffort(jnp.asarray(taus / 16), rv.participation.Full("uniform"))
     gap = {}
     for eta in (0.02, 0.002):
         p = np.stack([(eye - np.linalg.matrix_power(eye - eta * h[k], t)) / (t * eta) for k, t in enumerate(taus)])
         for make, share in ((rv.fednova, np.ones(6)), (rv.fedavg, taus)):
             weighed = share[:, None, None] * p
             expected = np.linalg.solve(weighed.sum(0), np.einsum("kij,kj->i", weighed, alone))
-            found = np.asarray(limit(make(rv.GD(eta, steps=16)), problem, 20000, who).server)
+            found = np.asarray(limit(make(rv.solvers.GD(eta, steps=16)), problem, 20000, who).server)
             np.testing.assert_allclose(found, expected, atol=1e-9)
             gap[make, eta] = np.linalg.norm(found - best)
     assert 8 < gap[rv.fednova, 0.02] / gap[rv.fednova, 0.002] < 12
@@ -261,4 +261,4 @@ def test_fednova_is_consistent_where_fedavg_is_not():
 
 def test_fednova_refuses_other_solvers():
     with pytest.raises(TypeError, match=r"fednova divides by the number of .* got ClosedForm: use SGD or GD"):
-        rv.fednova(rv.ClosedForm())
+        rv.fednova(rv.solvers.ClosedForm())

@@ -9,16 +9,16 @@ import pytest
 from helpers import SEED, classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.gradient import DistributedGradient
-from resolvent.algorithms.one_shot import curvature
+from resolvent.algorithms.methods.gradient import DistributedGradient
+from resolvent.algorithms.methods.one_shot import curvature
 from resolvent.simulate.engine import initial, run_chunk
 from resolvent.simulate.evaluate import deployed
 from resolvent.simulate.measure import message_bytes
 
-ALIKE = rv.Full("uniform")
-WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+ALIKE = rv.participation.Full("uniform")
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)
-EXACT = rv.ClosedForm()
+EXACT = rv.solvers.ClosedForm()
 ALPHA = np.array([0.2, 0.9, 0.5, 1.0, 0.4, 0.7])
 
 
@@ -60,7 +60,7 @@ def rounds_from(algorithm, point, rounds):
     state = replace(state, server=algorithm.with_iterate(state.server, jnp.asarray(point)))
     for t in range(rounds):
         state = run_chunk(algorithm, problem, ALIKE, state, SEED, jnp.array(t), jnp.array(1), capacity=1, record=(),
-                          schedule="sequential").state
+                          scheduler="sequential").state
         points.append(np.asarray(algorithm.server_model(state.server)))
     return points
 
@@ -106,7 +106,7 @@ def test_dgds_rate_with_different_alphas():
         assert mixed.error(x) <= bound
 
 
-@pytest.mark.parametrize("who", [ALIKE, rv.Uniform(2, "uniform")], ids=["full", "sampled"])
+@pytest.mark.parametrize("who", [ALIKE, rv.participation.Uniform(2, "uniform")], ids=["full", "sampled"])
 def test_one_shot_averages_with_the_posters_weights(who):
     """x_avg of (2), once everybody has taken part once; its error is below the bound of both conditions."""
     mixed = Mixed(ALPHA)
@@ -120,7 +120,7 @@ def test_one_shot_averages_with_the_posters_weights(who):
 def crossed(scale):
     """Two parties that care for one coordinate each, so that the bound is attained but for a factor of two."""
     h, best = jnp.array([[1, 1e-9], [1e-9, 1]]), scale * jnp.eye(2)
-    return rv.QuadraticProblem(jax.vmap(jnp.diag)(h), h * best)
+    return rv.problems.QuadraticProblem(jax.vmap(jnp.diag)(h), h * best)
 
 
 @pytest.mark.parametrize("size", [0.02, 0.5])
@@ -157,12 +157,12 @@ def test_one_shot_finds_the_smoothness_itself():
     np.testing.assert_array_equal(nothing.server[0], np.zeros(4))  # all weights are zero, and no x_avg is used
 
 
-CODECS = {"RandK": (rv.RandK(k=1), 0.03), "TopK": (rv.TopK(k=1), 0.03), "natural": (rv.NaturalCompression(), 0.1),
-          "QSGD": (rv.QSGD(levels=2), 0.1)}
+CODECS = {"RandK": (rv.codecs.RandK(k=1), 0.03), "TopK": (rv.codecs.TopK(k=1), 0.03), "natural": (rv.codecs.NaturalCompression(), 0.1),
+          "QSGD": (rv.codecs.QSGD(levels=2), 0.1)}
 
 
 @pytest.mark.parametrize(("codec", "who"), [
-    ("RandK", ALIKE), ("TopK", ALIKE), ("natural", rv.Uniform(3, "uniform")), ("QSGD", rv.Bernoulli(0.6, "uniform"))])
+    ("RandK", ALIKE), ("TopK", ALIKE), ("natural", rv.participation.Uniform(3, "uniform")), ("QSGD", rv.participation.Bernoulli(0.6, "uniform"))])
 def test_diana_finds_the_closed_form_where_dcgd_stalls(codec, who):
     """Also with sampled parties: as h_k becomes the gradient, neither compression nor sampling leaves noise."""
     mixed, (codec, rate) = Mixed(ALPHA), CODECS[codec]
@@ -176,7 +176,7 @@ def test_diana_finds_the_closed_form_where_dcgd_stalls(codec, who):
 def test_diana_by_numpy():
     """Every h_k, h and x over whole rounds, with the largest two entries kept."""
     mixed, rate, step = Mixed(ALPHA), 0.1, 0.4
-    states = trajectory(rv.diana(EXACT, learning_rate=rate, codec=rv.TopK(k=2), step=step, alpha=ALPHA, repeats=1),
+    states = trajectory(rv.diana(EXACT, learning_rate=rate, codec=rv.codecs.TopK(k=2), step=step, alpha=ALPHA, repeats=1),
                         quadratic(), 8, ALIKE)
     x, h = np.zeros(4), np.zeros((6, 4))
     for state in states[1:]:
@@ -196,14 +196,14 @@ def test_the_error_scales_with_the_square_of_alpha(preset):
     paths = []
     for alpha in (0.8, 0.2):
         algorithm = preset(EXACT, learning_rate=0.05 / alpha**2, alpha=alpha, repeats=1)
-        paths.append([np.asarray(rv.Personalised(algorithm, solver=EXACT).server_model(s.server))
+        paths.append([np.asarray(rv.combinators.ExplicitMixture(algorithm, solver=EXACT).server_model(s.server))
                       for s in trajectory(algorithm, quadratic(), 25, ALIKE)])
     np.testing.assert_allclose(*paths, atol=1e-12)
     errors = [[mixed.error(x) for x in path] for mixed, path in zip((Mixed(0.8), Mixed(0.2)), paths, strict=True)]
     np.testing.assert_allclose(errors[0], 16 * np.array(errors[1]), rtol=1e-7)
 
 
-DESCENT = rv.GD(0.1, steps=3)
+DESCENT = rv.solvers.GD(0.1, steps=3)
 INNER = {
     "scaffold": lambda: (classification(), rv.scaffold(SOLVER)),
     "feddane": lambda: (quadratic(), rv.feddane(DESCENT)),
@@ -224,8 +224,8 @@ def test_alpha_one_is_the_inner_algorithm(inner):
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8])
 def test_variance_of_the_deployed_models(alpha):
     """V(T_1(x), ..., T_n(x)) = (1-beta)^2 V(x_1, ..., x_n) for any x; with alpha = 0 a party uses its own optimum."""
-    algorithm = rv.fedmix(rv.GD(0.3, steps=20), alpha=alpha, inner=rv.fedavg(rv.GD(0.1)), repeats=20)
-    state = trajectory(algorithm, quadratic(), 3, rv.Uniform(2))[-1]
+    algorithm = rv.fedmix(rv.solvers.GD(0.3, steps=20), alpha=alpha, inner=rv.fedavg(rv.solvers.GD(0.1)), repeats=20)
+    state = trajectory(algorithm, quadratic(), 3, rv.participation.Uniform(2))[-1]
     models, own = np.asarray(deployed(algorithm, quadratic(), state, jnp.arange(6))), state.parties[0]
     np.testing.assert_allclose(own, Mixed(1.0).own, atol=1e-10)
     np.testing.assert_allclose(np.var(models, axis=0).sum(), (1 - alpha)**2 * np.var(own, axis=0).sum(), rtol=1e-12)
@@ -235,8 +235,8 @@ def test_variance_of_the_deployed_models(alpha):
 def test_personalised_acceleration_is_accelerated_personalisation():
     """And both find FedMix's minimiser, by a splitting method whose parties solve the mixtures in closed form."""
     mixed, inner = Mixed(ALPHA), rv.fedpi(EXACT, eta=2.0)
-    outside = rv.Anderson(rv.Personalised(inner, solver=EXACT, alpha=ALPHA))
-    inside = rv.Personalised(rv.Anderson(inner), solver=EXACT, alpha=ALPHA)
+    outside = rv.combinators.Anderson(rv.combinators.ExplicitMixture(inner, solver=EXACT, alpha=ALPHA))
+    inside = rv.combinators.ExplicitMixture(rv.combinators.Anderson(inner), solver=EXACT, alpha=ALPHA)
     one, other = (trajectory(x, quadratic(), 30, ALIKE) for x in (outside, inside))
     equal([s.server for s in one], [s.server for s in other])
     np.testing.assert_allclose(outside.server_model(one[-1].server), mixed.best, atol=1e-7)
@@ -244,7 +244,7 @@ def test_personalised_acceleration_is_accelerated_personalisation():
     np.testing.assert_allclose(models, mixed.deployed(np.asarray(one[-1].server.inner.mean)), atol=1e-12)
 
 
-@pytest.mark.parametrize("who", [WHO, rv.BySize(3), rv.Bernoulli(0.5)], ids=lambda w: type(w).__name__)
+@pytest.mark.parametrize("who", [WHO, rv.participation.BySize(3), rv.participation.Bernoulli(0.5)], ids=lambda w: type(w).__name__)
 def test_server_memories_are_the_weighted_means_of_the_parties(who):
     """DIANA's h, for each phase, and L2GD's mean: whoever took part and whoever was late."""
     problem = quadratic()
@@ -253,7 +253,7 @@ def test_server_memories_are_the_weighted_means_of_the_parties(who):
     def mean(rows):
         return jax.tree.map(lambda leaf: np.tensordot(shares, leaf, 1), rows)
 
-    compressed = rv.Compressed(rv.feddane(DESCENT, stragglers="drop"), rv.RandK(k=2), 0.3)
+    compressed = rv.combinators.Compressed(rv.feddane(DESCENT, stragglers="drop"), rv.codecs.RandK(k=2), 0.3)
     for state in trajectory(compressed, problem, 4, who):
         equal(state.server.h, mean(state.parties[1]))
     assert np.abs(state.server.h[1]).max() > 0
@@ -264,42 +264,42 @@ def test_server_memories_are_the_weighted_means_of_the_parties(who):
 def test_what_is_not_compressed_is_the_inner_algorithm():
     """With everybody there for any step; with sampled parties for a step of 0."""
     inner = rv.scaffold(DESCENT, stragglers="drop")
-    for who, step in ((rv.Full(), 0.7), (WHO, 0.0)):
+    for who, step in ((rv.participation.Full(), 0.7), (WHO, 0.0)):
         plain = trajectory(inner, quadratic(), 4, who)
-        whole = trajectory(rv.Compressed(inner, rv.Identity(), step), quadratic(), 4, who)
+        whole = trajectory(rv.combinators.Compressed(inner, rv.codecs.Identity(), step), quadratic(), 4, who)
         equal([s.server.inner for s in whole], [s.server for s in plain])
         equal([s.parties[0] for s in whole], [s.parties for s in plain])
 
 
 def test_compressed_replies_are_counted_in_bits():
     problem = classification()  # 12 parameters in float64
-    codec = rv.NaturalCompression()
+    codec = rv.codecs.NaturalCompression()
     for inner, down, up in ((rv.fedavg(SOLVER), 96, 18), (rv.scaffold(SOLVER), 192, 36),
                             (rv.feddane(SOLVER), 288, 36), (rv.local(SOLVER), 0, 0)):
-        algorithm = rv.Compressed(inner, codec, 0.5)
+        algorithm = rv.combinators.Compressed(inner, codec, 0.5)
         assert message_bytes(algorithm, problem, initial(algorithm, problem, ALIKE, SEED)) == (down, up)
-    fedmix = rv.diana(SOLVER, codec=rv.RandK(k=2), alpha=0.5, repeats=1)
+    fedmix = rv.diana(SOLVER, codec=rv.codecs.RandK(k=2), alpha=0.5, repeats=1)
     assert message_bytes(fedmix, problem, initial(fedmix, problem, ALIKE, SEED)) == (96 + 8, 2 * 8 + 4)
 
 
 def test_refusals():
-    rand = rv.RandK()
+    rand = rv.codecs.RandK()
     linear = r"needs a linear aggregator, got {}: the server stores only the mean of h_k\. Use Mean\(\) or step=0\."
     for inner, name in ((rv.fedgeomed_plus(SOLVER), "MoreauCentre"), (rv.splitting(SOLVER), "Splitting"),
-                        (rv.fedavg_plus(SOLVER, aggregate="all"), "Remembered"), (rv.one_shot(SOLVER), "OneShot"),
-                        (rv.fedmix(SOLVER, inner=rv.Anderson(rv.fedpi(SOLVER))), "Splitting")):
+                        (rv.fedavg_plus(SOLVER, aggregate="all"), "StaleReplies"), (rv.one_shot(SOLVER), "OneShot"),
+                        (rv.fedmix(SOLVER, inner=rv.combinators.Anderson(rv.fedpi(SOLVER))), "Splitting")):
         with pytest.raises(TypeError, match=r"Compressed\(step=0.5\) " + linear.format(name)):
-            rv.Compressed(inner, rand, 0.5)
-        rv.Compressed(inner, rand, 0)
+            rv.combinators.Compressed(inner, rand, 0.5)
+        rv.combinators.Compressed(inner, rand, 0)
     for inner in (rv.splitting(SOLVER, decentralised=True), rv.fedadam(SOLVER), rv.feddane(SOLVER), rv.ditto(SOLVER)):
-        rv.Compressed(inner, rand, 0.5)
+        rv.combinators.Compressed(inner, rand, 0.5)
     with pytest.raises(TypeError, match="needs replies that are not compressed yet"):
-        rv.Compressed(rv.fedmix(SOLVER, inner=rv.dcgd(SOLVER)), rand, 0)
-    with pytest.raises(TypeError, match=r"Remembered needs .* got Compressed"):
-        rv.Remembered(rv.Compressed(rv.fedavg(SOLVER), rand, 0))
+        rv.combinators.Compressed(rv.fedmix(SOLVER, inner=rv.dcgd(SOLVER)), rand, 0)
+    with pytest.raises(TypeError, match=r"StaleReplies needs .* got Compressed"):
+        rv.combinators.StaleReplies(rv.combinators.Compressed(rv.fedavg(SOLVER), rand, 0))
     with pytest.raises(ValueError, match=r"Compressed\(step=1.5\) must lie in \[0, 1\]"):
         rv.diana(SOLVER, step=1.5)
-    with pytest.raises(ValueError, match=r"Personalised\(alpha=1.2\) must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"ExplicitMixture\(alpha=1.2\) must lie in \[0, 1\]"):
         rv.fedmix(SOLVER, alpha=[0.5, 1.2])
     with pytest.raises(ValueError, match=r"alpha needs one number, or one per party \(6\), got shape \(2,\)"):
         trajectory(rv.fedmix(SOLVER, alpha=[0.5, 0.2]), quadratic(), 1)

@@ -9,13 +9,13 @@ import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.aggregators import MoreauCentre
+from resolvent.algorithms.aggregators.aggregator import MoreauCentre
 from resolvent.algorithms.algorithm import Replies
-from resolvent.algorithms.fedplus import ProxAnchor
-from resolvent.algorithms.personal_splitting import PersonalSplitting
+from resolvent.algorithms.methods.fedplus import ProxAnchor
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=2)
-WHO = rv.Stragglers(rv.Uniform(cohort=4), share=0.5)
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SIGMA, DELTA = 0.8, 0.3
 DOUGLAS_RACHFORD = (2.0, 2.0, 0.5)
 SETTINGS = [(1.0, 1.0, 1.0), DOUGLAS_RACHFORD, (2.0, 2.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.6, 1.3, 0.9)]
@@ -24,7 +24,7 @@ SETTINGS = [(1.0, 1.0, 1.0), DOUGLAS_RACHFORD, (2.0, 2.0, 1.0), (2.0, 1.0, 1.0),
 def exact(penalty, setting, sigma=SIGMA, delta=DELTA):
     """Exact local solves and a centre to the last digits."""
     centre = MoreauCentre(penalty, delta, tolerance=1e-15, max_iterations=20_000)
-    return PersonalSplitting(rv.ClosedForm(), ProxAnchor(penalty, delta), centre, sigma, *setting)
+    return PersonalSplitting(rv.solvers.ClosedForm(), ProxAnchor(penalty, delta), centre, sigma, *setting)
 
 
 def solved(setting, sigma=SIGMA, delta=DELTA):
@@ -39,7 +39,7 @@ def solved(setting, sigma=SIGMA, delta=DELTA):
 def test_unrelaxed_it_is_fed_plus(aggregate):
     """Sampled parties, stragglers, inexact work: the same trajectories."""
     given = {"sigma": 0.5, "delta": 0.3, "aggregate": aggregate}
-    one = trajectory(rv.personal_splitting(SOLVER, rv.L2Norm(), **given), classification(), 5, WHO)
+    one = trajectory(rv.personal_splitting(SOLVER, rv.penalties.L2Norm(), **given), classification(), 5, WHO)
     other = trajectory(rv.fedgeomed_plus(SOLVER, **given), classification(), 5, WHO)
     equal([s.parties[1] for s in one], [s.parties for s in other])
     centres = [[s.server if aggregate == "active" else s.server.inner for s in run] for run in (one, other)]
@@ -50,13 +50,13 @@ def test_unrelaxed_it_is_fed_plus(aggregate):
 def test_with_consensus_it_is_the_grand_scheme(setting):
     """(24)-(26) of the paper: decentralised whoever takes part, centralised when everybody does."""
     eta, given = 1 / 0.7, dict(zip(("alpha", "beta", "gamma"), setting, strict=True))
-    joined = rv.personal_splitting(SOLVER, rv.Indicator0(), sigma=0.7, lam=1.0, **given)
+    joined = rv.personal_splitting(SOLVER, rv.penalties.OriginIndicator(), sigma=0.7, lam=1.0, **given)
 
     def z(state):
         u, w = state.parties
         return jax.tree.map(lambda a, b: (1 - setting[0]) * a + setting[0] * b, u, w)
 
-    for who in (WHO, rv.Full()):
+    for who in (WHO, rv.participation.Full()):
         one = trajectory(joined, classification(), 5, who)
         other = trajectory(rv.splitting(SOLVER, eta=eta, decentralised=True, **given), classification(), 5, who)
         equal([s.server for s in one], [s.server[0] for s in other])
@@ -67,7 +67,7 @@ def test_with_consensus_it_is_the_grand_scheme(setting):
 
 # --- why it works: centre and anchor are one proximal map -----------------------------------------------------------
 
-@pytest.mark.parametrize("penalty", [rv.L1(), rv.L2Norm(), rv.SquaredL2(), rv.Indicator0()],
+@pytest.mark.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2(), rv.penalties.OriginIndicator()],
                          ids=lambda p: type(p).__name__)
 def test_centre_and_anchor_are_the_proximal_map_of_the_disagreement(penalty):
     """A = prox_{delta Phi}(Z), weighted: firmly nonexpansive; sigma (Z - A) is the gradient of Fed+'s penalty R(Z)."""
@@ -107,7 +107,7 @@ def test_centre_and_anchor_are_the_proximal_map_of_the_disagreement(penalty):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_fixed_points_of_squares_against_a_linear_solve(setting, weighting):
     """Eliminate theta: sum_k lambda_k [f_k(w_k) + kappa/2 |w_k - c|^2] with 1/kappa = 1/s + 1/rho."""
-    problem, who = quadratic(), rv.Full(weighting)
+    problem, who = quadratic(), rv.participation.Full(weighting)
     h, g, lam = np.asarray(problem.hessians), np.asarray(problem.linears), np.asarray(who.shares(problem.sizes))
     slack, rho = solved(setting)
     kappa, eye = 1 / (slack + 1 / rho), np.eye(4)
@@ -115,7 +115,7 @@ def test_the_fixed_points_of_squares_against_a_linear_solve(setting, weighting):
     left = sum(p * (eye - kappa * m) for p, m in zip(lam, held, strict=True))
     c = np.linalg.solve(left, sum(p * m @ x for p, m, x in zip(lam, held, g, strict=True)))
     expected = [m @ (x + kappa * c) for m, x in zip(held, g, strict=True)]
-    state = limit(exact(rv.SquaredL2(), setting), problem, 2000, who)
+    state = limit(exact(rv.penalties.SquaredL2(), setting), problem, 2000, who)
     np.testing.assert_allclose(state.parties[1], expected, atol=1e-10)
     np.testing.assert_allclose(state.server, c, atol=1e-10)
     assert np.ptp(expected, axis=0).max() > 0.1  # personal
@@ -127,7 +127,7 @@ def with_outlier(distance):
     move = np.zeros((6, 4))
     move[0] = distance
     linears = problem.linears + jnp.einsum("kij,kj->ki", problem.hessians, jnp.asarray(move))
-    return rv.QuadraticProblem(problem.hessians, linears, sizes=problem.sizes)
+    return rv.problems.QuadraticProblem(problem.hessians, linears, sizes=problem.sizes)
 
 
 PROXES = {  # by NumPy
@@ -141,8 +141,8 @@ PROXES = {  # by NumPy
 def test_the_fixed_points_of_norms_by_optimality_conditions(name, setting):
     """With g_k = grad f_k(w_k): w_k + g_k/s - w~ = theta_k, -g_k in rho dphi(theta_k), sum lambda_k g_k = 0."""
     problem, delta = with_outlier(50.0), 1.5 if name == "L1" else 5.0
-    state = limit(exact({"L1": rv.L1(), "L2Norm": rv.L2Norm()}[name], setting, delta=delta), problem, 2000,
-                  rv.Full("uniform"))
+    state = limit(exact({"L1": rv.penalties.L1(), "L2Norm": rv.penalties.L2Norm()}[name], setting, delta=delta), problem, 2000,
+                  rv.participation.Full("uniform"))
     w, c = np.asarray(state.parties[1]), np.asarray(state.server)
     slack, rho = solved(setting, delta=delta)
     g = np.einsum("kij,kj->ki", problem.hessians, w) - np.asarray(problem.linears)
@@ -159,13 +159,13 @@ def test_douglas_rachford_lets_an_outlier_pull_no_further_than_the_penalty():
     matter to them; with squares it does."""
     def others(penalty, distance):
         algorithm = exact(penalty, DOUGLAS_RACHFORD, delta=5.0)
-        return np.asarray(limit(algorithm, with_outlier(distance), 2000, rv.Full("uniform")).parties[1])[1:]
+        return np.asarray(limit(algorithm, with_outlier(distance), 2000, rv.participation.Full("uniform")).parties[1])[1:]
 
-    near, far = others(rv.L2Norm(), 50.0), others(rv.L2Norm(), 1000.0)
+    near, far = others(rv.penalties.L2Norm(), 50.0), others(rv.penalties.L2Norm(), 1000.0)
     spread = np.linalg.norm(near[:, None] - near[None], axis=2)
     assert (spread[np.triu_indices(5, 1)] < 1e-9).any()
     assert np.abs(far - near).max() < 0.05
-    assert np.abs(others(rv.SquaredL2(), 1000.0) - others(rv.SquaredL2(), 50.0)).max() > 10
+    assert np.abs(others(rv.penalties.SquaredL2(), 1000.0) - others(rv.penalties.SquaredL2(), 50.0)).max() > 10
 
 
 # --- what converges --------------------------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ def test_douglas_rachford_lets_an_outlier_pull_no_further_than_the_penalty():
     ((2.0, 2.0, 1.0), False), ((1.0, 2.0, 1.0), False)])
 def test_a_tug_of_war_settles_just_where_it_is_proved_to(setting, settles):
     """f = w and -w: convex and no more; a full reflection at the centre is d <- 2 alpha/sigma - d for d = u_1 - u_2."""
-    problem = rv.QuadraticProblem(jnp.zeros((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
-    algorithm = exact(rv.L2Norm(), setting, sigma=1.0, delta=3.0)
-    u, w = (np.asarray(limit(algorithm, problem, rounds, rv.Full("uniform")).parties) for rounds in (1000, 1001))
+    problem = rv.problems.QuadraticProblem(jnp.zeros((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
+    algorithm = exact(rv.penalties.L2Norm(), setting, sigma=1.0, delta=3.0)
+    u, w = (np.asarray(limit(algorithm, problem, rounds, rv.participation.Full("uniform")).parties) for rounds in (1000, 1001))
     assert (np.abs(u[0] - w[0]).max() < 1e-12) == settles
     if settles:
         slack, _ = solved(setting, sigma=1.0, delta=3.0)
@@ -191,4 +191,4 @@ def test_a_tug_of_war_settles_just_where_it_is_proved_to(setting, settles):
 ])
 def test_wrong_settings_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        partial(rv.personal_splitting, SOLVER, rv.L1())(**given)
+        partial(rv.personal_splitting, SOLVER, rv.penalties.L1())(**given)

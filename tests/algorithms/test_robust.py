@@ -109,18 +109,18 @@ def by_hand_centred_clipping(x, w, centre, radius, steps):
 
 
 @pytest.mark.parametrize(("aggregator", "by_hand"), [
-    (rv.TrimmedMean(0.2), lambda x, w, c: by_hand_trimmed(x, w, 1, 5)),
-    (rv.TrimmedMean(0.375), lambda x, w, c: by_hand_trimmed(x, w, 3, 8)),
-    (rv.TrimmedMean(0.0), lambda x, w, c: w @ x / w.sum()),
-    (rv.Krum(0.2), lambda x, w, c: by_hand_krum(x, w, 2, 1)),
-    (rv.MultiKrum(0.2), lambda x, w, c: by_hand_krum(x, w, 2, 10)),
-    (rv.MultiKrum(0.2, keep=4), lambda x, w, c: by_hand_krum(x, w, 2, 4)),
-    (rv.Bulyan(0.17), lambda x, w, c: by_hand_bulyan(x, w, 2)),
-    (rv.Bulyan(0.1), lambda x, w, c: by_hand_bulyan(x, w, 1)),
-    (rv.CentredClipping(1.5), lambda x, w, c: by_hand_centred_clipping(x, w, c, 1.5, 3)),
-    (rv.NormBound(), by_hand_norm_bound),
-    (rv.NormBound(0.7), lambda x, w, c: by_hand_clipped(x, w, c, 0.7)),
-], ids=lambda part: repr(part) if isinstance(part, rv.Aggregator) else "by hand")
+    (rv.aggregators.TrimmedMean(0.2), lambda x, w, c: by_hand_trimmed(x, w, 1, 5)),
+    (rv.aggregators.TrimmedMean(0.375), lambda x, w, c: by_hand_trimmed(x, w, 3, 8)),
+    (rv.aggregators.TrimmedMean(0.0), lambda x, w, c: w @ x / w.sum()),
+    (rv.aggregators.Krum(0.2), lambda x, w, c: by_hand_krum(x, w, 2, 1)),
+    (rv.aggregators.MultiKrum(0.2), lambda x, w, c: by_hand_krum(x, w, 2, 10)),
+    (rv.aggregators.MultiKrum(0.2, keep=4), lambda x, w, c: by_hand_krum(x, w, 2, 4)),
+    (rv.aggregators.Bulyan(0.17), lambda x, w, c: by_hand_bulyan(x, w, 2)),
+    (rv.aggregators.Bulyan(0.1), lambda x, w, c: by_hand_bulyan(x, w, 1)),
+    (rv.aggregators.CentredClipping(1.5), lambda x, w, c: by_hand_centred_clipping(x, w, c, 1.5, 3)),
+    (rv.aggregators.NormBound(), by_hand_norm_bound),
+    (rv.aggregators.NormBound(0.7), lambda x, w, c: by_hand_clipped(x, w, c, 0.7)),
+], ids=lambda part: repr(part) if isinstance(part, rv.aggregators.Aggregator) else "by hand")
 def test_by_loops_over_lists(aggregator, by_hand):
     """Thirteen points with weights 1 to 3, one of them absent."""
     for seed in range(4):
@@ -140,27 +140,27 @@ def test_squared_distances_do_not_cancel():
 def test_centred_clipping_ends_at_the_moreau_centre_of_the_l2_norm():
     points, weights, centre = drawn(5)
     points = jax.tree.map(lambda p: np.where(p > 100, 5, p), points)
-    found = aggregate(rv.CentredClipping(0.8, iterations=60), points, weights, centre)
+    found = aggregate(rv.aggregators.CentredClipping(0.8, iterations=60), points, weights, centre)
     # One step contracts by a constant factor only: 60 of 60 go on from the last.
     for _ in range(20):
-        found = aggregate(rv.CentredClipping(0.8, iterations=60), points, weights, found)
-    expected = aggregate(rv.MoreauCentre(rv.L2Norm(), 0.8, **TIGHT), points, weights)
+        found = aggregate(rv.aggregators.CentredClipping(0.8, iterations=60), points, weights, found)
+    expected = aggregate(rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.8, **TIGHT), points, weights)
     np.testing.assert_allclose(flat(found, rows=False), flat(expected, rows=False), atol=1e-10)
 
 
 def test_without_a_centre_clipping_starts_from_the_coordinate_median():
     points, weights, _ = drawn(6)
-    median = aggregate(rv.CoordinateMedian(), points, weights)
-    for aggregator in (rv.CentredClipping(0.5), rv.NormBound()):
+    median = aggregate(rv.aggregators.CoordinateMedian(), points, weights)
+    for aggregator in (rv.aggregators.CentredClipping(0.5), rv.aggregators.NormBound()):
         jax.tree.map(np.testing.assert_array_equal, aggregate(aggregator, points, weights),
                      aggregate(aggregator, points, weights, median))
 
 
 def test_the_server_hands_its_model_to_the_aggregator():
     """A norm bound of next to nothing leaves FedAvg's, Ditto's and Fed+'s shared model where it is."""
-    still = rv.NormBound(1e-9)
+    still = rv.aggregators.NormBound(1e-9)
     got = replies({"w": np.full((4, 2), 5.0)})
-    solver, here = rv.GD(0.1), {"w": jnp.array([1.0, 2.0])}
+    solver, here = rv.solvers.GD(0.1), {"w": jnp.array([1.0, 2.0])}
     for algorithm in (rv.robust(solver, still), rv.fedplus_pull(solver, still),
                       eqx.tree_at(lambda d: d.aggregator, rv.ditto(solver), still)):
         after, _ = algorithm.phases[0].server(here, got, jax.random.key(0))
@@ -171,19 +171,19 @@ def test_the_server_hands_its_model_to_the_aggregator():
 
 
 ANY = {
-    "mean": lambda s: rv.Mean(),
-    "coordinate median": lambda s: rv.CoordinateMedian(),
-    "geometric median": lambda s: rv.GeometricMedian(1e-3 * s, **TIGHT),
-    "L1": lambda s: rv.MoreauCentre(rv.L1(), 0.3 * s, **TIGHT),
-    "L2Norm": lambda s: rv.MoreauCentre(rv.L2Norm(), 0.3 * s, **TIGHT),
-    "SquaredL2": lambda s: rv.MoreauCentre(rv.SquaredL2(), 0.3, **TIGHT),
-    "trimmed mean": lambda s: rv.TrimmedMean(0.2),
-    "Krum": lambda s: rv.Krum(0.2),
-    "multi-Krum": lambda s: rv.MultiKrum(0.2),
-    "Bulyan": lambda s: rv.Bulyan(0.15),
-    "centred clipping": lambda s: rv.CentredClipping(0.9 * s),
-    "norm bound": lambda s: rv.NormBound(),
-    "given norm bound": lambda s: rv.NormBound(0.9 * s),
+    "mean": lambda s: rv.aggregators.Mean(),
+    "coordinate median": lambda s: rv.aggregators.CoordinateMedian(),
+    "geometric median": lambda s: rv.aggregators.GeometricMedian(1e-3 * s, **TIGHT),
+    "L1": lambda s: rv.aggregators.MoreauCentre(rv.penalties.L1(), 0.3 * s, **TIGHT),
+    "L2Norm": lambda s: rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3 * s, **TIGHT),
+    "SquaredL2": lambda s: rv.aggregators.MoreauCentre(rv.penalties.SquaredL2(), 0.3, **TIGHT),
+    "trimmed mean": lambda s: rv.aggregators.TrimmedMean(0.2),
+    "Krum": lambda s: rv.aggregators.Krum(0.2),
+    "multi-Krum": lambda s: rv.aggregators.MultiKrum(0.2),
+    "Bulyan": lambda s: rv.aggregators.Bulyan(0.15),
+    "centred clipping": lambda s: rv.aggregators.CentredClipping(0.9 * s),
+    "norm bound": lambda s: rv.aggregators.NormBound(),
+    "given norm bound": lambda s: rv.aggregators.NormBound(0.9 * s),
 }
 
 
@@ -254,13 +254,13 @@ def test_above_the_stated_share_they_carry_the_aggregate_away(name):
     assert reach(aggregator, count) > 1e4
 
 
-@pytest.mark.parametrize(("aggregator", "most"), [(rv.CentredClipping(0.9), 2.7), (rv.NormBound(0.9), 0.9)])
+@pytest.mark.parametrize(("aggregator", "most"), [(rv.aggregators.CentredClipping(0.9), 2.7), (rv.aggregators.NormBound(0.9), 0.9)])
 def test_a_given_radius_bounds_the_step_whoever_is_bad(aggregator, most):
     assert most * 0.9 < reach(aggregator, N) <= most * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("aggregator", [rv.TrimmedMean(0.2), rv.Krum(0.2), rv.MultiKrum(0.2), rv.Bulyan(0.2),
-                                        rv.CentredClipping(1.0), rv.NormBound()], ids=repr)
+@pytest.mark.parametrize("aggregator", [rv.aggregators.TrimmedMean(0.2), rv.aggregators.Krum(0.2), rv.aggregators.MultiKrum(0.2), rv.aggregators.Bulyan(0.2),
+                                        rv.aggregators.CentredClipping(1.0), rv.aggregators.NormBound()], ids=repr)
 def test_not_a_trace_of_a_bad_reply_in_float32(aggregator):
     """Squares overflow and rounding leaves 1e-8 of a weight; neither may let 1e30 in."""
     assert reach(aggregator, 4, value=1e30, dtype=np.float32) < 10
@@ -268,25 +268,25 @@ def test_not_a_trace_of_a_bad_reply_in_float32(aggregator):
 
 def test_a_moreau_centre_breaks_down_as_its_penalty_pulls():
     def breakdown(penalty):
-        return rv.MoreauCentre(penalty, 0.1).breakdown
+        return rv.aggregators.MoreauCentre(penalty, 0.1).breakdown
 
-    layers = {"a": rv.L1(), "b": rv.Scaled(rv.L2Norm(), 2.0)}
-    assert [breakdown(p) for p in (rv.L1(), rv.L2Norm(), rv.Scaled(rv.L1(), 3.0), rv.PerLayer(layers))] == [0.5] * 4
-    assert [breakdown(p) for p in (rv.SquaredL2(), rv.Zero(), rv.Indicator0(), rv.Quadratic(np.eye(2)),
-                                   rv.PerLayer(layers, default=rv.SquaredL2()))] == [0.0] * 5
+    layers = {"a": rv.penalties.L1(), "b": rv.penalties.Scaled(rv.penalties.L2Norm(), 2.0)}
+    assert [breakdown(p) for p in (rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.Scaled(rv.penalties.L1(), 3.0), rv.penalties.PerLayer(layers))] == [0.5] * 4
+    assert [breakdown(p) for p in (rv.penalties.SquaredL2(), rv.penalties.Zero(), rv.penalties.OriginIndicator(), rv.penalties.Quadratic(np.eye(2)),
+                                   rv.penalties.PerLayer(layers, default=rv.penalties.SquaredL2()))] == [0.0] * 5
 
 
 # ---- what makes no sense, and what is too few
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.TrimmedMean(0.5), r"TrimmedMean\(share=0.5\) must lie in \[0, 1/2\)"),
-    (lambda: rv.MultiKrum(-0.1), r"MultiKrum\(share=-0.1\) must lie in \[0, 1/2\)"),
-    (lambda: rv.Bulyan(0.25), r"Bulyan\(share=0.25\) must lie in \[0, 1/4\): use MultiKrum, TrimmedMean"),
-    (lambda: rv.MultiKrum(0.2, keep=0), r"MultiKrum\(keep=0\) must average at least 1"),
-    (lambda: rv.CentredClipping(0.0), r"CentredClipping\(radius=0.0\) must lie in \(0, inf\)"),
-    (lambda: rv.CentredClipping(1.0, iterations=0), r"CentredClipping\(iterations=0\) must lie in \(0, inf\)"),
-    (lambda: rv.NormBound(-1.0), r"NormBound\(radius=-1.0\) must lie in \(0, inf\)"),
+    (lambda: rv.aggregators.TrimmedMean(0.5), r"TrimmedMean\(share=0.5\) must lie in \[0, 1/2\)"),
+    (lambda: rv.aggregators.MultiKrum(-0.1), r"MultiKrum\(share=-0.1\) must lie in \[0, 1/2\)"),
+    (lambda: rv.aggregators.Bulyan(0.25), r"Bulyan\(share=0.25\) must lie in \[0, 1/4\): use MultiKrum, TrimmedMean"),
+    (lambda: rv.aggregators.MultiKrum(0.2, keep=0), r"MultiKrum\(keep=0\) must average at least 1"),
+    (lambda: rv.aggregators.CentredClipping(0.0), r"CentredClipping\(radius=0.0\) must lie in \(0, inf\)"),
+    (lambda: rv.aggregators.CentredClipping(1.0, iterations=0), r"CentredClipping\(iterations=0\) must lie in \(0, inf\)"),
+    (lambda: rv.aggregators.NormBound(-1.0), r"NormBound\(radius=-1.0\) must lie in \(0, inf\)"),
 ])
 def test_nonsense_is_refused_when_built(make, message):
     with pytest.raises(ValueError, match=message):
@@ -294,18 +294,18 @@ def test_nonsense_is_refused_when_built(make, message):
 
 
 @pytest.mark.parametrize(("aggregator", "parties", "message"), [
-    (rv.Bulyan(0.2), 10, r"Bulyan\(share=0.2\) assumes 2 bad of 10 replies and needs 4\*2 \+ 3 = 11: use a larger "
+    (rv.aggregators.Bulyan(0.2), 10, r"Bulyan\(share=0.2\) assumes 2 bad of 10 replies and needs 4\*2 \+ 3 = 11: use a larger "
                          r"cohort, or a share below 0.2"),
-    (rv.Krum(0.4), 5, r"needs 2\*2 \+ 3 = 7: use a larger cohort, or a share below 0.4"),
-    (rv.Bulyan(0.2), 6, r"needs 4\*1 \+ 3 = 7: use a larger cohort, or TrimmedMean or a median"),
+    (rv.aggregators.Krum(0.4), 5, r"needs 2\*2 \+ 3 = 7: use a larger cohort, or a share below 0.4"),
+    (rv.aggregators.Bulyan(0.2), 6, r"needs 4\*1 \+ 3 = 7: use a larger cohort, or TrimmedMean or a median"),
 ])
 def test_a_cohort_too_small_is_refused_before_any_round(aggregator, parties, message):
-    problem = rv.QuadraticProblem(jnp.stack([jnp.eye(2)] * parties), jnp.ones((parties, 2)))
+    problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * parties), jnp.ones((parties, 2)))
     with pytest.raises(rv.InputError, match=message):
-        rv.simulate(rv.robust(rv.GD(0.1), aggregator), problem, rounds=1, progress=False)
+        rv.simulate(rv.robust(rv.solvers.GD(0.1), aggregator), problem, rounds=1, progress=False)
 
 
-@pytest.mark.parametrize("aggregator", [rv.Krum(0.2), rv.MultiKrum(0.2, keep=3), rv.Bulyan(0.15)], ids=repr)
+@pytest.mark.parametrize("aggregator", [rv.aggregators.Krum(0.2), rv.aggregators.MultiKrum(0.2, keep=3), rv.aggregators.Bulyan(0.15)], ids=repr)
 def test_with_few_replies_left_the_result_is_among_them(aggregator):
     """n = 1 to 4 of a cohort of nine: no division by zero, nothing from the absent."""
     points, _, _ = drawn(9)

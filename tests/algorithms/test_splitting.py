@@ -11,8 +11,8 @@ from resolvent.math.anderson import mixing_weights
 from resolvent.simulate.engine import Federation, initial, run_chunk
 from resolvent.simulate.evaluate import deployed
 
-ALIKE = rv.Full("uniform")
-EXACT = rv.ClosedForm()
+ALIKE = rv.participation.Full("uniform")
+EXACT = rv.solvers.ClosedForm()
 
 
 def least_squares(seed=0, parties=6, samples=9, d=4):
@@ -21,7 +21,7 @@ def least_squares(seed=0, parties=6, samples=9, d=4):
     a = rng.normal(size=(parties, samples, d)) / np.sqrt(samples)
     b = np.einsum("kni,ki->kn", a, rng.normal(size=d) + 0.7 * rng.normal(size=(parties, d)))
     b += 0.1 * rng.normal(size=b.shape)
-    return a, b, rv.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(b))
+    return a, b, rv.problems.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(b))
 
 
 A, B, PROBLEM = None, None, None
@@ -63,16 +63,16 @@ def test_fedavg_reaches_its_own_fixed_point(k, eta):
         powers = sum(np.linalg.matrix_power(np.eye(len(h)) - eta * h, j) for j in range(k)) / k
         left, right = left + h @ powers, right + powers @ a.T @ b
     fixed = np.linalg.solve(left, right)
-    gradient_steps = rv.splitting(rv.GD(eta, steps=k), local_step="gradient")
+    gradient_steps = rv.splitting(rv.solvers.GD(eta, steps=k), local_step="gradient")
     np.testing.assert_allclose(shared(gradient_steps), fixed, atol=1e-10)
-    np.testing.assert_allclose(shared(rv.fedavg(rv.GD(eta, steps=k))), fixed, atol=1e-10)
+    np.testing.assert_allclose(shared(rv.fedavg(rv.solvers.GD(eta, steps=k))), fixed, atol=1e-10)
     assert (np.abs(fixed - optimum()).max() < 1e-10) == (k == 1)
 
 
 def test_the_product_of_step_and_steps_decides_fedavgs_gap():
     """Around (11): for small eta the fixed point depends on eta*(k-1) alone."""
-    points = [shared(rv.fedavg(rv.GD(0.02 / (k - 1), steps=k)), 20_000) for k in (2, 3, 5)]
-    others = shared(rv.fedavg(rv.GD(0.04, steps=2)), 20_000)
+    points = [shared(rv.fedavg(rv.solvers.GD(0.02 / (k - 1), steps=k)), 20_000) for k in (2, 3, 5)]
+    others = shared(rv.fedavg(rv.solvers.GD(0.04, steps=2)), 20_000)
     spread = max(np.abs(p - points[0]).max() for p in points)
     assert spread < 0.1 * np.abs(others - points[0]).max()
 
@@ -101,17 +101,17 @@ def test_as_grand_scheme_fedprox_is_fedprox():
 def test_centralised_is_decentralised_under_full_participation(setting):
     alpha, beta, gamma = setting
     solver = rv.SGD(0.2, batch_size=4, epochs=2)
-    make = [rv.splitting(solver, eta=rv.InversePower(1.5, 0.7), alpha=alpha, beta=beta, gamma=gamma, decentralised=d)
+    make = [rv.splitting(solver, eta=rv.schedules.InversePower(1.5, 0.7), alpha=alpha, beta=beta, gamma=gamma, decentralised=d)
             for d in (False, True)]
-    central, local = (trajectory(a, classification(), 6, rv.Stragglers(rv.Full(), share=0.4)) for a in make)
+    central, local = (trajectory(a, classification(), 6, rv.participation.Stragglers(rv.participation.Full(), share=0.4)) for a in make)
     equal([s.server.mean for s in central], [s.server[0] for s in local])
     equal([s.server.z for s in central], [s.parties[1] for s in local])
 
 
 def test_an_absent_party_keeps_its_z_and_is_sent_a_new_u():
     """Algorithm 1 of the paper."""
-    who = rv.Uniform(cohort=2)
-    states = [s.server for s in trajectory(rv.fedpi(rv.GD(0.2, steps=5)), classification(), 3, who)]
+    who = rv.participation.Uniform(cohort=2)
+    states = [s.server for s in trajectory(rv.fedpi(rv.solvers.GD(0.2, steps=5)), classification(), 3, who)]
     for t in range(3):
         changed = [np.any(states[t + 1].z["weight"][k] != states[t].z["weight"][k]) for k in range(6)]
         assert sum(changed) == 2
@@ -122,24 +122,24 @@ def test_an_absent_party_keeps_its_z_and_is_sent_a_new_u():
 
 def test_example_1_needs_steps_that_vanish_but_not_too_fast():
     """f+ = (w+1)^2/2 and 2 f- = (w-1)^2: the minimiser is 1/3. Source: the paper, Example 1 and Theorem 2."""
-    problem = rv.QuadraticProblem(jnp.array([[[1.0]], [[2.0]]]), jnp.array([[-1.0], [2.0]]))
+    problem = rv.problems.QuadraticProblem(jnp.array([[[1.0]], [[2.0]]]), jnp.array([[-1.0], [2.0]]))
 
     def final(eta, rounds=20_000):
         algorithm = rv.splitting(EXACT, eta=eta)
         return float(limit(algorithm, problem, rounds, ALIKE).server.mean[0])
 
     assert abs(final(1.0) - 1 / 3) > 0.05
-    assert abs(final(rv.InversePower(1.0)) - 1 / 3) < 1e-3
-    assert abs(final(rv.Exponential(0.5, factor=0.5)) - 1 / 3) > 0.05
+    assert abs(final(rv.schedules.InversePower(1.0)) - 1 / 3) < 1e-3
+    assert abs(final(rv.schedules.Exponential(0.5, factor=0.5)) - 1 / 3) > 0.05
     # with equal curvatures a constant step is enough: w_{t+1} = w_t/(1 + eta)
-    same = rv.QuadraticProblem(jnp.ones((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
+    same = rv.problems.QuadraticProblem(jnp.ones((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
     assert abs(float(limit(rv.splitting(EXACT, eta=1.0), same, 200, ALIKE).server.mean[0])) < 1e-12
 
 
 @pytest.mark.parametrize(("schedule", "diverges", "squares"), [
-    (rv.Constant(0.5), True, False), (rv.InversePower(0.5), True, True), (rv.InversePower(0.5, 0.5), True, False),
-    (rv.InversePower(0.5, 1.5), False, True), (rv.InverseLog(0.5), True, False),
-    (rv.Exponential(0.5, factor=0.9, period=3), False, True)])
+    (rv.schedules.Constant(0.5), True, False), (rv.schedules.InversePower(0.5), True, True), (rv.schedules.InversePower(0.5, 0.5), True, False),
+    (rv.schedules.InversePower(0.5, 1.5), False, True), (rv.schedules.InverseLog(0.5), True, False),
+    (rv.schedules.Exponential(0.5, factor=0.9, period=3), False, True)])
 def test_schedules_say_whether_theorem_2_holds(schedule, diverges, squares):
     assert (schedule.sum_diverges, schedule.squares_converge) == (diverges, squares)
     assert schedule.finds_the_optimum == (diverges and squares)
@@ -154,7 +154,7 @@ def test_without_strong_convexity_fedpi_is_stable_where_fedsplit_is_not():
     """Three parties that each see one direction of the plane: moves that none sees and that cancel in the mean are
     reflected for ever by FedSplit and halved by FedPi."""
     directions = np.array([[1.0, 0], [np.cos(2), np.sin(2)], [np.cos(4), np.sin(4)]])
-    problem = rv.QuadraticProblem(jnp.asarray(directions[:, :, None] * directions[:, None, :]),
+    problem = rv.problems.QuadraticProblem(jnp.asarray(directions[:, :, None] * directions[:, None, :]),
                                   jnp.asarray(directions * np.array([[1.0], [2], [3]])))
     start = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2)))
 
@@ -164,7 +164,7 @@ def test_without_strong_convexity_fedpi_is_stable_where_fedsplit_is_not():
         last = []
         for t in range(2):
             chunk = run_chunk(algorithm, problem, ALIKE, state, SEED, jnp.array(400 * t), jnp.array(400 - 399 * t),
-                              capacity=400, record=(), schedule="sequential")
+                              capacity=400, record=(), scheduler="sequential")
             state = chunk.state
             last.append(np.asarray(state.server.u))
         return np.abs(last[1] - last[0]).max()
@@ -175,7 +175,7 @@ def test_without_strong_convexity_fedpi_is_stable_where_fedsplit_is_not():
 
 def rounds_to(algorithm, tolerance=1e-8, most=3000, point=None):
     """Rounds until the shared model stays within a relative tolerance of the algorithm's own limit."""
-    target = shared(algorithm.inner if isinstance(algorithm, rv.Anderson) else algorithm, 20_000)
+    target = shared(algorithm.inner if isinstance(algorithm, rv.combinators.Anderson) else algorithm, 20_000)
     models = [np.asarray(algorithm.server_model(s.server)) for s in trajectory(algorithm, PROBLEM, most, ALIKE)]
     far = [np.linalg.norm(m - target) > tolerance * np.linalg.norm(target) for m in models]
     return len(far) - far[::-1].index(True)
@@ -185,7 +185,7 @@ def rounds_to(algorithm, tolerance=1e-8, most=3000, point=None):
 def test_anderson_at_least_halves_the_rounds(preset):
     make = {"fedprox": rv.splitting, "fedpi": rv.fedpi, "fedrp": rv.fedrp}[preset]
     plain = make(EXACT, eta=1.0)
-    accelerated = rv.Anderson(plain, memory=6)
+    accelerated = rv.combinators.Anderson(plain, memory=6)
     slow, fast = rounds_to(plain, most=600), rounds_to(accelerated, most=200)
     assert fast <= slow / 2, (fast, slow)
 
@@ -193,7 +193,7 @@ def test_anderson_at_least_halves_the_rounds(preset):
 def test_anderson_is_exact_after_dimension_plus_one_steps():
     """GMRES: on a linear map with memory over the dimension, type II needs d + 1 images."""
     dimension = 4
-    algorithm = rv.Anderson(rv.fedprox(EXACT, mu=1.0), memory=dimension + 2)
+    algorithm = rv.combinators.Anderson(rv.fedprox(EXACT, mu=1.0), memory=dimension + 2)
     states = trajectory(algorithm, PROBLEM, dimension + 2, ALIKE)
     target = shared(rv.fedprox(EXACT, mu=1.0))
     errors = [np.abs(s.server.inner - target).max() for s in states]
@@ -202,7 +202,7 @@ def test_anderson_is_exact_after_dimension_plus_one_steps():
 
 def test_anderson_without_memory_is_the_plain_method():
     plain = trajectory(rv.fedpi(EXACT, eta=0.7), PROBLEM, 20, ALIKE)
-    one = trajectory(rv.Anderson(rv.fedpi(EXACT, eta=0.7), memory=1), PROBLEM, 20, ALIKE)
+    one = trajectory(rv.combinators.Anderson(rv.fedpi(EXACT, eta=0.7), memory=1), PROBLEM, 20, ALIKE)
     equal([s.server.u for s in plain], [s.server.inner.u for s in one])
 
 
@@ -223,8 +223,8 @@ def test_mixing_weights_against_a_constrained_least_squares():
     (lambda: rv.splitting(EXACT, alpha=2.5), r"alpha=2.5 must lie in \[0, 2\]: .* not nonexpansive"),
     (lambda: rv.splitting(EXACT, gamma=1.5), r"gamma=1.5 must lie in \[0, 1\]"),
     (lambda: rv.fedpi(EXACT, eta=0.0), "eta=0.0 must be positive"),
-    (lambda: rv.Exponential(1.0, factor=1.0), "use Constant for 1"),
-    (lambda: rv.Anderson(rv.fedpi(EXACT), memory=0), r"Anderson\(memory=0\) must be at least 1"),
+    (lambda: rv.schedules.Exponential(1.0, factor=1.0), "use Constant for 1"),
+    (lambda: rv.combinators.Anderson(rv.fedpi(EXACT), memory=0), r"Anderson\(memory=0\) must be at least 1"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
@@ -234,7 +234,7 @@ def test_wrong_settings_are_refused(make, message):
 def test_anderson_refuses_what_holds_no_iterate():
     for algorithm in (rv.local(EXACT), rv.fedpi(EXACT, decentralised=True)):
         with pytest.raises(TypeError, match="Anderson needs an algorithm of one phase whose server holds the iterate"):
-            rv.Anderson(algorithm)
+            rv.combinators.Anderson(algorithm)
 
 
 @pytest.mark.parametrize("decentralised", [False, True])
@@ -242,7 +242,7 @@ def test_anderson_refuses_what_holds_no_iterate():
 def test_what_parties_deploy_is_the_optimum(make, decentralised):
     """Not u_k, which at the fixed point is w* + eta grad f_k(w*)."""
     problem = quadratic()
-    algorithm = make(rv.ClosedForm(), eta=0.5, decentralised=decentralised)
+    algorithm = make(rv.solvers.ClosedForm(), eta=0.5, decentralised=decentralised)
     models = deployed(algorithm, problem, limit(algorithm, problem), jnp.arange(problem.parties))
     best = np.linalg.solve(np.mean(problem.hessians, axis=0), np.mean(problem.linears, axis=0))
     np.testing.assert_allclose(models, np.tile(best, (problem.parties, 1)), atol=1e-10)

@@ -15,7 +15,7 @@ GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.m
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What these guides name beside what can be configured or imported as rv: commands, values, columns, inner parts.
 WORDS = {"list", "report", "run", "show", "RESOLVENT_DATA", "drop", "FO", "HF", "exact", "from_equinox", "from_flax",
-         "centre_iterations", "centre_residual", "finds_the_optimum", "party_weights", "admit", "Anchor", "Averaging",
+         "centre_iterations", "centre_residual", "finds_the_optimum", "party_weights", "admit", "Anchor", "ModelAggregation",
          "FedPlus", "Oracle"}
 
 
@@ -35,7 +35,7 @@ def spans(page):
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
 def test_names_in_guides_exist(page):
-    """A name alone, or one that is called or set: `fedpi`, `Averaged(algorithm, weight)`, `lam: 0`."""
+    """A name alone, or one that is called or set: `fedpi`, `ErgodicAveraging(algorithm, weight)`, `lam: 0`."""
     found = [m[1] for m in (re.match(r"([A-Za-z_]\w*)(?:$|\(|: |=)", span) for span in spans(page)) if m]
     assert len(found) > 5
     assert not sorted(set(found) - known())

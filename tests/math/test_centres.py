@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from resolvent.math import centres
-from resolvent.math.prox import L1, Indicator0, L2Norm, PerLayer, Quadratic, Scaled, SquaredL2, Zero
+from resolvent.math.penalties import L1, L2Norm, OriginIndicator, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -145,7 +145,7 @@ def test_iterations_cut_short_are_reported(name):
             np.testing.assert_allclose(w, np.average(points, axis=0, weights=weights))
 
 
-@pytest.mark.parametrize("penalty", [SquaredL2(), Indicator0(), Quadratic(Q), Zero()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("penalty", [SquaredL2(), OriginIndicator(), Quadratic(Q), Zero()], ids=lambda p: type(p).__name__)
 @quick
 @given(points=clouds, weights=counts)
 def test_centre_of_a_quadratic_penalty_is_the_mean(penalty, points, weights):
@@ -459,7 +459,7 @@ def test_stops_where_float32_cannot_move_any_more():
     np.testing.assert_allclose(w, np.median(points, axis=0), atol=2e-6)
 
 
-ALL_PENALTIES = [L1(), L2Norm(), SquaredL2(), Zero(), Indicator0(), Quadratic(Q), Scaled(L1(), np.array(2.0)), SPLIT]
+ALL_PENALTIES = [L1(), L2Norm(), SquaredL2(), Zero(), OriginIndicator(), Quadratic(Q), Scaled(L1(), np.array(2.0)), SPLIT]
 
 
 @pytest.mark.parametrize("penalty", ALL_PENALTIES, ids=lambda p: type(p).__name__)

@@ -27,16 +27,16 @@ def all_outcomes(codec, x):
 
 
 @pytest.mark.parametrize(("codec", "single", "double"), [
-    (rv.Identity(), 10 * 32, 10 * 64),
-    (rv.RandK(k=3), 3 * 32 + 32, 3 * 64 + 32),
-    (rv.RandK(share=0.3), 3 * 32 + 32, 3 * 64 + 32),
-    (rv.RandK(k=99), 10 * 32 + 32, 10 * 64 + 32),
-    (rv.TopK(k=3), 3 * (32 + 4), 3 * (64 + 4)),
-    (rv.TopK(share=0.01), 32 + 4, 64 + 4),
-    (rv.NaturalCompression(), 10 * 9, 10 * 12),
-    (rv.QSGD(levels=1), 32 + 10 * 2, 64 + 10 * 2),
-    (rv.QSGD(levels=3), 32 + 10 * 3, 64 + 10 * 3),
-    (rv.QSGD(levels=4), 32 + 10 * 4, 64 + 10 * 4),
+    (rv.codecs.Identity(), 10 * 32, 10 * 64),
+    (rv.codecs.RandK(k=3), 3 * 32 + 32, 3 * 64 + 32),
+    (rv.codecs.RandK(share=0.3), 3 * 32 + 32, 3 * 64 + 32),
+    (rv.codecs.RandK(k=99), 10 * 32 + 32, 10 * 64 + 32),
+    (rv.codecs.TopK(k=3), 3 * (32 + 4), 3 * (64 + 4)),
+    (rv.codecs.TopK(share=0.01), 32 + 4, 64 + 4),
+    (rv.codecs.NaturalCompression(), 10 * 9, 10 * 12),
+    (rv.codecs.QSGD(levels=1), 32 + 10 * 2, 64 + 10 * 2),
+    (rv.codecs.QSGD(levels=3), 32 + 10 * 3, 64 + 10 * 3),
+    (rv.codecs.QSGD(levels=4), 32 + 10 * 4, 64 + 10 * 4),
 ], ids=str)
 def test_bits_are_exact(codec, single, double):
     with jax.enable_x64(True):
@@ -56,10 +56,10 @@ def test_what_is_packed_fits_the_bits():
     with jax.enable_x64(True):
         for dtype, bits in ((jnp.float32, 9), (jnp.float64, 12), (jnp.float16, 6)):
             extremes = jnp.array([np.inf, -np.inf, np.nan, -0.0, 1e-7, -3.0, jnp.finfo(dtype).max], dtype)
-            assert int(jnp.max(rv.NaturalCompression().pack(extremes, KEY))) < 2**bits
-    levels = rv.QSGD(levels=4).pack(jnp.array([-1.0, 0.0, 0.0]), KEY)[1]
+            assert int(jnp.max(rv.codecs.NaturalCompression().pack(extremes, KEY))) < 2**bits
+    levels = rv.codecs.QSGD(levels=4).pack(jnp.array([-1.0, 0.0, 0.0]), KEY)[1]
     assert levels.tolist() == [-4, 0, 0]
-    places, _ = rv.TopK(k=2).pack(jnp.arange(16.0), KEY)
+    places, _ = rv.codecs.TopK(k=2).pack(jnp.arange(16.0), KEY)
     assert sorted(places.tolist()) == [14, 15]
 
 
@@ -67,7 +67,7 @@ def test_randk_over_all_subsets():
     """Every subset comes, all alike; over all of them the mean is x and the variance (d/k - 1) |x|^2."""
     with jax.enable_x64(True):
         d, k, draws = 5, 2, 3000
-        x, codec = jnp.array([1.0, -2.0, 0.5, 3.0, -0.25]), rv.RandK(k=k)
+        x, codec = jnp.array([1.0, -2.0, 0.5, 3.0, -0.25]), rv.codecs.RandK(k=k)
         keys = jax.random.split(KEY, draws)
         got = np.asarray(jax.jit(jax.vmap(lambda key: codec.decode(codec.encode(x, key))))(keys))
         subsets = {tuple(np.flatnonzero(row)): row for row in got}
@@ -86,7 +86,7 @@ def test_randk_over_all_subsets():
 
 def test_topk_keeps_the_largest_and_contracts():
     rng = np.random.default_rng(0)
-    codec = rv.TopK(k=3)
+    codec = rv.codecs.TopK(k=3)
     for _ in range(5):
         x = rng.normal(size=8).astype(np.float32)
         got = np.asarray(codec.decode(codec.encode(jnp.asarray(x), KEY)))
@@ -103,7 +103,7 @@ def test_natural_compression_by_its_two_point_law(dtype, enumerated):
     """For numbers of ten mantissa bits every coin is enumerated: the mean is x exactly, the variance (x-a)(b-x)."""
     mantissas = 1 + np.arange(1024) / 1024
     x = np.concatenate([mantissas, -mantissas * 2.0**-9, mantissas * 2.0**7, [0.0]])
-    outcomes = all_outcomes(rv.NaturalCompression(), jnp.asarray(x, dtype))
+    outcomes = all_outcomes(rv.codecs.NaturalCompression(), jnp.asarray(x, dtype))
     below = np.sign(x) * 2.0**np.floor(np.log2(np.abs(x), where=x != 0, out=np.zeros_like(x)))
     for row in outcomes[::341]:
         assert np.all((row == below) | (row == 2 * below))
@@ -111,12 +111,12 @@ def test_natural_compression_by_its_two_point_law(dtype, enumerated):
     variance = np.mean((outcomes - x)**2, axis=0)
     np.testing.assert_allclose(variance, (x - below) * (2 * below - x), rtol=1e-12)
     relative = variance[:-1] / x[:-1]**2
-    assert 0.125 - 1e-5 < relative.max() <= rv.NaturalCompression().omega(len(x)) == 0.125
+    assert 0.125 - 1e-5 < relative.max() <= rv.codecs.NaturalCompression().omega(len(x)) == 0.125
 
 
 def test_natural_compression_at_the_ends_of_the_range(enumerated):
     smallest, largest = np.finfo(np.float32).tiny, np.finfo(np.float32).max
-    outcomes = all_outcomes(rv.NaturalCompression(), jnp.array([smallest, largest, np.inf, np.nan]))
+    outcomes = all_outcomes(rv.codecs.NaturalCompression(), jnp.array([smallest, largest, np.inf, np.nan]))
     assert np.all(outcomes[:, 0] == smallest)
     assert np.all(outcomes[:, 1] == 2.0**127)  # the next power does not exist
     assert not np.isfinite(outcomes[:, 2:]).any()
@@ -126,7 +126,7 @@ def test_natural_compression_at_the_ends_of_the_range(enumerated):
 @pytest.mark.parametrize("size", [1, 7, 60])
 def test_qsgd_by_enumeration(levels, size, enumerated):
     """The mean over 1024 coins is x up to one coin's weight, and the variance within the lemma's bound."""
-    codec = rv.QSGD(levels=levels)
+    codec = rv.codecs.QSGD(levels=levels)
     x = np.random.default_rng(size).normal(size=size).astype(np.float32)
     outcomes, unit = all_outcomes(codec, jnp.asarray(x)), np.linalg.norm(x) / levels
     np.testing.assert_allclose(outcomes / unit, np.round(outcomes / unit), atol=1e-5)
@@ -147,18 +147,18 @@ def test_the_coins_are_uniform_and_the_same_in_both_precisions():
 
 
 def test_steps_of_memories():
-    assert rv.RandK(k=2).step(10) == pytest.approx(0.2)
-    assert rv.TopK(k=2).step(10) == 1.0
-    assert rv.NaturalCompression().step(10) == pytest.approx(8 / 9)
-    assert rv.Identity().step(10) == 1.0
+    assert rv.codecs.RandK(k=2).step(10) == pytest.approx(0.2)
+    assert rv.codecs.TopK(k=2).step(10) == 1.0
+    assert rv.codecs.NaturalCompression().step(10) == pytest.approx(8 / 9)
+    assert rv.codecs.Identity().step(10) == 1.0
 
 
 def test_refusals():
     with pytest.raises(ValueError, match=r"RandK\(share=0\) must lie in \(0, 1\]"):
-        rv.RandK(share=0)
+        rv.codecs.RandK(share=0)
     with pytest.raises(ValueError, match=r"TopK\(k=0\) must be at least 1"):
-        rv.TopK(k=0)
+        rv.codecs.TopK(k=0)
     with pytest.raises(ValueError, match=r"QSGD\(levels=0\) must lie in \[1, 32767\]"):
-        rv.QSGD(levels=0)
+        rv.codecs.QSGD(levels=0)
     with pytest.raises(TypeError, match="RandK needs leaves of floating numbers, got int32"):
-        rv.RandK().encode({"a": jnp.arange(3, dtype=jnp.int32)}, KEY)
+        rv.codecs.RandK().encode({"a": jnp.arange(3, dtype=jnp.int32)}, KEY)

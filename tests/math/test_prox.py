@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from resolvent.math import tree
-from resolvent.math.prox import L1, Indicator0, L2Norm, PerLayer, Quadratic, Scaled, SquaredL2, Zero
+from resolvent.math.penalties import L1, L2Norm, OriginIndicator, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -109,7 +109,7 @@ CASES = {
     "L2Norm": (L2Norm(), L2_TWIN, vector),
     "SquaredL2": (SquaredL2(), SQUARED_TWIN, vector),
     "Zero": (Zero(), ZERO_TWIN, vector),
-    "Indicator0": (Indicator0(), INDICATOR_TWIN, vector),
+    "OriginIndicator": (OriginIndicator(), INDICATOR_TWIN, vector),
     "Quadratic diagonal": (Quadratic(DIAGONAL), quadratic_twin(np.diag(DIAGONAL)), vector),
     "Quadratic full": (Quadratic(HALF @ HALF.T), quadratic_twin(HALF @ HALF.T), vector),
     "Scaled": (Scaled(Scaled(L2Norm(), 0.5), 3.0), scaled_twin(L2_TWIN, 1.5), vector),
@@ -117,7 +117,7 @@ CASES = {
                  split_twin(scaled_twin(L2_TWIN, 2.0), L1_TWIN, 3), layers),
 }
 every = pytest.mark.parametrize("name", CASES)
-finite_valued = pytest.mark.parametrize("name", [name for name in CASES if name != "Indicator0"])
+finite_valued = pytest.mark.parametrize("name", [name for name in CASES if name != "OriginIndicator"])
 
 
 def rounding(name, t):
@@ -205,7 +205,7 @@ def test_value_is_the_twins(name, x):
 
 
 def test_indicator_is_infinite_but_at_zero():
-    seen = looked_at("Indicator0")
+    seen = looked_at("OriginIndicator")
     assert seen(np.zeros(5), 1.0)["value"] == seen(np.zeros(5), 1.0)["envelope"] == 0
     assert seen(np.array([0, 0, 1e-150, 0, 0]), 1.0)["value"] == np.inf
     x = np.array([1.0, -2, 3, 0, 1])
@@ -252,7 +252,7 @@ def test_gradient_of_envelope_is_its_slope(name, x):
 
     def envelope(x):
         gap = t * twin.conjugate(x / t, 1 / t)
-        kept = np.zeros(5) if name == "Indicator0" else x - gap
+        kept = np.zeros(5) if name == "OriginIndicator" else x - gap
         return twin.value(kept) + gap @ gap / (2 * t)
 
     slope = [(envelope(x + h * e) - envelope(x - h * e)) / (2 * h) for e in np.eye(5)]
@@ -381,7 +381,7 @@ def test_per_layer_gives_each_layer_its_own():
 
 def test_per_layer_allows_a_layer_without_parameters():
     x = {"dense": jnp.ones(2, jnp.float32), "relu": {}}
-    for default in (Zero(), L1(), L2Norm(), SquaredL2(), Indicator0()):
+    for default in (Zero(), L1(), L2Norm(), SquaredL2(), OriginIndicator()):
         penalty = PerLayer({"dense": L1()}, default=default)
         assert penalty.prox(x, 0.5)["relu"] == {}
         assert penalty.value(x) == 2

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem.data import SPLITS
-from resolvent.problem.members import Gatherer
+from resolvent.data.federated import SPLITS
+from resolvent.problem.subset import Gatherer
 
 SIZES = (70, 1, 3, 129, 2)
 
@@ -49,7 +49,7 @@ def point():
 
 @pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [3], [1], [4, 1], [2, 2, 0]])
 def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
-    problem, w = rv.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
+    problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
     known = expected(data, w, index)
     np.testing.assert_allclose(problem.evaluate_shared(w, np.array(index, np.int32)), known, rtol=1e-12)
     alone = [[problem.evaluate(w, jnp.array(k), jnp.array(split)) for split in range(len(SPLITS))] for k in index]
@@ -59,7 +59,7 @@ def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
 def test_equal_accuracies_are_equal_to_the_bit_whichever_way_they_are_found(data):
     """In single precision, where a third of a count of 3 is another number than in double: parties are compared."""
     with jax.enable_x64(False):
-        problem, w = rv.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
+        problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
         _, together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))
         alone = [[problem.evaluate(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))] for k in range(5)]
     assert together.dtype == np.float32
@@ -76,7 +76,7 @@ def test_gathered_parties_are_evaluated_under_their_numbers(data):
 def test_parties_without_samples_in_any_split_have_no_means():
     x = np.zeros((3, 2))
     data = rv.FederatedData.from_arrays([x, x], [np.zeros(3, int), np.ones(3, int)], validation=0, test=0)
-    problem = rv.LearningProblem(rv.models.logistic(2, 2), data)
+    problem = rv.problems.LearningProblem(rv.models.logistic(2, 2), data)
     loss, score = problem.evaluate_shared(problem.init(jax.random.key(0)), np.array([0, 1], np.int32))
     np.testing.assert_allclose(loss[:, 0], np.log(2), rtol=1e-12)
     assert score.shape == (2, 3)
@@ -86,7 +86,7 @@ def test_parties_without_samples_in_any_split_have_no_means():
 
 def test_a_problem_of_another_kind_is_asked_party_by_party():
     rng = np.random.default_rng(0)
-    problem = rv.QuadraticProblem.least_squares(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 5)))
+    problem = rv.problems.QuadraticProblem.least_squares(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 5)))
     w = jnp.array([0.3, -1.0])
     loss, score = problem.evaluate_shared(w, np.array([2, 0], np.int32))
     np.testing.assert_allclose(loss, [[problem.oracle(jnp.array(k)).value(w)] for k in (2, 0)], rtol=1e-12)

@@ -53,7 +53,7 @@ def test_gradients(problem):
 
 
 def test_douglas_rachford_finds_the_minimiser(problem):
-    solver = rv.LBFGS(steps=50, tolerance=1e-12)
+    solver = rv.solvers.LBFGS(steps=50, tolerance=1e-12)
     result = rv.simulate(rv.fedpi(solver, eta=0.05), problem, rounds=200, progress=False)
     np.testing.assert_allclose(result.server_model, problem.minimiser, atol=1e-6)
     gaps = result.metrics[result.metrics["metric"] == "gap"]["value"].to_numpy()

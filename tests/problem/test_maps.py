@@ -22,7 +22,7 @@ def problem():
     rng = np.random.default_rng(5)
     x, y = rng.normal(size=(2, 11, 3)), rng.integers(0, 3, (2, 11))
     data = rv.FederatedData.from_arrays(list(x), list(y), validation=0, test=0, classes=["0", "1", "2"])
-    return rv.LearningProblem(rv.models.logistic(3, 3, l2=0.1), data, block=4)
+    return rv.problems.LearningProblem(rv.models.logistic(3, 3, l2=0.1), data, block=4)
 
 
 def point(seed):
@@ -57,12 +57,12 @@ def test_first_order_leaves_the_hessian_out():
 def test_a_quadratic_through_a_mixture_is_a_quadratic():
     rng = np.random.default_rng(1)
     a, b = jnp.asarray(rng.normal(size=(1, 6, 3))), jnp.asarray(rng.normal(size=(1, 6)))
-    oracle = rv.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0))
+    oracle = rv.problems.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0))
     w, mixture = jnp.asarray(rng.normal(size=3)), Mixture(0.4, jnp.asarray(rng.normal(size=3)))
     closed, general = through(oracle, mixture), Composed(oracle.samples, oracle, mixture)
     np.testing.assert_allclose(closed.value(w), general.value(w), rtol=1e-12)
     np.testing.assert_allclose(closed.grad(w), general.grad(w), atol=1e-12)
-    solved, _ = rv.ClosedForm()(rv.Subproblem(closed, w), w, jax.random.key(0), jnp.ones(()))
+    solved, _ = rv.solvers.ClosedForm()(rv.problems.Subproblem(closed, w), w, jax.random.key(0), jnp.ones(()))
     np.testing.assert_allclose(general.grad(solved), 0, atol=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 import resolvent as rv
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.problem.instances import least_squares, logistic_data
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.mixed import mixed
@@ -57,11 +57,11 @@ def test_a_mixture_of_quadratics_is_what_the_oracles_say():
 @pytest.mark.parametrize("preset", [rv.dcgd, rv.diana])
 def test_the_preset_and_the_problem_are_the_same_method(preset):
     """The preset on f_k, and plain gradients on the mixture: equal models in every round, compression and all."""
-    codec, shares = rv.RandK(k=2), jnp.full(3, 1 / 3)
+    codec, shares = rv.codecs.RandK(k=2), jnp.full(3, 1 / 3)
     plain, mix = least_squares(**SQUARES), least_squares(**SQUARES, alpha=ALPHA)
 
     def run(problem, alpha):
-        method = preset(rv.ClosedForm(), learning_rate=0.02, codec=codec, alpha=alpha, repeats=1)
+        method = preset(rv.solvers.ClosedForm(), learning_rate=0.02, codec=codec, alpha=alpha, repeats=1)
         return rv.simulate(method, problem, rounds=40, evaluate_every=40, progress=False)
 
     one, other = run(plain, ALPHA), run(mix, 1.0)
@@ -99,7 +99,7 @@ def test_what_has_no_minimiser_is_refused(monkeypatch):
         with pytest.raises(InputError, match=r"alpha=.* must lie in \(0, 1\]"):
             logistic_data(data=data(), alpha=alpha)
     with pytest.raises(InputError, match="one minimiser each"):
-        mixed(rv.QuadraticProblem(jnp.ones((2, 2, 2)), jnp.ones((2, 2))), 0.5)
+        mixed(rv.problems.QuadraticProblem(jnp.ones((2, 2, 2)), jnp.ones((2, 2))), 0.5)
     with pytest.raises(InputError, match="l2=0 must be positive"):
         logistic_data(data=data(), l2=0)
     with pytest.raises(InputError, match="must be for classification, not regression"):
@@ -107,4 +107,4 @@ def test_what_has_no_minimiser_is_refused(monkeypatch):
     monkeypatch.setattr("resolvent.problem.mixed._STEPS", 1)
     for alpha, what in ((1.0, "mixed objective"), (0.5, "objective f_")):
         with pytest.raises(InputError, match=f"no minimiser of the {what}.* was found .* positive l2"):
-            mixed(rv.LearningProblem(rv.models.logistic(3, 2), data()), alpha)
+            mixed(rv.problems.LearningProblem(rv.models.logistic(3, 2), data()), alpha)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 
 DATA = rv.datasets.digits(parties=3, classes_per_party=4, seed=1)
 SOLVER = rv.SGD(0.1, batch_size=16, epochs=2)
@@ -35,7 +35,7 @@ def test_it_learns_digits(model):
 
 def test_regression_finds_the_least_squares_solution():
     data = rv.datasets.synthetic(parties=4, samples=40, heterogeneity=0.0, noise=0.0)
-    result = rv.simulate(rv.fedavg(rv.GD(0.3, steps=5)), rv.models.linear(10), data, rounds=60, progress=False)
+    result = rv.simulate(rv.fedavg(rv.solvers.GD(0.3, steps=5)), rv.models.linear(10), data, rounds=60, progress=False)
     x = np.concatenate([data.party(k)[0] for k in range(4)])
     y = np.concatenate([data.party(k)[1] for k in range(4)])
     exact, *_ = np.linalg.lstsq(np.c_[x, np.ones(len(x))], y, rcond=None)
@@ -75,7 +75,7 @@ def test_the_pooled_optimum_is_scikit_learns():
     l2 = 0.01
     model = rv.models.from_functions(lambda key: jnp.zeros(3), lambda w, x: x @ w, loss="binary_cross_entropy", l2=l2)
     with jax.enable_x64(True):
-        problem = rv.LearningProblem(model, rv.FederatedData.from_arrays(x, y, validation=0, test=0))
+        problem = rv.problems.LearningProblem(model, rv.FederatedData.from_arrays(x, y, validation=0, test=0))
         w, size, _ = pooled_optimum(problem, problem.init(jax.random.key(0)), tolerance=1e-10)
         assert float(size) <= 1e-10
     reference = LogisticRegression(C=1 / (55 * l2), fit_intercept=False, tol=1e-12, max_iter=1000).fit(
@@ -106,7 +106,7 @@ def test_flax_with_running_statistics_is_refused():
 ])
 def test_a_model_that_does_not_fit_is_refused_before_any_work(model, message):
     with pytest.raises(rv.InputError, match=message):
-        rv.LearningProblem(model, DATA)
+        rv.problems.LearningProblem(model, DATA)
 
 
 @pytest.mark.parametrize(("make", "message"), [

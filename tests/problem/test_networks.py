@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem import networks
-from resolvent.problem.texts import CHARACTERS
+from resolvent.data.texts import CHARACTERS
+from resolvent.problem.models import networks
 
 # Layer by layer: Tables 2 and 3 of the operator-splitting paper.
 TABLE_2 = {"convolution 0": 260, "convolution 1": 5_020, "layer 0": 6_420, "layer 1": 210}
@@ -148,11 +148,11 @@ def follow_up(vocabulary=("a", "b", "c"), dtype=np.int32):
 def test_tokens_stay_integers_and_an_lstm_learns_from_them():
     model = networks.char_lstm(3, tuple("abc"), width=8)
     for dtype in (np.int32, np.uint8):
-        assert rv.LearningProblem(model, follow_up(dtype=dtype)).x.dtype == dtype
+        assert rv.problems.LearningProblem(model, follow_up(dtype=dtype)).x.dtype == dtype
     result = rv.simulate(rv.fedavg(rv.SGD(1.0, epochs=5)), model, follow_up(dtype=np.uint8), rounds=10,
                          evaluate_every=10, progress=False)
     assert result.scores().iloc[-1].mean() > 0.9
-    assert rv.LearningProblem(rv.models.logistic(4, 3), follow_up(())).x.dtype == jnp.zeros(()).dtype
+    assert rv.problems.LearningProblem(rv.models.logistic(4, 3), follow_up(())).x.dtype == jnp.zeros(()).dtype
 
 
 def test_what_are_no_tokens_is_refused():

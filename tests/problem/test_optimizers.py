@@ -7,8 +7,8 @@ import optax
 import pytest
 
 import resolvent as rv
-from resolvent.math.shuffle import Shuffle
 from resolvent.problem.oracle import QuadraticOracle
+from resolvent.xla.shuffle import Shuffle
 
 KEY = jax.random.key(5)
 
@@ -23,16 +23,16 @@ def subproblem(rng, samples=11):
     """Logistic regression with a proximal and a linear term."""
     x, y = rng.normal(size=(samples, 3)), rng.integers(0, 3, samples)
     data = rv.FederatedData.from_arrays([x], [y], validation=0, test=0, classes=["0", "1", "2"])
-    problem = rv.LearningProblem(rv.models.logistic(3, 3, l2=0.05), data)
+    problem = rv.problems.LearningProblem(rv.models.logistic(3, 3, l2=0.05), data)
     start, centre, linear = ({"weight": jnp.asarray(rng.normal(size=(3, 3))), "bias": jnp.asarray(rng.normal(size=3))}
                              for _ in range(3))
-    return rv.Subproblem(problem.oracle(jnp.array(0)), centre, 0.7, linear), start
+    return rv.problems.Subproblem(problem.oracle(jnp.array(0)), centre, 0.7, linear), start
 
 
 @pytest.mark.parametrize(("solver", "optimizer"), [
-    (rv.momentum(0.1, decay=0.8, batch_size=4, epochs=3), optax.sgd(0.1, momentum=0.8)),
-    (rv.adam(0.1, b1=0.7, b2=0.9, eps=1e-3, batch_size=4, epochs=3), optax.adam(0.1, 0.7, 0.9, 1e-3)),
-    (rv.Optax(optax.adamw, {"learning_rate": 0.1, "weight_decay": 0.2}, batch_size=4, epochs=3),
+    (rv.solvers.momentum(0.1, decay=0.8, batch_size=4, epochs=3), optax.sgd(0.1, momentum=0.8)),
+    (rv.solvers.adam(0.1, b1=0.7, b2=0.9, eps=1e-3, batch_size=4, epochs=3), optax.adam(0.1, 0.7, 0.9, 1e-3)),
+    (rv.OptaxSolver(optax.adamw, {"learning_rate": 0.1, "weight_decay": 0.2}, batch_size=4, epochs=3),
      optax.adamw(0.1, weight_decay=0.2)),
 ], ids=["momentum", "adam", "any"])
 @pytest.mark.parametrize(("effort", "epochs"), [(1.0, 3), (0.4, 2), (0.0, 0)])
@@ -61,7 +61,7 @@ def test_an_optax_solver_is_a_plain_loop_over_sgds_batches(solver, optimizer, ef
 
 def test_without_momentum_it_is_sgd_with_the_explicit_step():
     sub, start = subproblem(np.random.default_rng(1))
-    one = rv.momentum(0.3, decay=0.0, batch_size=4, steps=7)(sub, start, KEY, jnp.array(1.0))[0]
+    one = rv.solvers.momentum(0.3, decay=0.0, batch_size=4, steps=7)(sub, start, KEY, jnp.array(1.0))[0]
     other = rv.SGD(0.3, batch_size=4, steps=7, proximal="explicit")(sub, start, KEY, jnp.array(1.0))[0]
     for name in one:
         np.testing.assert_allclose(one[name], other[name], atol=1e-14)
@@ -70,17 +70,17 @@ def test_without_momentum_it_is_sgd_with_the_explicit_step():
 def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
     """In lanes of parties with systems of their own, one of them told to do nothing."""
     rng = np.random.default_rng(2)
-    problem = rv.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(4, 9, 6))),
+    problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(4, 9, 6))),
                                                 jnp.asarray(rng.normal(size=(4, 9))))
     centre, linear, start = (jnp.asarray(rng.normal(size=(4, 6))) for _ in range(3))
     efforts = jnp.array([1.0, 1.0, 1.0, 0.0])
 
     def solved(solver):
         def of_party(k, c, q, w, effort):
-            return solver(rv.Subproblem(problem.oracle(k), c, 0.4, q), w, KEY, effort)
+            return solver(rv.problems.Subproblem(problem.oracle(k), c, 0.4, q), w, KEY, effort)
         return jax.jit(jax.vmap(of_party))(jnp.arange(4), centre, linear, start, efforts)
 
-    (found, steps), (exact, _) = solved(rv.LBFGS(steps=100, tolerance=1e-10)), solved(rv.ClosedForm())
+    (found, steps), (exact, _) = solved(rv.solvers.LBFGS(steps=100, tolerance=1e-10)), solved(rv.solvers.ClosedForm())
     np.testing.assert_allclose(found, exact, atol=1e-9)
     assert (np.asarray(steps[:3]) < 40).all()
     assert int(steps[3]) == 0
@@ -89,9 +89,9 @@ def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
 
 def test_lbfgs_on_samples_leaves_no_gradient_and_honours_partial_work():
     sub, start = subproblem(np.random.default_rng(3))
-    w, _ = jax.jit(rv.LBFGS(steps=100, tolerance=1e-9))(sub, start, KEY, jnp.array(1.0))
+    w, _ = jax.jit(rv.solvers.LBFGS(steps=100, tolerance=1e-9))(sub, start, KEY, jnp.array(1.0))
     assert max(float(jnp.abs(g).max()) for g in jax.tree.leaves(sub.grad(w))) < 1e-9
-    part, steps = rv.LBFGS(steps=10, tolerance=0.0)(sub, start, KEY, jnp.array(0.25))
+    part, steps = rv.solvers.LBFGS(steps=10, tolerance=0.0)(sub, start, KEY, jnp.array(0.25))
     assert int(steps) == 3
     assert float(sub.value(part)) < float(sub.value(start))
 
@@ -100,18 +100,18 @@ def test_solvers_keep_float32():
     h = jnp.asarray([[2.0, 0.5], [0.5, 1.0]], jnp.float32)
     oracle = QuadraticOracle(jnp.array(1), h, jnp.ones(2, jnp.float32), jnp.zeros((), jnp.float32))
     start = jnp.zeros(2, jnp.float32)
-    sub = rv.Subproblem(oracle, start, jnp.asarray(0.3))  # a float64 weight
-    for solver in (rv.adam(0.1, steps=3), rv.momentum(0.1, steps=3), rv.LBFGS(steps=3)):
+    sub = rv.problems.Subproblem(oracle, start, jnp.asarray(0.3))  # a float64 weight
+    for solver in (rv.solvers.adam(0.1, steps=3), rv.solvers.momentum(0.1, steps=3), rv.solvers.LBFGS(steps=3)):
         assert solver(sub, start, KEY, jnp.array(1.0, jnp.float32))[0].dtype == jnp.float32
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.adam(0.0), r"adam\(learning_rate=0.0\) must be positive"),
-    (lambda: rv.adam(0.1, b2=1.0), r"adam\(b2=1.0\) must lie in \[0, 1\)"),
-    (lambda: rv.momentum(0.1, decay=1.5), r"momentum\(decay=1.5\) must lie in \[0, 1\)"),
-    (lambda: rv.momentum(0.1, epochs=1, steps=2), "Optax takes epochs= or steps=, not both"),
-    (lambda: rv.LBFGS(steps=0), r"LBFGS\(steps=0\) must be positive"),
-    (lambda: rv.LBFGS(memory=0), r"LBFGS\(memory=0\) must be at least 1"),
+    (lambda: rv.solvers.adam(0.0), r"adam\(learning_rate=0.0\) must be positive"),
+    (lambda: rv.solvers.adam(0.1, b2=1.0), r"adam\(b2=1.0\) must lie in \[0, 1\)"),
+    (lambda: rv.solvers.momentum(0.1, decay=1.5), r"momentum\(decay=1.5\) must lie in \[0, 1\)"),
+    (lambda: rv.solvers.momentum(0.1, epochs=1, steps=2), "Optax takes epochs= or steps=, not both"),
+    (lambda: rv.solvers.LBFGS(steps=0), r"LBFGS\(steps=0\) must be positive"),
+    (lambda: rv.solvers.LBFGS(memory=0), r"LBFGS\(memory=0\) must be at least 1"),
 ])
 def test_wrong_settings_are_refused_when_built(make, message):
     with pytest.raises(ValueError, match=message):
@@ -121,10 +121,10 @@ def test_wrong_settings_are_refused_when_built(make, message):
 def test_a_federation_with_each_solver():
     """FedProx by L-BFGS is FedProx by the closed form; a solver of one's own runs in a federation like any other."""
     rng = np.random.default_rng(4)
-    problem = rv.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(3, 5, 4))),
+    problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(3, 5, 4))),
                                                 jnp.asarray(rng.normal(size=(3, 5))))
 
-    class Sketched(rv.LocalSolver):
+    class Sketched(rv.solvers.LocalSolver):
         """Everything a party's own solver must do: honour the effort, return the parameters and the steps made."""
 
         rate: float
@@ -136,5 +136,5 @@ def test_a_federation_with_each_solver():
     def final(solver):
         return rv.simulate(rv.fedprox(solver, mu=0.5), problem, rounds=5, progress=False).server_model
 
-    np.testing.assert_allclose(final(rv.LBFGS(steps=100, tolerance=1e-11)), final(rv.ClosedForm()), atol=1e-9)
-    np.testing.assert_allclose(final(Sketched(0.05)), final(rv.GD(0.05, proximal="explicit")), atol=1e-13)
+    np.testing.assert_allclose(final(rv.solvers.LBFGS(steps=100, tolerance=1e-11)), final(rv.solvers.ClosedForm()), atol=1e-9)
+    np.testing.assert_allclose(final(Sketched(0.05)), final(rv.solvers.GD(0.05, proximal="explicit")), atol=1e-13)

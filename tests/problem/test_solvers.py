@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.math.shuffle import Shuffle
 from resolvent.problem.oracle import Oracle, SampleOracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.xla.shuffle import Shuffle
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ class Visits(Oracle):
 def visits(solver, samples, *, effort=1.0, room=32, key=0):
     oracle = Visits(samples=jnp.array(samples))
     start = jnp.zeros(room)
-    w, steps = jax.jit(lambda: solver(rv.Subproblem(oracle, start), start, jax.random.key(key), jnp.array(effort)))()
+    w, steps = jax.jit(lambda: solver(rv.problems.Subproblem(oracle, start), start, jax.random.key(key), jnp.array(effort)))()
     return np.asarray(w), int(steps)
 
 
@@ -59,11 +59,11 @@ def test_steps_stop_within_an_epoch_and_do_not_repeat_a_sample():
 @pytest.mark.parametrize("samples", [1, 7, 8, 31])
 @pytest.mark.parametrize("budget", [{}, {"epochs": 3}, {"steps": 5}])
 def test_work_is_the_batches_that_are_read(samples, budget):
-    for solver in (rv.SGD(1.0, batch_size=4, **budget), rv.adam(0.1, batch_size=4, **budget)):
+    for solver in (rv.SGD(1.0, batch_size=4, **budget), rv.solvers.adam(0.1, batch_size=4, **budget)):
         _, steps = visits(solver, samples)
         assert solver.work(jnp.array([samples])).tolist() == [4 * steps]
-    assert rv.GD(0.1, steps=3).work(jnp.array([samples, 2])).tolist() == [3 * samples, 6]
-    assert rv.ClosedForm().work(jnp.array([samples, 2])).tolist() == [samples, 2]
+    assert rv.solvers.GD(0.1, steps=3).work(jnp.array([samples, 2])).tolist() == [3 * samples, 6]
+    assert rv.solvers.ClosedForm().work(jnp.array([samples, 2])).tolist() == [samples, 2]
 
 
 @pytest.mark.parametrize(("effort", "epochs"), [(1.0, 10), (0.1, 1), (0.101, 2), (0.55, 6), (0.01, 1), (0.0, 0)])
@@ -116,7 +116,7 @@ def test_sgd_is_its_numpy_twin(proximal):
                              for _ in range(3))
     key = jax.random.key(5)
     solver = rv.SGD(eta, batch_size=batch, epochs=2, proximal=proximal)
-    found, _ = solver(rv.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
+    found, _ = solver(rv.problems.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
 
     w = {k: np.array(v) for k, v in start.items()}
     for epoch in range(2):
@@ -134,11 +134,11 @@ def test_sgd_is_its_numpy_twin(proximal):
 
 
 def test_gd_is_sgd_with_one_batch():
-    problem = rv.LearningProblem(rv.models.logistic(4, 3), rv.FederatedData.from_arrays(
+    problem = rv.problems.LearningProblem(rv.models.logistic(4, 3), rv.FederatedData.from_arrays(
         [np.random.default_rng(1).normal(size=(9, 4))], [np.arange(9) % 3], validation=0, test=0))
-    sub = rv.Subproblem(problem.oracle(jnp.array(0)), problem.init(jax.random.key(0)), 0.2)
+    sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), problem.init(jax.random.key(0)), 0.2)
     start = jax.tree.map(lambda leaf: leaf + 0.3, sub.center)
-    one = rv.GD(0.5, steps=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
+    one = rv.solvers.GD(0.5, steps=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
     other = rv.SGD(0.5, batch_size=9, epochs=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-14)
@@ -147,20 +147,20 @@ def test_gd_is_sgd_with_one_batch():
 def test_closed_form_has_no_gradient_left():
     rng = np.random.default_rng(3)
     a, b, centre, linear = (jnp.asarray(rng.normal(size=shape)) for shape in ((1, 8, 5), (1, 8), 5, 5))
-    sub = rv.Subproblem(rv.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0)), centre, 0.4, linear)
+    sub = rv.problems.Subproblem(rv.problems.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0)), centre, 0.4, linear)
     start = jnp.zeros(5)
-    w, _ = rv.ClosedForm()(sub, start, jax.random.key(0), jnp.array(1.0))
+    w, _ = rv.solvers.ClosedForm()(sub, start, jax.random.key(0), jnp.array(1.0))
     assert float(jnp.abs(sub.grad(w)).max()) < 1e-12
     assert float(sub.inexactness(w, start)) < 1e-12
-    np.testing.assert_array_equal(rv.ClosedForm()(sub, start, jax.random.key(0), jnp.array(0.0))[0], start)
+    np.testing.assert_array_equal(rv.solvers.ClosedForm()(sub, start, jax.random.key(0), jnp.array(0.0))[0], start)
     np.testing.assert_allclose(sub.grad(w), jax.grad(sub.value)(w), atol=1e-12)
 
 
 def test_inexactness_of_one_gradient_step_by_hand():
     """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step of length eta leaves |1 - eta(1 + mu)| of the gradient."""
-    problem = rv.QuadraticProblem(jnp.ones((1, 1, 1)), jnp.full((1, 1), 3.0))
-    sub = rv.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(1), 0.5)
-    w, _ = rv.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
+    problem = rv.problems.QuadraticProblem(jnp.ones((1, 1, 1)), jnp.full((1, 1), 3.0))
+    sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(1), 0.5)
+    w, _ = rv.solvers.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
     assert float(sub.inexactness(w, jnp.zeros(1))) == pytest.approx(1 - 0.2 * 1.5, abs=1e-14)
 
 
@@ -185,7 +185,7 @@ def test_full_gradient_and_value_do_not_depend_on_the_block(block):
     (lambda: rv.SGD(-0.1), r"SGD\(learning_rate=-0.1\) must be positive"),
     (lambda: rv.SGD(0.1, epochs=0), r"SGD\(epochs=0\) must be positive"),
     (lambda: rv.SGD(0.1, epochs=1, steps=2), "epochs= or steps=, not both"),
-    (lambda: rv.GD(0.1, proximal="both"), r"proximal='both'\) is not known: use 'implicit' or 'explicit'"),
+    (lambda: rv.solvers.GD(0.1, proximal="both"), r"proximal='both'\) is not known: use 'implicit' or 'explicit'"),
 ])
 def test_wrong_settings_are_refused_when_built(make, message):
     with pytest.raises(ValueError, match=message):
@@ -196,7 +196,7 @@ def test_closed_form_refuses_samples():
     data = rv.datasets.synthetic(parties=2)
     refusal = r"ClosedForm\(\) needs a quadratic problem, got SampleOracle: use SGD or GD"
     with pytest.raises(rv.InputError, match=refusal):
-        rv.simulate(rv.fedavg(rv.ClosedForm()), rv.models.linear(10), data, rounds=1, progress=False)
+        rv.simulate(rv.fedavg(rv.solvers.ClosedForm()), rv.models.linear(10), data, rounds=1, progress=False)
 
 
 def test_a_users_own_solver():
@@ -208,5 +208,5 @@ def test_a_users_own_solver():
         def __call__(self, subproblem, start, key, effort):
             return jax.tree.map(lambda a, c: a + self.amount * (c - a), start, subproblem.center), jnp.array(1)
 
-    sub = rv.Subproblem(Visits(samples=jnp.array(1)), jnp.full(2, 4.0))
+    sub = rv.problems.Subproblem(Visits(samples=jnp.array(1)), jnp.full(2, 4.0))
     np.testing.assert_array_equal(Halve()(sub, jnp.zeros(2), jax.random.key(0), jnp.array(1.0))[0], 2.0)

@@ -29,12 +29,12 @@ diagnostics: []
 """
 
 
-def federation(schedule="auto", parties=5, **options):
+def federation(scheduler="auto", parties=5, **options):
     """What two processes run, and one: state on both sides, absent parties and stragglers, every diagnostic."""
     data = rv.datasets.digits(parties=parties, classes_per_party=4, seed=3)
     settings = {"rounds": 4, "diagnostics": ("steps",), "evaluate_every": 2, "progress": False,
-                "participation": rv.Stragglers(rv.Uniform(cohort=3), share=0.4)} | options
-    return rv.simulate(rv.scaffold(rv.SGD(0.1, batch_size=16)), rv.models.logistic(64, 10), data, schedule=schedule,
+                "participation": rv.participation.Stragglers(rv.participation.Uniform(cohort=3), share=0.4)} | options
+    return rv.simulate(rv.scaffold(rv.SGD(0.1, batch_size=16)), rv.models.logistic(64, 10), data, scheduler=scheduler,
                        **settings)
 
 
@@ -44,7 +44,7 @@ def two_devices(folder):
     cli.main()
     assert jax.device_count() == 2
     assert choose("auto", 3).mesh.size == 2
-    alone = compare(ExperimentFile.load(sys.argv[2]), schedule=rv.Sequential()).metrics
+    alone = compare(ExperimentFile.load(sys.argv[2]), scheduler=rv.schedulers.Sequential()).metrics
     together = pd.read_parquet(folder / "out" / "metrics.parquet")
     np.testing.assert_allclose(together["value"], alone["value"], rtol=1e-4)
     schedulers_agree()
@@ -57,13 +57,13 @@ def schedulers_agree():
 
     import contract
 
-    who = contract.Present(rv.Stragglers(rv.Uniform(cohort=5), share=0.5))
+    who = contract.Present(rv.participation.Stragglers(rv.participation.Uniform(cohort=5), share=0.5))
     with jax.enable_x64(True):
         problem = contract.problem()
-        for name, inner in {"feddane": rv.Sequential(), "diana": rv.Lanes(2), "fedpi": rv.Queue(2)}.items():
+        for name, inner in {"feddane": rv.schedulers.Sequential(), "diana": rv.schedulers.Lanes(2), "fedpi": rv.schedulers.Queue(2)}.items():
             algorithm = test_contract.ROWS[name](contract.solver())
-            one, two = (contract.run(algorithm, problem, who, schedule=schedule)
-                        for schedule in ("sequential", rv.Sharded.over(inner)))
+            one, two = (contract.run(algorithm, problem, who, scheduler=scheduler)
+                        for schedule in ("sequential", rv.schedulers.Sharded.over(inner)))
             contract.close(one, two, 1e-11)
 
 
@@ -85,7 +85,7 @@ def process(number, port, folder):
     checkpoint = folder / f"written by {number}"
     federation(rounds=2, checkpoint=checkpoint)
     resumed = federation(checkpoint=folder / "written by 0", resume=True)
-    weight = np.asarray(jnp.concatenate([resumed.server_model["weight"].ravel(), resumed.personal(4)["bias"]]))
+    weight = np.asarray(jnp.concatenate([resumed.server_model["weight"].ravel(), resumed.personal_model(4)["bias"]]))
     (folder / f"{number}.json").write_text(json.dumps({
         "digest": resumed.digest, "wrote": checkpoint.exists(), "weight": weight.tolist(),
         "scores": resumed.scores().to_numpy().tolist()}))

@@ -8,9 +8,9 @@ import pytest
 
 RUN = """
 import jax.numpy as jnp, resolvent as rv
-problem = rv.QuadraticProblem(jnp.stack([jnp.eye(2)] * 3), jnp.ones((3, 2)))
+problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * 3), jnp.ones((3, 2)))
 jnp.ones(3).sum()  # something was compiled before
-rv.simulate(rv.fedavg(rv.GD(0.1)), problem, rounds=2, progress=False)
+rv.simulate(rv.fedavg(rv.solvers.GD(0.1)), problem, rounds=2, progress=False)
 """
 
 

@@ -13,14 +13,14 @@ import pytest
 
 import resolvent as rv
 from resolvent.math import tree
-from resolvent.simulate import host as on_host
+from resolvent.simulate import host_storage as on_host
 from resolvent.simulate.engine import run_chunk
 from resolvent.simulate.rows import RowFile
 
 PARTIES, FEATURES = 37, 5
 MODEL = rv.models.logistic(FEATURES, 3)
 SOLVER = rv.SGD(0.1, batch_size=4, epochs=2)
-WHO = rv.Stragglers(rv.Uniform(cohort=6), share=0.4)
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=6), share=0.4)
 
 
 def parties(count=PARTIES, seed=0):
@@ -69,7 +69,7 @@ ALGORITHMS = {
     "FedAvg": rv.fedavg(SOLVER),
     "Fed+": rv.fedgeomed_plus(SOLVER),
     "SCAFFOLD": rv.scaffold(SOLVER),
-    "the best of its own and the shared model": rv.NeverWorse(rv.fedprox(SOLVER), SOLVER),
+    "the best of its own and the shared model": rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER),
 }
 
 
@@ -87,7 +87,7 @@ def test_host_memory_changes_no_bit(name, packed, small_chunks):
                     jax.tree.leaves((host.state.server, host.state.parties[np.arange(PARTIES)],
                                      host.personal_models)), strict=True):
         np.testing.assert_array_equal(a, b)
-    for a, b in zip(*(jax.tree.leaves(r.personal("party 5")) for r in (device, host)), strict=True):
+    for a, b in zip(*(jax.tree.leaves(r.personal_model("party 5")) for r in (device, host)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -231,4 +231,4 @@ def test_which_memory_and_what_is_refused(packed, monkeypatch):
     with pytest.raises(rv.InputError, match="trains on everybody's samples together"):
         run(rv.pooled(SOLVER), there, memory="host")
     with pytest.raises(rv.InputError, match="memory='host' gathers from data"):
-        rv.simulate(ALGORITHMS["Fed+"], rv.LearningProblem(MODEL, there), rounds=1, memory="host")
+        rv.simulate(ALGORITHMS["Fed+"], rv.problems.LearningProblem(MODEL, there), rounds=1, memory="host")

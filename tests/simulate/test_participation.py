@@ -23,7 +23,7 @@ def fair(counts, probabilities):
 
 
 def test_uniform_draws_all_alike_without_repeating():
-    drawn = np.asarray(cohorts(rv.Uniform(cohort=2)).index)
+    drawn = np.asarray(cohorts(rv.participation.Uniform(cohort=2)).index)
     assert (drawn[:, 0] != drawn[:, 1]).all()
     assert fair(np.bincount(drawn[:, 0]), np.full(5, 0.2))
     pairs = np.bincount(drawn[:, 0] * 5 + drawn[:, 1], minlength=25).reshape(5, 5)[~np.eye(5, dtype=bool)]
@@ -32,10 +32,10 @@ def test_uniform_draws_all_alike_without_repeating():
 
 def test_by_size_draws_in_proportion_and_weighs_alike():
     """FedProx's scheme A: p_k = n_k/n, plain average. With one party a round its mean is the weighted mean."""
-    drawn = cohorts(rv.BySize(cohort=1))
+    drawn = cohorts(rv.participation.BySize(cohort=1))
     assert fair(np.bincount(np.asarray(drawn.index)[:, 0]), np.asarray(SIZES) / 200)
     assert np.unique(np.asarray(drawn.weight)).size == 1
-    pair = np.asarray(cohorts(rv.BySize(cohort=2)).index)
+    pair = np.asarray(cohorts(rv.participation.BySize(cohort=2)).index)
     assert (pair[:, 0] != pair[:, 1]).all()
     # without replacement: P(first = i, second = j) = p_i p_j / (1 - p_i)
     p = np.asarray(SIZES) / 200
@@ -47,20 +47,20 @@ def test_by_size_draws_in_proportion_and_weighs_alike():
 
 def test_weights_are_shares_of_all():
     key = jax.random.key(0)
-    np.testing.assert_allclose(rv.Full()(key, SIZES).weight, np.asarray(SIZES) / 200)
-    np.testing.assert_allclose(rv.Full("uniform")(key, SIZES).weight, np.full(5, 0.2))
-    some = rv.Uniform(3)(key, SIZES)
+    np.testing.assert_allclose(rv.participation.Full()(key, SIZES).weight, np.asarray(SIZES) / 200)
+    np.testing.assert_allclose(rv.participation.Full("uniform")(key, SIZES).weight, np.full(5, 0.2))
+    some = rv.participation.Uniform(3)(key, SIZES)
     np.testing.assert_allclose(some.weight, np.asarray(SIZES)[np.asarray(some.index)] / 200)
 
 
 def test_bernoulli_is_independent():
-    alive = np.asarray(cohorts(rv.Bernoulli(0.3)).alive)
+    alive = np.asarray(cohorts(rv.participation.Bernoulli(0.3)).alive)
     assert np.abs(alive.mean(axis=0) - 0.3).max() < 0.02
     assert np.abs(np.corrcoef(alive.T)[~np.eye(5, dtype=bool)]).max() < 0.04
 
 
 def test_stragglers_are_the_share_of_the_cohort_and_work_uniformly_little():
-    found = cohorts(rv.Stragglers(rv.Uniform(cohort=4), share=0.5))
+    found = cohorts(rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5))
     late, effort = np.asarray(found.late), np.asarray(found.effort)
     assert (late.sum(axis=1) == 2).all()
     assert fair(late.sum(axis=0), np.full(4, 0.25))
@@ -72,38 +72,38 @@ def test_stragglers_are_the_share_of_the_cohort_and_work_uniformly_little():
 
 
 def test_certain_parties_always_straggle():
-    found = cohorts(rv.Stragglers(rv.Uniform(cohort=3), parties=(1, 4)), draws=50)
+    found = cohorts(rv.participation.Stragglers(rv.participation.Uniform(cohort=3), parties=(1, 4)), draws=50)
     np.testing.assert_array_equal(np.asarray(found.late), np.isin(np.asarray(found.index), [1, 4]))
 
 
 def test_stragglers_leave_the_cohort_as_it_was():
-    plain, slow = (cohorts(p, draws=50) for p in (rv.Uniform(3), rv.Stragglers(rv.Uniform(3), share=0.9)))
+    plain, slow = (cohorts(p, draws=50) for p in (rv.participation.Uniform(3), rv.participation.Stragglers(rv.participation.Uniform(3), share=0.9)))
     np.testing.assert_array_equal(plain.index, slow.index)
     np.testing.assert_array_equal(plain.weight, slow.weight)
 
 
 def test_budgets_of_their_own_are_not_late():
-    found = rv.FixedEffort(jnp.array([0.1, 0.2, 0.3, 0.4, 1.0]), rv.Uniform(3))(jax.random.key(0), SIZES)
+    found = rv.participation.FixedEffort(jnp.array([0.1, 0.2, 0.3, 0.4, 1.0]), rv.participation.Uniform(3))(jax.random.key(0), SIZES)
     np.testing.assert_allclose(found.effort, np.array([0.1, 0.2, 0.3, 0.4, 1.0])[np.asarray(found.index)])
     assert not np.asarray(found.late).any()
 
 
 def test_a_cohort_of_another_n_costs_the_same_numbers():
     """Uniform's cost is that of the cohort: a million parties are drawn from as fast as ten (here: just drawn from)."""
-    index = np.asarray(rv.Uniform(5)(jax.random.key(1), jnp.ones(1_000_000, jnp.int32)).index)
+    index = np.asarray(rv.participation.Uniform(5)(jax.random.key(1), jnp.ones(1_000_000, jnp.int32)).index)
     assert len(set(index)) == 5
     assert index.max() > 10
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.Uniform(0), r"Uniform\(cohort=0\) must be at least 1"),
-    (lambda: rv.BySize(0), r"BySize\(cohort=0\) must be at least 1"),
-    (lambda: rv.Bernoulli(0.0), r"Bernoulli\(probability=0.0\) must lie in \(0, 1\]"),
-    (lambda: rv.Stragglers(share=1.5), r"Stragglers\(share=1.5\) must lie in \[0, 1\]"),
-    (lambda: rv.Uniform(6).check(5), "a cohort of 6 cannot be drawn from 5 parties: give cohort=5 or less"),
-    (lambda: rv.Stragglers(rv.Uniform(6)).check(5), "a cohort of 6 cannot be drawn"),
-    (lambda: rv.Stragglers(parties=(5,)).check(5), "names party 5, but they are numbered 0 to 4"),
-    (lambda: rv.FixedEffort(jnp.ones(4)).check(5), r"needs one number per party, 5, got shape \(4,\)"),
+    (lambda: rv.participation.Uniform(0), r"Uniform\(cohort=0\) must be at least 1"),
+    (lambda: rv.participation.BySize(0), r"BySize\(cohort=0\) must be at least 1"),
+    (lambda: rv.participation.Bernoulli(0.0), r"Bernoulli\(probability=0.0\) must lie in \(0, 1\]"),
+    (lambda: rv.participation.Stragglers(share=1.5), r"Stragglers\(share=1.5\) must lie in \[0, 1\]"),
+    (lambda: rv.participation.Uniform(6).check(5), "a cohort of 6 cannot be drawn from 5 parties: give cohort=5 or less"),
+    (lambda: rv.participation.Stragglers(rv.participation.Uniform(6)).check(5), "a cohort of 6 cannot be drawn"),
+    (lambda: rv.participation.Stragglers(parties=(5,)).check(5), "names party 5, but they are numbered 0 to 4"),
+    (lambda: rv.participation.FixedEffort(jnp.ones(4)).check(5), r"needs one number per party, 5, got shape \(4,\)"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):

@@ -57,25 +57,25 @@ def test_devices_share_out_what_the_solvers_read():
     sizes, epochs, steps = jnp.array([3, 20]), rv.SGD(0.1, batch_size=10, epochs=2), rv.SGD(0.1, batch_size=10, steps=4)
     assert work_of(rv.fedavg(epochs), sizes).tolist() == [20, 40]
     assert work_of(rv.fedprox(steps, mu=1.0), sizes).tolist() == [40, 40]
-    assert work_of(rv.never_worse(steps, rv.fedavg(epochs)), sizes).tolist() == [60, 80]
+    assert work_of(rv.model_interpolation(steps, rv.fedavg(epochs)), sizes).tolist() == [60, 80]
     assert work_of((), sizes).tolist() == [3, 20]  # no solver in it
 
 
 def test_lanes_go_with_their_like_and_absent_slots_change_nothing():
     """Seven in batches of three: two lanes are nobody's."""
     algorithm = rv.scaffold(contract.solver())
-    who = contract.Present(rv.Stragglers(rv.Full(), share=0.5))
+    who = contract.Present(rv.participation.Stragglers(rv.participation.Full(), share=0.5))
     with jax.enable_x64(True):
         problem = contract.problem()
-        one, batched = (contract.run(algorithm, problem, who, schedule=s) for s in ("sequential", rv.Lanes(3)))
+        one, batched = (contract.run(algorithm, problem, who, scheduler=s) for s in ("sequential", rv.schedulers.Lanes(3)))
         contract.close(one, batched, 1e-12)
 
 
 def test_full_passes_queue_as_well():
     """GD's loop, whose steps cost as much as a party has samples."""
     with jax.enable_x64(True):
-        problem, algorithm = contract.problem(), rv.fedprox(rv.GD(0.1, steps=5), mu=0.3)
-        one, queue = (contract.run(algorithm, problem, schedule=s) for s in ("sequential", rv.Queue(2)))
+        problem, algorithm = contract.problem(), rv.fedprox(rv.solvers.GD(0.1, steps=5), mu=0.3)
+        one, queue = (contract.run(algorithm, problem, scheduler=s) for s in ("sequential", rv.schedulers.Queue(2)))
         contract.close(one, queue, 1e-12)
 
 
@@ -89,22 +89,22 @@ def test_the_fastest_is_taken_and_nothing_else_changes():
     assert list(rivals(70)) == ["sequential", "lanes of 8", "lanes of 64", "lanes of 70", "queue of 8", "queue of 64"]
 
     algorithm, data = rv.fedavg_plus(rv.SGD(0.1, batch_size=8)), rv.datasets.digits()
-    runs = [rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=3, participation=rv.Uniform(3),
-                        schedule=s, progress=False) for s in ("sequential", "measured")]
+    runs = [rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=3, participation=rv.participation.Uniform(3),
+                        scheduler=s, progress=False) for s in ("sequential", "measured")]
     assert set(runs[1].facts["schedules"]) == set(rivals(3))
     for a, b in zip(*(jax.tree.leaves(r.state) for r in runs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_a_name_is_for_all_devices_and_a_scheduler_is_taken_as_it_is():
-    assert choose("auto", 5) == rv.Sequential()  # the tests' one CPU
-    assert choose("queue", 5) == rv.Queue()
-    assert choose(rv.Lanes(3), 5) == rv.Lanes(3)
-    assert choose("measured", 5) == rv.Sequential()  # before anything is measured
+    assert choose("auto", 5) == rv.schedulers.Sequential()  # the tests' one CPU
+    assert choose("queue", 5) == rv.schedulers.Queue()
+    assert choose(rv.schedulers.Lanes(3), 5) == rv.schedulers.Lanes(3)
+    assert choose("measured", 5) == rv.schedulers.Sequential()  # before anything is measured
     with pytest.raises(rv.InputError, match=r"no schedule 'lane'; did you mean 'lanes'\? Use any of"):
         choose("lane", 5)
     with pytest.raises(rv.InputError, match=r"Queue\(width=0\) must be at least 1"):
-        rv.Queue(0)
+        rv.schedulers.Queue(0)
 
 
 def test_what_compiles_again():
@@ -123,7 +123,7 @@ def test_what_compiles_again():
     jax.monitoring.register_event_duration_secs_listener(listen)
     assert compiled()[1] == 1
     assert compiled(rounds=6, seed=5) == (0, 0)
-    smaller = rv.Stragglers(rv.Uniform(cohort=2), share=0.4)
+    smaller = rv.participation.Stragglers(rv.participation.Uniform(cohort=2), share=0.4)
     assert compiled(participation=smaller)[1] == 1
     assert compiled(participation=smaller, seed=9) == (0, 0)
     assert compiled(parties=6)[1] == 1
@@ -145,6 +145,6 @@ def test_two_processes_are_one(tmp_path):
     assert first == second
     with jax.enable_x64(True):
         alone = federation()
-        weight = jnp.concatenate([alone.server_model["weight"].ravel(), alone.personal(4)["bias"]])
+        weight = jnp.concatenate([alone.server_model["weight"].ravel(), alone.personal_model(4)["bias"]])
         np.testing.assert_allclose(first["weight"], weight, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(first["scores"], alone.scores().to_numpy())

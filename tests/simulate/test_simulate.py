@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
+from resolvent.simulate import checkpoints as saved
 from resolvent.simulate import evaluate as ev
-from resolvent.simulate import saved, store
+from resolvent.simulate import tree_files as store
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 MODEL = rv.models.logistic(64, 10)
 SOLVER = rv.SGD(0.1, batch_size=16, epochs=2)
-WHO = rv.Stragglers(rv.Uniform(cohort=3), share=0.4)
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=3), share=0.4)
 
 
 def simulate(algorithm, **options):
@@ -29,7 +30,7 @@ def plus():
 
 def test_scores_are_those_of_the_models_by_numpy(plus):
     for party in range(4):
-        w = plus.personal(party)
+        w = plus.personal_model(party)
         for split in ("train", "test"):
             x, y = DATA.party(party, split)
             predicted = np.argmax(x @ np.asarray(w["weight"]).T + np.asarray(w["bias"]), axis=1)
@@ -49,11 +50,11 @@ def test_the_table_of_metrics(plus):
 
 
 def test_personal_by_name_and_refusals(plus):
-    np.testing.assert_array_equal(plus.personal("party 1")["bias"], plus.personal(1)["bias"])
+    np.testing.assert_array_equal(plus.personal_model("party 1")["bias"], plus.personal_model(1)["bias"])
     with pytest.raises(rv.InputError, match=r"no party 'party 11'; did you mean 'party 1'\?"):
-        plus.personal("party 11")
+        plus.personal_model("party 11")
     with pytest.raises(rv.InputError, match="no party 4: they are numbered 0 to 3"):
-        plus.personal(4)
+        plus.personal_model(4)
 
 
 def test_steps_and_inexactness_are_per_party_and_round(plus):
@@ -90,7 +91,7 @@ def test_bytes_count_messages_and_replies():
     assert replies < 18
     assert dropped.facts["bytes"] == {"down": 18 * model, "up": int(replies) * model}
     assert simulate(rv.local(SOLVER)).facts["bytes"] == {"down": 0, "up": 0}
-    pull = rv.fedplus_pull(SOLVER, rv.Mean(), gamma=0.3)
+    pull = rv.fedplus_pull(SOLVER, rv.aggregators.Mean(), gamma=0.3)
     assert simulate(pull).facts["bytes"] == {"down": 18 * (model + 4), "up": 18 * model}  # gamma_k travels
 
 
@@ -127,8 +128,8 @@ def test_checkpoints_resume_to_the_same_digest(tmp_path):
 
 
 @pytest.mark.parametrize(("rounds", "who", "evaluations"), [
-    (3, rv.Full(), 3), (40, rv.Full(), 20), (41, rv.Full(), 21), (40, rv.Uniform(2), 20), (40, rv.Uniform(1), 10),
-    (10, rv.Uniform(1), 5)])
+    (3, rv.participation.Full(), 3), (40, rv.participation.Full(), 20), (41, rv.participation.Full(), 21), (40, rv.participation.Uniform(2), 20), (40, rv.participation.Uniform(1), 10),
+    (10, rv.participation.Uniform(1), 5)])
 def test_small_cohorts_are_evaluated_more_seldom(rounds, who, evaluations):
     """Twenty times, and perhaps after the last; fewer, but five, if the rounds have not room for the four parties."""
     result = simulate(rv.fedavg(rv.SGD(0.1, steps=1)), rounds=rounds, participation=who, evaluate_every=None)
@@ -194,7 +195,7 @@ def test_progress_is_reported():
     ({"rounds": 0}, "rounds=0"),
     ({"diagnostics": ("inexact",)}, r"no diagnostic 'inexact'; did you mean 'inexactness'\?"),
     ({"evaluate_every": 0}, "evaluate_every=0"),
-    ({"participation": rv.Uniform(9)}, "a cohort of 9 cannot be drawn from 4 parties"),
+    ({"participation": rv.participation.Uniform(9)}, "a cohort of 9 cannot be drawn from 4 parties"),
 ])
 def test_wrong_settings_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
@@ -202,30 +203,30 @@ def test_wrong_settings_are_refused(change, message):
 
 
 def test_an_algorithm_that_does_not_fit_is_refused_before_any_work():
-    layers = rv.PerLayer({"weights": rv.L1()}, default=rv.Zero())
+    layers = rv.penalties.PerLayer({"weights": rv.penalties.L1()}, default=rv.penalties.Zero())
     with pytest.raises(rv.InputError, match="run: PerLayer names layer 'weights', but the parameters have"):
         simulate(rv.fedplus(SOLVER, layers))
     with pytest.raises(rv.InputError, match=r"gamma needs one number, or one per party \(4\), got shape \(3,\)"):
-        simulate(rv.fedplus_pull(SOLVER, rv.Mean(), gamma=jnp.ones(3)))
+        simulate(rv.fedplus_pull(SOLVER, rv.aggregators.Mean(), gamma=jnp.ones(3)))
 
 
 def test_a_model_without_data_and_a_problem_with_it_are_refused():
     with pytest.raises(rv.InputError, match="needs data="):
         rv.simulate(rv.fedavg(SOLVER), MODEL, rounds=1)
     with pytest.raises(rv.InputError, match="brings its own data"):
-        rv.simulate(rv.fedavg(SOLVER), rv.LearningProblem(MODEL, DATA), DATA, rounds=1)
+        rv.simulate(rv.fedavg(SOLVER), rv.problems.LearningProblem(MODEL, DATA), DATA, rounds=1)
 
 
 def quadratics(seed=0, parties=5, d=3):
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(parties, 8, d)), rng.normal(size=(parties, 8))
-    return a, b, rv.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(b))
+    return a, b, rv.problems.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(b))
 
 
 def test_dissimilarity_by_numpy():
     with jax.enable_x64(True):
         a, b, problem = quadratics()
-        problem = rv.QuadraticProblem(problem.hessians, problem.linears, problem.constants, jnp.arange(1, 6))
+        problem = rv.problems.QuadraticProblem(problem.hessians, problem.linears, problem.constants, jnp.arange(1, 6))
         w = np.array([0.3, -1, 2])
         found = ev.dissimilarity(problem, jnp.asarray(w))
         grads = np.einsum("kni,kn->ki", a, np.einsum("kni,i->kn", a, w) - b)
@@ -237,7 +238,7 @@ def test_dissimilarity_by_numpy():
 
 
 def test_parties_that_agree_have_b_one_also_where_every_gradient_vanishes():
-    same = rv.QuadraticProblem(jnp.tile(jnp.eye(2), (3, 1, 1)), jnp.ones((3, 2)))
+    same = rv.problems.QuadraticProblem(jnp.tile(jnp.eye(2), (3, 1, 1)), jnp.ones((3, 2)))
     found = ev.dissimilarity(same, jnp.zeros(2))
     assert (float(found.b), float(found.gradient_variance)) == (1.0, 0.0)
     assert float(ev.dissimilarity(same, jnp.ones(2)).b) == 1.0
@@ -247,7 +248,7 @@ def test_heterogeneity_of_the_run_is_h_at_the_pooled_optimum():
     """H of the operator-splitting paper, A.1: the mean of |grad f_i(w*)|^2 at the least-squares solution."""
     with jax.enable_x64(True):
         a, b, problem = quadratics()
-        result = rv.simulate(rv.fedavg(rv.GD(0.01)), problem, rounds=1, diagnostics=("heterogeneity",), progress=False)
+        result = rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=1, diagnostics=("heterogeneity",), progress=False)
         w, *_ = np.linalg.lstsq(a.reshape(-1, 3), b.ravel(), rcond=None)
         grads = np.einsum("kni,kn->ki", a, np.einsum("kni,i->kn", a, w) - b)
         found = result.metrics.set_index("metric")["value"]
@@ -259,6 +260,6 @@ def test_many_parties_cost_a_cohort():
     """Nothing of size N x cohort or N x samples appears: twenty thousand parties run in a small cohort."""
     data = rv.datasets.synthetic(parties=20_000, samples=4, features=3, test=0.25)
     result = rv.simulate(rv.fedavg_plus(rv.SGD(0.1, batch_size=4)), rv.models.linear(3), data, rounds=2,
-                         participation=rv.Uniform(5), evaluate_every=2, progress=False)
+                         participation=rv.participation.Uniform(5), evaluate_every=2, progress=False)
     moved = np.abs(np.asarray(result.state.parties["weight"])).sum(axis=(1, 2)) > 0
     assert 5 <= moved.sum() <= 10

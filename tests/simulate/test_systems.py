@@ -10,7 +10,7 @@ from resolvent.simulate.measure import message_bytes
 
 DATA = rv.datasets.synthetic(parties=5, samples=12, features=3)
 CLOCK = rv.VirtualClock(speed=50.0, rate=2000.0, latency=0.01, speed_spread=1.0, seed=4)
-WHO = rv.Stragglers(rv.Uniform(cohort=3), share=0.4)
+WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=3), share=0.4)
 
 
 def run(algorithm, clock=CLOCK, **options):
@@ -54,7 +54,7 @@ def test_speeds_are_lognormal_and_belong_to_the_party():
 
 def test_parties_drop_out_as_often_as_they_are_said_to():
     probability = jnp.array([0.0, 0.2, 0.5, 0.9])
-    who = rv.Dropout(probability, rv.Uniform(cohort=3))
+    who = rv.participation.Dropout(probability, rv.participation.Uniform(cohort=3))
     who.check(4)
     keys = jax.random.split(jax.random.key(0), 4000)
     cohorts = jax.vmap(lambda key: who(key, jnp.array([5, 6, 7, 8])))(keys)
@@ -63,4 +63,4 @@ def test_parties_drop_out_as_often_as_they_are_said_to():
         assert abs(alive.mean() - (1 - p)) < 0.03
     for wrong in (jnp.array([0.1, 0.2]), jnp.array([0.0, 0.0, 0.0, 1.0])):
         with pytest.raises(rv.InputError, match=r"one number in \[0, 1\) per party, 4"):
-            rv.Dropout(wrong).check(4)
+            rv.participation.Dropout(wrong).check(4)

@@ -59,11 +59,11 @@ def test_personal_and_robust():
     for name in ("fedavg", "fedavg_plus", "fedadam", "scaffold", "fedpi"):
         assert not entries()[name].robust, name
     # Decided by the component that it is built with, not by its kind.
-    assert c.robust(rv.fedplus(SOLVER, rv.L2Norm()))
-    assert not c.robust(rv.fedplus(SOLVER, rv.SquaredL2()))
-    assert c.robust(rv.fedplus_pull(SOLVER, rv.CoordinateMedian()))
-    assert not c.personal(rv.splitting(SOLVER, decentralised=True, beta=1.5))
-    assert not c.personal(rv.splitting(SOLVER, decentralised=True))
+    assert c.robust(rv.fedplus(SOLVER, rv.penalties.L2Norm()))
+    assert not c.robust(rv.fedplus(SOLVER, rv.penalties.SquaredL2()))
+    assert c.robust(rv.fedplus_pull(SOLVER, rv.aggregators.CoordinateMedian()))
+    assert not c.personal_model(rv.splitting(SOLVER, decentralised=True, beta=1.5))
+    assert not c.personal_model(rv.splitting(SOLVER, decentralised=True))
 
 
 def test_amounts_of_any_shape():

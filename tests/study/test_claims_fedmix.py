@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.claims import Curve, check
 from resolvent.study.reproduction import Reproduction, reproductions
 

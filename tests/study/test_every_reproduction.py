@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.every import Ran, known_verdicts, run_every, write_summary
 from resolvent.study.results import page
 

@@ -10,9 +10,9 @@ import pydantic
 import pytest
 
 import resolvent as rv
-from resolvent.problem.data import FederatedData
-from resolvent.problem.errors import InputError
-from resolvent.problem.models import Model
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.problem.models.model import Model
 from resolvent.study import runner
 from resolvent.study.components import REGISTRIES, bind, first_line, help_of, parameters
 from resolvent.study.experiment import Experiment, ExperimentFile, experiments, slug
@@ -143,9 +143,9 @@ def test_data_without_a_name_are_a_table(mine):
 
 COMBINED = """
   fast: {name: Anderson, memory: 6, on: mean, inner: {name: fedpi, eta: 1.0}}
-  local: {name: Averaged, weight: {name: inverse_power, first: 1}, inner: {name: DecentralisedAnderson, inner:
+  local: {name: ErgodicAveraging, weight: {name: inverse_power, first: 1}, inner: {name: DecentralisedAnderson, inner:
           {name: fedrp, decentralised: true, solver: {name: GD, learning_rate: 1}}}}
-  all: {name: Remembered, inner: fedavg}"""
+  all: {name: StaleReplies, inner: fedavg}"""
 
 
 def test_combinators_have_an_inner_algorithm(mine):
@@ -156,11 +156,11 @@ def test_combinators_have_an_inner_algorithm(mine):
     assert file.bound.settings()["algorithms"]["fast"]["forward"] == 1.0
     experiment = file.build()
     fast, local = experiment.algorithms["fast"], experiment.algorithms["local"]
-    assert (type(fast), fast.memory, fast.on) == (rv.Anderson, 6, "mean")
+    assert (type(fast), fast.memory, fast.on) == (rv.combinators.Anderson, 6, "mean")
     assert fast.inner.solver is experiment.solver
-    assert local.weight == rv.InversePower(1.0)
+    assert local.weight == rv.schedules.InversePower(1.0)
     assert local.inner.inner.solver.learning_rate == 1
-    assert type(experiment.algorithms["all"]) is rv.Remembered
+    assert type(experiment.algorithms["all"]) is rv.combinators.StaleReplies
 
 
 @pytest.mark.parametrize(("component", "message"), [
@@ -467,8 +467,8 @@ def test_a_number_is_a_constant_schedule_and_another_is_a_component():
     algorithms = "algorithms={a: {name: fedpi, eta: 2}, b: {name: fedrp, eta: {name: inverse_power, first: 5}}}"
     file = ExperimentFile.load("digits", [algorithms])
     built = file.build().algorithms
-    assert built["a"].relaxation.eta == rv.Constant(2.0)
-    assert built["b"].relaxation.eta == rv.InversePower(5.0)
+    assert built["a"].relaxation.eta == rv.schedules.Constant(2.0)
+    assert built["b"].relaxation.eta == rv.schedules.InversePower(5.0)
     assert "first: 2.0" in file.to_yaml()
     with pytest.raises(InputError, match=r"algorithms\.a: alpha=3.0 must lie in \[0, 2\]"):
         ExperimentFile.load("digits", ["algorithms={a: {name: splitting, alpha: 3}}"]).build()

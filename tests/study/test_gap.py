@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from safetensors.numpy import load_file
 
 import resolvent as rv
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.problem.instances import least_squares
 from resolvent.simulate.evaluate import dissimilarity
 from resolvent.simulate.plots import colour_of
@@ -144,7 +144,7 @@ def test_heterogeneity_is_what_the_docstring_says():
             assert measured == pytest.approx(np.mean(np.sum(np.square(gradients), axis=1)), rel=1e-9, abs=1e-12)
             expected = 400 * 20 * (noise**2 + 400 * spread**2)
             assert measured == pytest.approx(expected, rel=0.15, abs=1e-12)
-            values = [float(rv.QuadraticProblem.gap(problem, w + h, alike)) for h in (0.0, 1e-9)]
+            values = [float(rv.problems.QuadraticProblem.gap(problem, w + h, alike)) for h in (0.0, 1e-9)]
             assert values[0] == 0  # far below the rounding of f
             assert values[1] == pytest.approx(0.5 * 400 * 20 * 1e-18, rel=0.5)
 

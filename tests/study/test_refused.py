@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.compare import refusals
 from resolvent.study.experiment import ExperimentFile
 

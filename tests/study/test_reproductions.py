@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.claims import RULES, Curve, Item, check, verdict_of
 from resolvent.study.compare import compare
 from resolvent.study.reproduce import reproduce
@@ -319,7 +319,7 @@ def test_the_command(call, tmp_path, monkeypatch):
     assert picture.read_bytes() == committed.with_suffix(".svg").read_bytes()
     drawn = picture.read_text(encoding="utf-8")
     picture.write_text("gone", encoding="utf-8")
-    assert "Drawn: results/splitting-anderson.svg" in call("reproduce", "splitting-anderson", "--redraw",
+    assert "PredrawnCohorts: results/splitting-anderson.svg" in call("reproduce", "splitting-anderson", "--redraw",
                                                            cwd=tmp_path).out
     assert picture.read_text(encoding="utf-8") == drawn
     none = call("reproduce", "splitting-sampling", "--redraw", cwd=tmp_path)

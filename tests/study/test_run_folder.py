@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import resolvent
-from resolvent.problem.errors import InputError
-from resolvent.simulate.store import Checkpoint, write_atomically
+from resolvent.errors import InputError
+from resolvent.simulate.tree_files import Checkpoint, write_atomically
 from resolvent.study import compare as compare_module
 from resolvent.study import report, runner
 from resolvent.study.compare import compare
@@ -136,7 +136,7 @@ def test_models_can_be_read_without_this_library(finished):
         assert {k: {"shape": list(t.shape[1:]), "dtype": str(t.dtype)} for k, t in tensors.items()} == note["leaves"]
         for k, party in enumerate(note["parties"]):
             for given in (k, party):
-                model = result.personal(given)
+                model = result.personal_model(given)
                 assert set(model) == set(tensors)
                 for leaf, value in model.items():
                     np.testing.assert_array_equal(tensors[leaf][k], value)

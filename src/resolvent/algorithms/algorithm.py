@@ -17,12 +17,21 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from resolvent.math import centres
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = [
-    "Algorithm", "Elementary", "Info", "Message", "OneModel", "PartyState", "Phase", "Replies", "ServerState",
-    "Stragglers", "local_work",
+    "Algorithm",
+    "Info",
+    "Message",
+    "Method",
+    "PartyState",
+    "Phase",
+    "Replies",
+    "ServerState",
+    "SharedModelMethod",
+    "StragglerPolicy",
+    "local_work",
 ]
 
 ServerState: TypeAlias = Any
@@ -30,7 +39,7 @@ PartyState: TypeAlias = Any
 Message: TypeAlias = Any
 Reply: TypeAlias = Any
 Info = dict[str, Any]
-Stragglers = Literal["drop", "keep"]
+StragglerPolicy = Literal["drop", "keep"]
 
 
 class Replies(eqx.Module):
@@ -92,7 +101,7 @@ class Algorithm(eqx.Module):
 
     @property
     @abstractmethod
-    def partial_work(self) -> Stragglers:
+    def straggler_policy(self) -> StragglerPolicy:
         """Whether the work of parties that cannot do all of it in time is kept or dropped."""
 
     @abstractmethod
@@ -108,12 +117,12 @@ class Algorithm(eqx.Module):
     def phases(self) -> tuple[Phase, ...]:
         """The phases of a round, in order."""
 
-    def offer(self, state: ServerState, k: Int[Array, ""]) -> Message:
+    def model_message(self, state: ServerState, k: Int[Array, ""]) -> Message:
         """What party k is sent when it wants a model to use: as in the first phase, unless that starts elsewhere."""
         return self.phases[0].message(state, k)
 
     @abstractmethod
-    def deploy(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
+    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         """The model that a party uses, from its state and what it was offered."""
 
     @abstractmethod
@@ -121,7 +130,7 @@ class Algorithm(eqx.Module):
         """The shared model, or None where there is none."""
 
     @property
-    def reads_rows(self) -> str | None:
+    def needs_individual_replies(self) -> str | None:
         """What in the server reads single replies, where a memory of their mean would not do; None where nothing does.
 
         The aggregator answers where there is one. Without, an algorithm that takes replies through ``Replies.mean`` and
@@ -137,22 +146,22 @@ class Algorithm(eqx.Module):
         return (w0,) * len(self.phases)
 
 
-class Elementary(Algorithm):
+class Method(Algorithm):
     """An algorithm that is no combinator: it says itself what becomes of partial work.
 
     Attributes:
         stragglers: ``drop`` or ``keep`` the work of parties that could not do all of it in time.
     """
 
-    stragglers: Stragglers = eqx.field(static=True, default="keep", kw_only=True)
+    stragglers: StragglerPolicy = eqx.field(static=True, default="keep", kw_only=True)
 
     @property
-    def partial_work(self) -> Stragglers:
+    def straggler_policy(self) -> StragglerPolicy:
         """As told."""
         return self.stragglers
 
 
-class OneModel(Elementary):
+class SharedModelMethod(Method):
     """An algorithm of one phase whose server holds one model, sends it as it is, and replaces it.
 
     An algorithm of this kind says what a party keeps and does, and what the server makes of the replies.
@@ -180,7 +189,7 @@ class OneModel(Elementary):
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         """The next shared model."""
 
-    def deploy(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
+    def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
         """The shared model."""
         return message
 

@@ -23,7 +23,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
 from resolvent.problem.oracle import Oracle, SampleOracle
 
 __all__ = ["ALIE", "IPM", "Attack", "Gaussian", "LabelFlip", "NaN", "Scaled", "SignFlip"]

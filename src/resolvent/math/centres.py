@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.math import tree
-from resolvent.math.prox import L2Norm, Penalty
+from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
 
 __all__ = ["CentreInfo", "coordinate_median", "geometric_median", "mean", "moreau_centre"]

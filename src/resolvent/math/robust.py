@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math import centres, tree
-from resolvent.math.prox import L2Norm
+from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
 __all__ = ["bulyan", "clipped_mean", "krum", "median_distance", "squared_distances", "trimmed_mean"]

@@ -3,9 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.problem import generators, models
-from resolvent.problem.data import FederatedData
-from resolvent.problem.errors import InputError
+from resolvent.data import generators
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.problem import models
 from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.mixed import MixedProblem, mixed
 from resolvent.problem.problem import LearningProblem, QuadraticProblem, SolvedProblem

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from resolvent.errors import InputError
 from resolvent.math import centres, tree
-from resolvent.math.lbfgs import lbfgs
 from resolvent.math.tree import Vector
-from resolvent.problem.errors import InputError
+from resolvent.problem.lbfgs import lbfgs
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, QuadraticProblem, SolvedProblem

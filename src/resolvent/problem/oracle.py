@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models import Model
+from resolvent.problem.models.model import Model
 
 __all__ = ["Oracle", "QuadraticOracle", "SampleOracle"]
 

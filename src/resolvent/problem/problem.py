@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.data import SPLITS, FederatedData
-from resolvent.problem.errors import InputError
-from resolvent.problem.losses import BinaryCrossEntropy, CrossEntropy
-from resolvent.problem.models import Model
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
+from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle, QuadraticOracle, SampleOracle
 
 __all__ = ["LearningProblem", "Problem", "QuadraticProblem", "SolvedProblem", "block_for"]

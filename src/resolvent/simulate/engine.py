@@ -2,7 +2,7 @@
 
 The engine gathers the cohort's rows of the party states, runs the algorithm's party function over them, scatters the
 rows back and hands the replies to the server. It knows nothing of any algorithm. Every key is folded from (seed, round,
-phase, party), so neither the schedule nor the cohort's order changes what a party computes.
+phase, party), so neither the scheduler nor the cohort's order changes what a party computes.
 """
 
 from functools import partial
@@ -15,12 +15,12 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.admission import Private, finite_rows
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, ServerState
+from resolvent.algorithms.participation import Cohort, Participation
 from resolvent.math import tree
-from resolvent.math.compact import compact
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.problem.solvers import LocalSolver
-from resolvent.simulate.participation import Cohort, Participation
-from resolvent.simulate.schedulers import Jobs, Schedule, scheduler
+from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.simulate.schedulers import Jobs, SchedulerName, named
+from resolvent.xla.compact import compact
 
 __all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "cohort_key", "first_key", "initial", "party_weights",
            "run_chunk", "work_of"]
@@ -103,7 +103,7 @@ def initial(algorithm: Algorithm, problem: Problem, participation: Participation
     return strong
 
 
-@partial(jax.jit, static_argnames=("capacity", "record", "schedule"), donate_argnames=("state",))
+@partial(jax.jit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
 def run_chunk(
     algorithm: Algorithm,
     problem: Problem,
@@ -115,7 +115,7 @@ def run_chunk(
     *,
     capacity: int,
     record: tuple[str, ...],
-    schedule: Schedule,
+    scheduler: SchedulerName,
 ) -> Chunk:
     """Run rounds start, ..., start+count-1.
 
@@ -132,10 +132,10 @@ def run_chunk(
         capacity: rows of the record.
         record: names of the parties' scalars to keep (``steps``, ``inexactness``, ``model_change``), and ``gap``, the
             shared model's, of a problem whose optimum is known.
-        schedule: who works side by side with whom, and where: a scheduler or its name.
+        scheduler: who works side by side with whom, and where: a scheduler or its name.
     """
     run_round = partial(_round, algorithm, problem, participation, jax.random.key(seed), record=record,
-                        schedule=schedule)
+                        scheduler=scheduler)
     shapes = jax.eval_shape(run_round, state, start)[1]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
     last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -148,7 +148,7 @@ def run_chunk(
     return Chunk(*jax.lax.fori_loop(0, count, body, (state, rows, last)))
 
 
-@partial(jax.jit, static_argnames=("record", "schedule"))  # so that it is traced once, for its shapes and for the loop
+@partial(jax.jit, static_argnames=("record", "scheduler"))  # so that it is traced once, for its shapes and for the loop
 def _round(
     algorithm: Algorithm,
     problem: Problem,
@@ -158,18 +158,18 @@ def _round(
     t: Int[Array, ""],
     *,
     record: tuple[str, ...],
-    schedule: Schedule,
+    scheduler: SchedulerName,
 ) -> tuple[Federation, Snapshot]:
     """One round: every phase over one cohort."""
     round_key = jax.random.fold_in(key, t)
     cohort = participation(jax.random.fold_in(round_key, _COHORT), problem.sizes)
-    alive = cohort.alive if algorithm.partial_work == "keep" else cohort.alive & ~cohort.late
+    alive = cohort.alive if algorithm.straggler_policy == "keep" else cohort.alive & ~cohort.late
     before, came = state.server, alive
     party_info: dict[str, Any] = {}
     server_info: dict[str, Any] = {}
     for number in range(len(algorithm.phases)):
         phase_key = jax.random.fold_in(round_key, number)
-        state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, schedule,
+        state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, scheduler,
                                             record)
         party_info |= seen
         server_info |= found
@@ -186,7 +186,7 @@ def _round(
 
 def _phase(
     algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, alive: Array, key: Array, state: Federation,
-    schedule: Schedule, record: tuple[str, ...],
+    scheduler: SchedulerName, record: tuple[str, ...],
 ) -> tuple[Federation, Array, dict[str, Any], dict[str, Any]]:
     """Message, party and server of one phase; absent parties keep their state; without replies so does the server.
 
@@ -206,7 +206,7 @@ def _phase(
         # What nobody reads must not get as far as the devices' exchange: before that, XLA does not compute it.
         return row, payload, {name: info[name] for name in info if name in ("model", *record)}
 
-    new_rows, payload, info = scheduler(schedule)(
+    new_rows, payload, info = named(scheduler)(
         work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
         effort * work_of(algorithm, problem.sizes[cohort.index]))
     came = alive
@@ -238,10 +238,10 @@ def work_of(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Array, " C
 def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state: Federation,
                   local: PyTree[Any]) -> Float[Array, " C"]:
     """|deployed after the aggregation - the party's model just before it|. Source: Fed+, Figure 1."""
-    offer = algorithm.offer
+    model_message = algorithm.model_message
 
     def of_party(k: Array, row: PartyState, model: PyTree[Any]) -> Array:
-        after = algorithm.deploy(row, offer(state.server, k), problem.oracle(k))
+        after = algorithm.personal_model(row, model_message(state.server, k), problem.oracle(k))
         return tree.norm(tree.sub(after, model))
 
     return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, problem.row(cohort.index)), local)

@@ -12,23 +12,31 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import centres, tree
-from resolvent.math.lbfgs import lbfgs
 from resolvent.math.tree import Vector
+from resolvent.problem.lbfgs import lbfgs
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation, party_weights
 
-__all__ = ["Dissimilarity", "deployed", "deploys_shared", "dissimilarity", "evaluate", "evaluate_splits", "line",
-           "pooled_optimum"]
+__all__ = [
+    "Dissimilarity",
+    "deployed",
+    "dissimilarity",
+    "evaluate",
+    "evaluate_splits",
+    "line",
+    "pooled_optimum",
+    "uses_shared_model",
+]
 
 
 @jax.jit
 def deployed(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:
     """The models that parties ``index`` would use now: leaves [M, ...]."""
-    offer = algorithm.offer
+    model_message = algorithm.model_message
 
     def of_party(k: Array) -> Vector:
         row: PartyState = tree.rows(state.parties, problem.row(k))
-        return algorithm.deploy(row, offer(state.server, k), problem.oracle(k))
+        return algorithm.personal_model(row, model_message(state.server, k), problem.oracle(k))
 
     return jax.vmap(of_party)(index)
 
@@ -63,7 +71,7 @@ def evaluate_splits(problem: Problem, models: Vector,
     return result
 
 
-def deploys_shared(algorithm: Algorithm, problem: Problem, state: Federation) -> bool:
+def uses_shared_model(algorithm: Algorithm, problem: Problem, state: Federation) -> bool:
     """Whether the model that a party deploys is, for every party, the server's own: then one evaluation serves both.
 
     Told from a trace: what ``deploy`` returns are the very values that ``server_model`` returns.
@@ -72,7 +80,7 @@ def deploys_shared(algorithm: Algorithm, problem: Problem, state: Federation) ->
 
     def trace(server: PyTree[Any], row: PartyState, k: Array) -> tuple[()]:
         shared = jax.tree.leaves(algorithm.server_model(server))
-        own = jax.tree.leaves(algorithm.deploy(row, algorithm.offer(server, k), problem.oracle(k)))
+        own = jax.tree.leaves(algorithm.personal_model(row, algorithm.model_message(server, k), problem.oracle(k)))
         found.append(bool(shared) and len(own) == len(shared) and all(
             a is b for a, b in zip(own, shared, strict=True)))
         return ()

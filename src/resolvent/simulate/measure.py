@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
 from resolvent.math.codecs import wire_bits
-from resolvent.problem.members import Members
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.subset import PartySubset
 from resolvent.simulate import evaluate as ev
 from resolvent.simulate.clock import Stopwatch, stopwatch
 from resolvent.simulate.engine import Chunk, Federation, Snapshot
@@ -76,7 +76,7 @@ class Measurements:
         self.bytes = {"down": 0, "up": 0}
         self.evaluated, self.parties = jnp.asarray(evaluated), parties
         self.places = np.asarray(problem.row(self.evaluated))
-        self.whole = problem.inner if isinstance(problem, Members) else problem  # the parties in their own order
+        self.whole = problem.inner if isinstance(problem, PartySubset) else problem  # the parties in their own order
         self.holders = [np.asarray(problem.split_sizes(i))[self.places] > 0 for i in range(len(problem.splits))]
         self.alike: bool | None = None
 
@@ -123,7 +123,7 @@ class Measurements:
         with stopwatch() as watch:
             shared = self.algorithm.server_model(state.server)
             if self.alike is None:
-                self.alike = ev.deploys_shared(self.algorithm, self.problem, state)
+                self.alike = ev.uses_shared_model(self.algorithm, self.problem, state)
             if not self.alike:
                 models = ev.deployed(self.algorithm, self.problem, state, self.evaluated)
                 loss, score = ev.evaluate_splits(self.problem, models, self.evaluated)

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.data import FederatedData
-from resolvent.problem.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation
 from resolvent.simulate.evaluate import deployed
-from resolvent.simulate.host import OnHost
+from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.plots import learning_curves, new_figure
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Result:
             that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
             1 in every round in which the party's reply was not finite and counted as not arrived.
         facts: seconds (compile, rounds, evaluation), seconds and CPU seconds per round of each chunk (a chunk that
-            compiles: CPU seconds with compilation), bytes up and down; with ``schedule="measured"`` each schedule's
+            compiles: CPU seconds with compilation), bytes up and down; with ``scheduler="measured"`` each schedule's
             seconds for a round.
         rounds: how many rounds ran.
         seed: of everything random.
@@ -60,9 +60,9 @@ class Result:
     rounds: int
     seed: int
     digest: str
-    memory: OnHost | None = None
+    memory: HostStorage | None = None
 
-    def personal(self, party: int | str) -> Vector:
+    def personal_model(self, party: int | str) -> Vector:
         """The model that a party would deploy, by number or (with data) by name."""
         if self.data is not None:
             k = self.data.index(party)

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from resolvent.problem.errors import InputError
-from resolvent.problem.packed import open_until_gone, read_exactly
+from resolvent.data.packed import open_until_gone, read_exactly
+from resolvent.errors import InputError
 
 __all__ = ["RowFile"]
 

@@ -12,25 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.centralised import is_centralised
-from resolvent.algorithms.combinator import Combinator, layers
-from resolvent.problem.data import FederatedData
-from resolvent.problem.errors import InputError, nearest
-from resolvent.problem.models import Model
+from resolvent.algorithms.combinators.combinator import Combinator, layers
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, nearest
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import LearningProblem, Problem, SolvedProblem
 from resolvent.simulate.cache import keep_compiled
+from resolvent.simulate.checkpoints import RunCheckpoints
 from resolvent.simulate.clock import stopwatch
 from resolvent.simulate.engine import Chunk, Federation, run_chunk
-from resolvent.simulate.host import OnHost, fits_device
+from resolvent.simulate.host_storage import HostStorage, fits_device
 from resolvent.simulate.measure import PER_ROUND, Diagnostic, Measurements, message_bytes
-from resolvent.simulate.memory import Memory, OnDevice, Place
-from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.progress import Progress, bar
 from resolvent.simulate.result import Result
-from resolvent.simulate.saved import Saved
 from resolvent.simulate.schedulers import Choice, choose, fastest, rivals
-from resolvent.simulate.store import digest
+from resolvent.simulate.storage import DeviceStorage, Memory, Place
 from resolvent.simulate.systems import VirtualClock
+from resolvent.simulate.tree_files import digest
 
 __all__ = ["check_held_out", "simulate"]
 
@@ -49,7 +49,7 @@ def simulate(
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
     clock: VirtualClock | None = None,
-    schedule: Choice = "auto",
+    scheduler: Choice = "auto",
     memory: Place = "auto",
     evaluate_parties: int | None = None,
     checkpoint: Path | str | None = None,
@@ -71,7 +71,7 @@ def simulate(
         diagnostics: what to measure beside: ``model_change``, ``inexactness``, ``steps``, ``dissimilarity``, ``line``,
             ``heterogeneity``.
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round by a virtual clock.
-        schedule: parties one after the other (``sequential``), side by side (``lanes``), side by side with others
+        scheduler: parties one after the other (``sequential``), side by side (``lanes``), side by side with others
             taking over from those that are done (``queue``), or by backend (``auto``): ``sequential`` on a CPU, else
             ``lanes``; with several devices, on each of them. ``measured`` compiles these in several widths, times a
             round of each on the first state, and takes the fastest: for long runs. A ``Scheduler`` is taken as it is.
@@ -106,17 +106,17 @@ def simulate(
         check_held_out(algorithm, data.sizes("validation"), name)
     elif "validation" in (splits := problem.splits):  # type: ignore[union-attr]
         check_held_out(algorithm, problem.split_sizes(splits.index("validation")), name)  # type: ignore[union-attr]
-    if schedule == "measured" and jax.process_count() > 1:
-        raise InputError("schedule='measured' is for one process: several might not choose alike. Measure in one, and "
+    if scheduler == "measured" and jax.process_count() > 1:
+        raise InputError("scheduler='measured' is for one process: several might not choose alike. Measure in one, and "
                          "name its choice")
     folder = Path(checkpoint) if checkpoint is not None else None
     world = (who, seed, every, *(x for x in (evaluate_parties, clock) if x is not None))
-    central = is_centralised(algorithm)
+    central = uses_pooled_data(algorithm)
     if central:  # one party holds everything: there is nobody to draw, and nothing to say of single parties' work
         who, diagnostics, clock = Full(), [d for d in diagnostics if d not in (*PER_ROUND, "line")], None
 
     cohort = who.capacity(1 if central else parties)
-    how = choose(schedule, cohort)
+    how = choose(scheduler, cohort)
     per_round = tuple(sorted(PER_ROUND.intersection(diagnostics) | (set() if clock is None else {"steps"})))
     per_round += ("gap",) if isinstance(problem, SolvedProblem) else ()
 
@@ -127,26 +127,26 @@ def simulate(
     try:
         place: Memory
         if problem is not None:
-            place = OnDevice(algorithm, problem, problem.pooled() if central else problem, who, seed, every, evaluated,
+            place = DeviceStorage(algorithm, problem, problem.pooled() if central else problem, who, seed, every, evaluated,
                              how)
         else:
             assert isinstance(model, Model)
             assert data is not None
-            place = OnHost(algorithm, model, data, who, seed, rounds, every, evaluated, _beside(folder))
+            place = HostStorage(algorithm, model, data, who, seed, rounds, every, evaluated, _beside(folder))
         first = place.example()
         down, up = (0, 0) if central else message_bytes(algorithm, first[0], first[2])
         static = {"capacity": place.capacity, "record": per_round}
         # What does not fit is found here. The trace is kept: the first chunk does not trace again.
-        run_chunk.eval_shape(*given(*first, 0, 1), **static, schedule=how)  # type: ignore[no-untyped-call]
-        if schedule == "measured":
+        run_chunk.eval_shape(*given(*first, 0, 1), **static, scheduler=how)  # type: ignore[no-untyped-call]
+        if scheduler == "measured":
             how, timings = fastest(rivals(cohort), lambda rival: run_chunk(
-                *given(*first[:2], jax.tree.map(jnp.copy, first[2]), 0, 1), **static, schedule=rival))
+                *given(*first[:2], jax.tree.map(jnp.copy, first[2]), 0, 1), **static, scheduler=rival))
         del first  # of the first chunk, whose parties need not stay
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{name}: {error.args[0] if error.args else error}") from error
 
     def step(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> Chunk:
-        chunk: Chunk = run_chunk(*given(some, cohorts, state, start, count), **static, schedule=how)
+        chunk: Chunk = run_chunk(*given(some, cohorts, state, start, count), **static, scheduler=how)
         return chunk
 
     def step_from_host(some: Problem, cohorts: Participation, state: Federation, start: int, count: int) -> Chunk:
@@ -157,7 +157,7 @@ def simulate(
     measured = Measurements(algorithm, place.problem, tuple(diagnostics), name, who.shares(place.problem.sizes), clock,
                             evaluated, parties)
     # Rows on the host are kept for the last checkpoint until the next one, so there it is never put off.
-    saved = Saved(folder, place, measured, lambda: _fingerprint(algorithm, *place.identity, *world),
+    saved = RunCheckpoints(folder, place, measured, lambda: _fingerprint(algorithm, *place.identity, *world),
                   paced=problem is not None)
     done = saved.restore(rounds) if resume else 0
     if not done:
@@ -179,7 +179,7 @@ def simulate(
     saved.agree(done)  # nobody goes on, and perhaps resumes, before the checkpoint is whole
     return Result(name, algorithm, place.problem, data, place.whole(), measured.metrics(),
                   measured.facts() | ({"schedules": timings} if timings else {}), rounds,
-                  seed, place.digest(), place if isinstance(place, OnHost) else None)
+                  seed, place.digest(), place if isinstance(place, HostStorage) else None)
 
 
 def _problem(model: Model | Problem, data: FederatedData | None) -> Problem:
@@ -203,12 +203,12 @@ def _home(memory: Place, algorithm: Algorithm, model: Model | Problem, data: Fed
     fitting = isinstance(model, Model) and data is not None
     if memory == "host" and not fitting:
         raise InputError("memory='host' gathers from data: give simulate a model and data=, not a problem of its own")
-    if memory == "host" and is_centralised(algorithm):
+    if memory == "host" and uses_pooled_data(algorithm):
         raise InputError(f"{name}: it trains on everybody's samples together, which are on the device then: leave it "
                          "out, or use memory='device'")
     if memory == "host" and jax.process_count() > 1:
         raise InputError("memory='host' is for one process, which owns the files: use memory='device' in several")
-    if memory != "auto" or not fitting or is_centralised(algorithm) or jax.process_count() > 1:
+    if memory != "auto" or not fitting or uses_pooled_data(algorithm) or jax.process_count() > 1:
         return "device" if memory == "auto" else memory
     assert isinstance(model, Model)
     assert data is not None

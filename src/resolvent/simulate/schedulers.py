@@ -20,13 +20,26 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.algorithm import PartyState
+from resolvent.errors import InputError, nearest
 from resolvent.math import tree
-from resolvent.math.compact import apart
-from resolvent.math.loops import queued
-from resolvent.problem.errors import InputError, nearest
+from resolvent.xla.compact import apart
+from resolvent.xla.loops import queued
 
-__all__ = ["Choice", "Jobs", "Lanes", "Queue", "Schedule", "Scheduler", "Sequential", "Sharded", "choose", "deal",
-           "fastest", "rivals", "scheduler"]
+__all__ = [
+    "Choice",
+    "Jobs",
+    "Lanes",
+    "Queue",
+    "Scheduler",
+    "SchedulerName",
+    "Sequential",
+    "Sharded",
+    "choose",
+    "deal",
+    "fastest",
+    "named",
+    "rivals",
+]
 
 _AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
@@ -122,7 +135,7 @@ class Lanes(Scheduler):
 class Queue(Scheduler):
     """All parties side by side, but in the solver's loop, where ``width`` lanes take up one party after the other.
 
-    A loop that is not written with ``resolvent.math.loops`` runs in plain lanes, as many as there are parties.
+    A loop that is not written with ``resolvent.xla.loops`` runs in plain lanes, as many as there are parties.
 
     Attributes:
         width: how many lanes.
@@ -214,37 +227,37 @@ def deal(amount: Float[Array, " C"], hands: int, room: int) -> Int[Array, " slot
     return slots
 
 
-Schedule: TypeAlias = Scheduler | Literal["sequential", "lanes", "queue"]
+SchedulerName: TypeAlias = Scheduler | Literal["sequential", "lanes", "queue"]
 _NAMED: dict[str, Callable[[], Scheduler]] = {"sequential": Sequential, "lanes": Lanes, "queue": Queue}
 
 
-def scheduler(schedule: Schedule) -> Scheduler:
+def named(scheduler: SchedulerName) -> Scheduler:
     """The scheduler of that name, or the one given.
 
     Raises:
         InputError: there is none of that name.
     """
-    if isinstance(schedule, Scheduler):
-        return schedule
-    if schedule not in _NAMED:
-        raise InputError(f"there is no schedule {schedule!r}{nearest(schedule, _NAMED)} Use any of {list(_NAMED)}, "
+    if isinstance(scheduler, Scheduler):
+        return scheduler
+    if scheduler not in _NAMED:
+        raise InputError(f"there is no scheduler {scheduler!r}{nearest(scheduler, _NAMED)} Use any of {list(_NAMED)}, "
                          "auto, measured, or a Scheduler")
-    return _NAMED[schedule]()
+    return _NAMED[scheduler]()
 
 
-Choice: TypeAlias = Schedule | Literal["auto", "measured"]
+Choice: TypeAlias = SchedulerName | Literal["auto", "measured"]
 
 
-def choose(schedule: Choice, parties: int) -> Scheduler:
+def choose(scheduler: Choice, parties: int) -> Scheduler:
     """The scheduler for a cohort: one that is given as it is, one that is named on every device that there is.
 
     ``auto`` is ``sequential`` on a CPU and ``lanes`` elsewhere; so is ``measured``, before anything is.
     """
-    if isinstance(schedule, Scheduler):
-        return schedule
-    if schedule == "auto" or schedule == "measured":
-        schedule = "sequential" if jax.default_backend() == "cpu" else "lanes"
-    return _everywhere(scheduler(schedule), parties)
+    if isinstance(scheduler, Scheduler):
+        return scheduler
+    if scheduler == "auto" or scheduler == "measured":
+        scheduler = "sequential" if jax.default_backend() == "cpu" else "lanes"
+    return _everywhere(named(scheduler), parties)
 
 
 def rivals(parties: int) -> dict[str, Scheduler]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 
 __all__ = ["VirtualClock"]
 

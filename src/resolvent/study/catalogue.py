@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.errors import InputError
 from resolvent.math import tree
-from resolvent.problem.errors import InputError
 from resolvent.problem.oracle import Oracle, QuadraticOracle
-from resolvent.problem.solvers import SGD
+from resolvent.problem.solvers.solver import SGD
 from resolvent.study.components import bind, first_line, listings, parameters
 
 __all__ = ["CAPTION", "LABELS", "Amount", "Entry", "catalogue", "paragraphs", "table"]
@@ -112,7 +112,7 @@ def entry(name: str, preset: Callable[..., Algorithm]) -> Entry:
     return Entry(
         name=name, title=first_line(preset), source=paragraphs(preset).get("Source", "").rstrip("."),
         keeps=_amount(kept), down=_amount(down), up=_amount(up), phases=len(algorithm.phases),
-        personal=personal(algorithm), robust=not _numbers(up) or robust(algorithm), given=given)
+        personal=is_personal(algorithm), robust=not _numbers(up) or robust(algorithm), given=given)
 
 
 @cache
@@ -131,19 +131,19 @@ def paragraphs(function: Callable[..., Any]) -> dict[str, str]:
     return {key: " ".join(lines) for key, lines in found.items()}
 
 
-def personal(algorithm: Algorithm) -> bool:
+def is_personal(algorithm: Algorithm) -> bool:
     """Whether two parties would deploy different models: because of what they keep, their data, or what they are sent.
 
     Parties keep arbitrary states; the server's is arbitrary too, or one that its own step makes of arbitrary replies.
     """
     random = np.random.default_rng(0)
-    offer = algorithm.offer
+    model_message = algorithm.model_message
     server = _filled(algorithm.init(jnp.zeros(_TINY), _weights()), random)
     oracles = [_filled(_oracle(_TINY), random) for _ in range(2)]
     states = [_filled(_states(algorithm, _TINY)[1], random) for _ in range(2)]
 
     def deployed(who: int, number: int, server: Any) -> Any:
-        return algorithm.deploy(states[who], offer(server, jnp.array(number)), oracles[who])
+        return algorithm.personal_model(states[who], model_message(server, jnp.array(number)), oracles[who])
 
     if _differ(deployed(0, 0, server), deployed(1, 0, server)):
         return True

@@ -7,7 +7,7 @@ where every item of every seed does, *does not hold* where none does, and holds 
 from collections.abc import Sequence
 from typing import Any
 
-from resolvent.problem.errors import InputError, nearest
+from resolvent.errors import InputError, nearest
 from resolvent.study import rules, sweep_rules
 from resolvent.study.curves import RULES, Curve, Item, World, rule
 

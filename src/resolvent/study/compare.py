@@ -44,7 +44,7 @@ class Comparison:
 
 def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
             resume: bool = False, progress: Callable[[str, int, int], None] | None = None,
-            schedule: Choice = "auto") -> Comparison:
+            scheduler: Choice = "auto") -> Comparison:
     """Run every algorithm of an experiment.
 
     Args:
@@ -53,15 +53,15 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
         checkpoints: a folder for the state of each method, see ``simulate``.
         resume: go on from the checkpoints there.
         progress: called with (label, rounds done, rounds in all).
-        schedule: how the work is laid out on the machine, see ``simulate``.
+        scheduler: how the work is laid out on the machine, see ``simulate``.
     """
     with file.precision():
         return _compare(file, file.build() if experiment is None else experiment, checkpoints, resume, progress,
-                        schedule)
+                        scheduler)
 
 
 def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | None, resume: bool,
-             progress: Callable[[str, int, int], None] | None, schedule: Choice) -> Comparison:
+             progress: Callable[[str, int, int], None] | None, scheduler: Choice) -> Comparison:
     subject = experiment.model if experiment.problem is None else experiment.problem
     assert subject is not None
     results: dict[str, Result] = {}
@@ -70,7 +70,7 @@ def _compare(file: ExperimentFile, experiment: Experiment, checkpoints: Path | N
             algorithm, subject, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
             participation=experiment.participation, evaluate_every=experiment.evaluate_every,
             diagnostics=experiment.diagnostics, clock=experiment.clock, name=label, resume=resume,
-            schedule=schedule,
+            scheduler=scheduler,
             checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
             progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
         # All are of the same samples: one copy of them is kept, not one for every method.

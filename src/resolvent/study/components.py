@@ -17,32 +17,38 @@ import docstring_parser
 import pydantic
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms import aggregators, attacks, presets, robust, schedules
-from resolvent.algorithms.accelerated import Anderson
-from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms import attacks, participation, presets, schedules
+from resolvent.algorithms.aggregators import aggregator as aggregators
+from resolvent.algorithms.aggregators import robust
+from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.attacked import Attacked
 from resolvent.algorithms.attacks import Attack
-from resolvent.algorithms.averaged import Averaged
-from resolvent.algorithms.compressed import Compressed
-from resolvent.algorithms.decentralised_anderson import DecentralisedAnderson
-from resolvent.algorithms.fine_tuned import FineTuned
-from resolvent.algorithms.personalised import Personalised
-from resolvent.algorithms.remembered import Remembered
+from resolvent.algorithms.combinators.anderson import Anderson
+from resolvent.algorithms.combinators.attacked import Attacked
+from resolvent.algorithms.combinators.compressed import Compressed
+from resolvent.algorithms.combinators.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.combinators.ergodic import ErgodicAveraging
+from resolvent.algorithms.combinators.explicit_mixture import ExplicitMixture
+from resolvent.algorithms.combinators.fine_tuned import FineTuned
+from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.schedules import Schedule
-from resolvent.math import codecs, prox
+from resolvent.data import datasets, partitions, shifts
+from resolvent.data.federated import FederatedData
+from resolvent.data.partitions import Partition
+from resolvent.data.shifts import Shift
+from resolvent.errors import InputError, nearest
+from resolvent.math import codecs
+from resolvent.math import penalties as prox
 from resolvent.math.codecs import Codec
-from resolvent.math.prox import Penalty
-from resolvent.problem import datasets, instances, models, networks, optimizers, partitions, shifts, solvers
-from resolvent.problem.data import FederatedData
-from resolvent.problem.errors import InputError, nearest
-from resolvent.problem.models import Model
-from resolvent.problem.partitions import Partition
+from resolvent.math.penalties import Penalty
+from resolvent.problem import instances, models
+from resolvent.problem.models import networks
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import SolvedProblem
-from resolvent.problem.shifts import Shift
-from resolvent.problem.solvers import LocalSolver
-from resolvent.simulate import participation
-from resolvent.simulate.participation import Participation
+from resolvent.problem.solvers import optimizers
+from resolvent.problem.solvers import solver as solvers
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["REGISTRIES", "Bound", "Registry", "bind", "first_line", "help_of", "listings"]
@@ -75,8 +81,8 @@ def _named(module: types.ModuleType, *names: str) -> dict[str, Callable[..., Any
 
 
 COMBINATORS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (Anderson, Attacked, Averaged, Compressed, DecentralisedAnderson, FineTuned, Personalised,
-                            Remembered)}
+    f.__name__: f for f in (Anderson, Attacked, ErgodicAveraging, Compressed, DecentralisedAnderson, FineTuned, ExplicitMixture,
+                            StaleReplies)}
 
 REGISTRIES: dict[type, Registry] = {
     FederatedData: Registry("data set", "data", _named(datasets, *(n for n in datasets.__all__ if n != "from_frame")),
@@ -100,7 +106,7 @@ REGISTRIES: dict[type, Registry] = {
         "full": participation.Full, "uniform": participation.Uniform, "by_size": participation.BySize,
         "bernoulli": participation.Bernoulli, "stragglers": participation.Stragglers,
         "fixed_effort": participation.FixedEffort, "dropout": participation.Dropout}),
-    Penalty: Registry("penalty", "penalties", _named(prox, "L1", "L2Norm", "SquaredL2", "Zero", "Indicator0", "Scaled",
+    Penalty: Registry("penalty", "penalties", _named(prox, "L1", "L2Norm", "SquaredL2", "Zero", "OriginIndicator", "Scaled",
                                                      "PerLayer")),
     Aggregator: Registry("aggregator", "aggregators", {
         "mean": aggregators.Mean, "moreau_centre": aggregators.MoreauCentre,

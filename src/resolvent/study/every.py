@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.results import write_page
 
 __all__ = ["COLUMNS", "Ran", "known_verdicts", "run_every", "write_summary"]

@@ -16,13 +16,13 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.problem.data import FederatedData
-from resolvent.problem.errors import InputError, nearest
-from resolvent.problem.models import Model
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, nearest
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import SolvedProblem
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.measure import Diagnostic
-from resolvent.simulate.participation import Full, Participation
 from resolvent.simulate.run import check_held_out
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.components import REGISTRIES, Bound, bind, parameters

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from resolvent.problem.errors import InputError
+from resolvent.algorithms.participation import Stragglers
+from resolvent.errors import InputError
 from resolvent.simulate import evaluate as ev
-from resolvent.simulate.participation import Stragglers
 from resolvent.simulate.result import Result
-from resolvent.simulate.store import named_leaves, write_atomically, write_tree
+from resolvent.simulate.tree_files import named_leaves, write_atomically, write_tree
 from resolvent.study.compare import Comparison, Verdict, judge, refusals
 from resolvent.study.experiment import Experiment, ExperimentFile, slug
 

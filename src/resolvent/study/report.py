@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from resolvent.problem.errors import InputError
-from resolvent.simulate.store import write_atomically
+from resolvent.errors import InputError
+from resolvent.simulate.tree_files import write_atomically
 from resolvent.study import figures
 from resolvent.study.compare import columns_of
 from resolvent.study.folder import read_summary

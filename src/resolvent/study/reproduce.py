@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.study.claims import Curve, Item, check, verdict_of
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile

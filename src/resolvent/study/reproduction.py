@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pydantic
 from ruamel.yaml import YAML
 
-from resolvent.problem.errors import InputError, nearest
+from resolvent.errors import InputError, nearest
 from resolvent.study.components import parameters
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.settings import Choice, filled, merged, texts, tuned

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resolvent.problem.errors import InputError
+from resolvent.errors import InputError
 from resolvent.simulate.schedulers import Choice
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
@@ -22,7 +22,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
-    schedule: Choice = "auto",
+    scheduler: Choice = "auto",
 ) -> tuple[Path, dict[str, Any]]:
     """Run an experiment and write its folder: experiment, models, metrics, summary, report.
 
@@ -32,7 +32,7 @@ def run_experiment(
         resume: finish an interrupted run.
         overwrite: replace what is in the folder once the new run is complete.
         progress: called with (label, rounds done, rounds in all).
-        schedule: how the work is laid out on the machine, see ``simulate``; it changes results by rounding at most.
+        scheduler: how the work is laid out on the machine, see ``simulate``; it changes results by rounding at most.
 
     Returns:
         The folder and its summary.
@@ -47,7 +47,7 @@ def run_experiment(
         begin(work, file, resume=resume)
         checkpoints = work / "checkpoints"
         comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress,
-                             schedule=schedule)
+                             scheduler=scheduler)
         summary = write_folder(work, file, comparison)
         from resolvent.study.report import write_report  # matplotlib and jinja2: not before they are needed
 

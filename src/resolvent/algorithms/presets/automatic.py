@@ -2,21 +2,21 @@
 
 from itertools import product
 
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.held_out import Measure
-from resolvent.algorithms.never_worse import NeverWorse
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.held_out import Measure
+from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
+from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
 from resolvent.algorithms.presets.personal import Over, fedplus
-from resolvent.algorithms.self_tuned import SelfTuned
-from resolvent.math.prox import L2Norm, Penalty
-from resolvent.problem.solvers import LocalSolver
+from resolvent.math.penalties import L2Norm, Penalty
+from resolvent.problem.solvers.solver import LocalSolver
 
-__all__ = ["fedplus_auto", "never_worse"]
+__all__ = ["fedplus_auto", "model_interpolation"]
 
 
 def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
                  sigmas: tuple[float, ...] = (0.03, 0.3, 3.0), deltas: tuple[float, ...] = (0.1, 1.0, 10.0),
                  lam: float = 0.0, aggregate: Over = "active", by: Measure = "score",
-                 stragglers: Stragglers = "keep") -> Algorithm:
+                 stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+ auto: Fed+ whose sigma and delta each party chooses during training from its held-out data.
 
     Problem: Fed+'s for the largest sigma and delta, and for each party the best of the models w_kj that a grid of
@@ -49,10 +49,10 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
     first, *others = (fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, aggregate=aggregate,
                               stragglers=stragglers)
                       for sigma, delta in product(sorted(sigmas, reverse=True), sorted(deltas, reverse=True)))
-    return SelfTuned(first, tuple(others), by)
+    return HeldOutSelection(first, tuple(others), by)
 
 
-def never_worse(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: Measure = "loss") -> Algorithm:
+def model_interpolation(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: Measure = "loss") -> Algorithm:
     """Never worse: each party joins, mixes or stays alone, by its held-out data, and never does worse than alone.
 
     Problem: the inner algorithm's; and for each party, min over s of its held-out loss at (1 - s) v_k + s J_k, with
@@ -70,4 +70,4 @@ def never_worse(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: 
         points: how many mixtures are tried, both ends among them; 2 is to join or to stay alone.
         by: what is compared on the validation samples, and never worse there: the loss or the score (accuracy).
     """
-    return NeverWorse(inner, solver, points, by)
+    return HeldOutInterpolation(inner, solver, points, by)

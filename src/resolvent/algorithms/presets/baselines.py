@@ -1,17 +1,17 @@
 """What the papers compare with."""
 
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.ditto import Ditto
-from resolvent.algorithms.feddane import FedDANE
-from resolvent.algorithms.fednova import FedNova
-from resolvent.algorithms.scaffold import Option, Scaffold
-from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.methods.ditto import Ditto
+from resolvent.algorithms.methods.feddane import FedDANE
+from resolvent.algorithms.methods.fednova import FedNova
+from resolvent.algorithms.methods.scaffold import Option, Scaffold
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 
 __all__ = ["ditto", "feddane", "fednova", "scaffold"]
 
 
 def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float = 1.0,
-             stragglers: Stragglers = "keep") -> Algorithm:
+             stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Scaffold: control variates cancel the drift of parties that differ, so that FedAvg's bias goes.
 
     Problem: (1), min over w of sum_k lambda_k f_k(w), with many local steps.
@@ -35,7 +35,7 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
     return Scaffold(solver=solver, option=option, server_rate=server_rate, stragglers=stragglers)
 
 
-def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
+def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedDANE: FedProx's subproblem with the gradient corrected by the mean gradient, in two exchanges a round.
 
     Problem: (1), min over w of sum_k lambda_k f_k(w), with exact solves and everybody present.
@@ -55,7 +55,7 @@ def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "k
     return FedDANE(solver=solver, mu=mu, stragglers=stragglers)
 
 
-def fednova(solver: LocalSolver, *, stragglers: Stragglers = "keep") -> Algorithm:
+def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedNova: parties that make more local steps than others do not count for more.
 
     Problem: the average loss (1). With steps of length eta its fixed point is within O(eta) of the optimum however many
@@ -76,7 +76,7 @@ def fednova(solver: LocalSolver, *, stragglers: Stragglers = "keep") -> Algorith
     return FedNova(solver=solver, stragglers=stragglers)
 
 
-def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
+def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Ditto: FedAvg's shared model and, beside it, a personal model held to it by lam/2 |v_k - w~|^2.
 
     Problem: min over v_k of f_k(v_k) + lam/2 |v_k - w~|^2 for every party, at the w~ that FedAvg finds.

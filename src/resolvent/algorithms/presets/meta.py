@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.apfl import APFL
-from resolvent.algorithms.averaging import Averaging
-from resolvent.algorithms.meta import MetaLearned
-from resolvent.algorithms.pfedme import PFedMe
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.meta_learned import MetaLearned
+from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.algorithms.methods.apfl import APFL
+from resolvent.algorithms.methods.pfedme import PFedMe
 from resolvent.problem.maps import GradientStep
-from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 
 __all__ = ["apfl", "fomaml", "perfedavg", "pfedme"]
 
@@ -17,7 +17,7 @@ Variant = Literal["FO", "HF", "exact"]
 
 
 def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", steps: int = 1,
-           stragglers: Stragglers = "keep") -> Algorithm:
+           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FOMAML: a shared model from which one gradient step leads every party to a good model of its own.
 
     Problem: min over w of sum_k lambda_k f_k(w - gamma grad f_k(w)); first order leaves the Hessian out of its
@@ -39,12 +39,12 @@ def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", s
     """
     if order not in ("first", "second"):
         raise ValueError(f"fomaml(order={order!r}) is not known: use 'first' or 'second'")
-    return MetaLearned(Averaging(solver=solver, stragglers=stragglers), steps=steps,
+    return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), steps=steps,
                        step=GradientStep(gamma, second_order=order == "second"))
 
 
 def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "HF", delta: float = 1e-3,
-              steps: int = 1, stragglers: Stragglers = "keep") -> Algorithm:
+              steps: int = 1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Per-FedAvg: FedAvg for a model that every party takes one gradient step from before it uses it.
 
     Problem: min over w of sum_k lambda_k F_k(w), F_k(w) = f_k(w - alpha grad f_k(w)).
@@ -69,11 +69,11 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
     if variant not in ("FO", "HF", "exact"):
         raise ValueError(f"perfedavg(variant={variant!r}) is not known: use 'FO', 'HF' or 'exact'")
     step = GradientStep(alpha, second_order=variant != "FO", delta=delta if variant == "HF" else None, independent=True)
-    return MetaLearned(Averaging(solver=solver, stragglers=stragglers), step=step, steps=steps)
+    return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), step=step, steps=steps)
 
 
 def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps: int = 20, beta: float = 1.0,
-           stragglers: Stragglers = "keep") -> Algorithm:
+           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """pFedMe: personal models held to a shared one that descends on the parties' Moreau envelopes.
 
     Problem: min over w of sum_k lambda_k min over theta_k of f_k(theta_k) + lam/2 |theta_k - w|^2.
@@ -97,7 +97,7 @@ def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps:
 
 
 def apfl(solver: LocalSolver, *, alpha: float = 0.5, alpha_rate: float = 0.1,
-         stragglers: Stragglers = "keep") -> Algorithm:
+         stragglers: StragglerPolicy = "keep") -> Algorithm:
     """APFL: each party uses a mixture of its own and the shared model, in a proportion that it learns.
 
     Problem: FedAvg's for the shared w; beside it min over v_k of f_k(alpha_k v_k + (1 - alpha_k) w).

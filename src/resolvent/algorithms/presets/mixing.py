@@ -2,14 +2,14 @@
 
 from jaxtyping import Array, ArrayLike, Float
 
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.compressed import Compressed
-from resolvent.algorithms.gradient import DistributedGradient
-from resolvent.algorithms.l2gd import L2GD
-from resolvent.algorithms.one_shot import OneShot
-from resolvent.algorithms.personalised import Personalised
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.compressed import Compressed
+from resolvent.algorithms.combinators.explicit_mixture import ExplicitMixture
+from resolvent.algorithms.methods.gradient import DistributedGradient
+from resolvent.algorithms.methods.l2gd import L2GD
+from resolvent.algorithms.methods.one_shot import OneShot
 from resolvent.math.codecs import Codec, RandK
-from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
 
 __all__ = ["dcgd", "dgd", "diana", "fedmix", "flix", "l2gd", "one_shot"]
 
@@ -35,7 +35,7 @@ def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, 
         repeats: how many times over the solver is run to find x_k.
     """
     algorithm = DistributedGradient(learning_rate) if inner is None else inner
-    return Personalised(algorithm, solver=solver, alpha=alpha, repeats=repeats)
+    return ExplicitMixture(algorithm, solver=solver, alpha=alpha, repeats=repeats)
 
 
 flix = fedmix
@@ -43,7 +43,7 @@ flix = fedmix
 
 def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5,
              smoothness: ArrayLike | Float[Array, " N"] | None = None, repeats: int = 20,
-             stragglers: Stragglers = "keep") -> Algorithm:
+             stragglers: StragglerPolicy = "keep") -> Algorithm:
     """One-shot averaging: the parties' own optima, averaged once, as FedMix's shared model.
 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), up to an error that falls as alpha^2.
@@ -64,7 +64,7 @@ def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5
 
 
 def dgd(solver: LocalSolver, *, learning_rate: float = 0.1, alpha: ArrayLike | Float[Array, " N"] = 0.5,
-        repeats: int = 20, stragglers: Stragglers = "keep") -> Algorithm:
+        repeats: int = 20, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Distributed gradient descent on FedMix; with alpha = 1, on the average loss.
 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), x_k = argmin f_k.
@@ -86,7 +86,7 @@ def dgd(solver: LocalSolver, *, learning_rate: float = 0.1, alpha: ArrayLike | F
 
 def dcgd(solver: LocalSolver, *, learning_rate: float = 0.1, codec: Codec = _TENTH,
          alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int = 20,
-         stragglers: Stragglers = "keep") -> Algorithm:
+         stragglers: StragglerPolicy = "keep") -> Algorithm:
     """DCGD: distributed gradient descent with compressed gradients, on FedMix.
 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), to a neighbourhood of the minimiser.
@@ -110,7 +110,7 @@ def dcgd(solver: LocalSolver, *, learning_rate: float = 0.1, codec: Codec = _TEN
 
 def diana(solver: LocalSolver, *, learning_rate: float = 0.1, codec: Codec = _TENTH, step: float | None = None,
           alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int = 20,
-          stragglers: Stragglers = "keep") -> Algorithm:
+          stragglers: StragglerPolicy = "keep") -> Algorithm:
     """DIANA: distributed gradient descent with compressed gradient differences, on FedMix.
 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), exactly.
@@ -133,7 +133,7 @@ def diana(solver: LocalSolver, *, learning_rate: float = 0.1, codec: Codec = _TE
                       codec, step)
 
 
-def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: Stragglers = "keep") -> Algorithm:
+def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """L2GD: loopless local gradient descent; parties' own models, pulled to their mean now and then.
 
     Problem: min over y_1..y_N of sum_k lambda_k (f_k(y_k) + lam/2 |y_k - y_bar|^2), y_bar = sum_k lambda_k y_k.
@@ -158,4 +158,4 @@ def _mixed(inner: Algorithm, solver: LocalSolver, alpha: ArrayLike, repeats: int
     """On FedMix; all alphas one is the average loss, which needs no x_k."""
     if isinstance(alpha, int | float) and alpha == 1:
         return inner
-    return Personalised(inner, solver=solver, alpha=alpha, repeats=repeats)
+    return ExplicitMixture(inner, solver=solver, alpha=alpha, repeats=repeats)

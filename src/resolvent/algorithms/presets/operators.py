@@ -1,16 +1,16 @@
 """Operator splitting: one scheme, five algorithms."""
 
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.methods.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
 from resolvent.algorithms.schedules import Schedule
-from resolvent.algorithms.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
 
 
 def splitting(solver: LocalSolver, *, eta: float | Schedule = 1.0, alpha: float | Schedule = 1.0,
               beta: float | Schedule = 1.0, gamma: float | Schedule = 1.0, local_step: LocalStep = "proximal",
-              decentralised: bool = False, stragglers: Stragglers = "keep") -> Algorithm:
+              decentralised: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """The grand scheme of operator splitting, of which FedAvg, FedProx, FedSplit, FedPi and FedRP are settings.
 
     Problem: (1), min over w of sum_k lambda_k f_k(w), for alpha = beta = 2 or where eta falls to zero slowly enough
@@ -38,7 +38,7 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule = 1.0, alpha: float 
 
 
 def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
-             stragglers: Stragglers = "keep") -> Algorithm:
+             stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedSplit: Peaceman-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1).
 
     Problem: (1), min over w of sum_k lambda_k f_k(w), with a constant eta.
@@ -59,7 +59,7 @@ def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised:
 
 
 def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
-          stragglers: Stragglers = "keep") -> Algorithm:
+          stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedPi: Douglas-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1/2).
 
     Problem: (1), min over w of sum_k lambda_k f_k(w), with a constant eta, for any convex losses.
@@ -81,7 +81,7 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
 
 
 def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
-          stragglers: Stragglers = "keep") -> Algorithm:
+          stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedRP: the reflected party step and a plain mean, (alpha, beta, gamma) = (2, 1, 1).
 
     Problem: the regularised problem (13) with a constant eta, whose solutions are its fixed points as they are

@@ -4,12 +4,12 @@ from typing import Literal
 
 from jaxtyping import Array, ArrayLike, Float
 
-from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.fedplus import FedPlus, ProxAnchor, PullAnchor
-from resolvent.algorithms.remembered import Remembered
-from resolvent.math.prox import L1, L2Norm, Penalty, SquaredL2
-from resolvent.problem.solvers import LocalSolver
+from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean, MoreauCentre
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull"]
 
@@ -17,7 +17,7 @@ Over = Literal["active", "all"]
 
 
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-            aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+            aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+ with any penalty: personal models around a centre that belongs to the same penalty.
 
     Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2] with Psi
@@ -44,7 +44,7 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
 
 
 def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-                aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+                aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
 
     Problem: Fed+'s, min over W, w~ of sum_k lambda_k [f_k(w_k) + sigma*delta/(2(1 + delta)) |w_k - w~|^2].
@@ -70,7 +70,7 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, 
 
 
 def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-                   aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+                   aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
     Problem: Fed+'s with phi = |theta|: a party may be far from the centre at a cost that grows like the distance only.
@@ -94,7 +94,7 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.
 
 
 def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-                  aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+                  aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
 
     Problem: Fed+'s with phi = |theta|_1: few coordinates of a party's model differ from the centre's.
@@ -120,7 +120,7 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1
 
 def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
                  sigma: float = 0.1, lam: float = 0.0, aggregate: Over = "active",
-                 stragglers: Stragglers = "keep") -> Algorithm:
+                 stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+ with any aggregator and any pull per party: the anchor and the centre need not share a penalty.
 
     Problem: none in general; at a fixed point, for the mean and the medians, the aggregate of grad f^_k(z_k)/(sigma
@@ -146,4 +146,4 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
 
 
 def _over(aggregate: Over, algorithm: Algorithm) -> Algorithm:
-    return Remembered(algorithm) if aggregate == "all" else algorithm
+    return StaleReplies(algorithm) if aggregate == "all" else algorithm

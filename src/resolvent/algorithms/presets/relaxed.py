@@ -1,20 +1,20 @@
 """Personal models by operator splitting: Fed+'s anchors, over-relaxed."""
 
-from resolvent.algorithms.aggregators import MoreauCentre
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.fedplus import ProxAnchor
-from resolvent.algorithms.personal_splitting import PersonalSplitting
+from resolvent.algorithms.aggregators.aggregator import MoreauCentre
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.methods.fedplus import ProxAnchor
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets.personal import Over
-from resolvent.algorithms.remembered import Remembered
-from resolvent.math.prox import Penalty
-from resolvent.problem.solvers import LocalSolver
+from resolvent.math.penalties import Penalty
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedpi_plus", "personal_splitting"]
 
 
 def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1,
                        alpha: float = 1.0, beta: float = 1.0, gamma: float = 1.0, lam: float = 0.0,
-                       aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+                       aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Personal splitting: Fed+'s personal anchors in the over-relaxed scheme of operator splitting.
 
     Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + (beta/alpha) sigma delta phi(theta_k) +
@@ -23,7 +23,7 @@ def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float = 
     Update: party: z = (1-alpha) u + alpha w with w = argmin f_k + sigma/2 |w - u|^2; server: w~ = the Moreau centre of
     the z; party: u = (1-gamma) u + gamma [(1-beta) z + beta a], a = w~ + prox_{delta phi}(z - w~).
     Travels: down 1 model, up 1; a party keeps 2, u and its model w.
-    Defaults: (1, 1, 1) is Fed+; the penalty Indicator0 makes it splitting(decentralised=True) with eta = 1/sigma.
+    Defaults: (1, 1, 1) is Fed+; the penalty OriginIndicator makes it splitting(decentralised=True) with eta = 1/sigma.
     Use when: Fed+ is too slow or its smoothing is unwanted. For convex losses and exact local work it is proved to
     converge if gamma < 1 or both alpha, beta < 2; else only for strongly convex, smooth losses.
     Source: Fed+, (2), (3), (11) joined with the operator-splitting paper, (24)-(26); new here.
@@ -42,11 +42,11 @@ def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float = 
     """
     joined = PersonalSplitting(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, alpha, beta,
                                gamma, lam, stragglers=stragglers)
-    return Remembered(joined) if aggregate == "all" else joined
+    return StaleReplies(joined) if aggregate == "all" else joined
 
 
 def fedpi_plus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-               aggregate: Over = "active", stragglers: Stragglers = "keep") -> Algorithm:
+               aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedPi+: Douglas-Rachford splitting with Fed+'s anchors, which solves Fed+'s own problem instead of its smoothing.
 
     Problem: min over W, w~ of sum_k lambda_k [f_k(w_k) + Psi(w_k - w~)] with Psi = sigma*delta*phi: Fed+'s (2), where

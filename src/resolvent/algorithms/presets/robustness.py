@@ -1,17 +1,17 @@
 """Robust aggregation of one shared model, and attacks on any algorithm."""
 
-from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.attacked import Attacked
+from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.attacks import Attack
-from resolvent.algorithms.averaging import Averaging
-from resolvent.problem.solvers import LocalSolver
+from resolvent.algorithms.combinators.attacked import Attacked
+from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["attacked", "robust"]
 
 
 def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
-           stragglers: Stragglers = "drop") -> Algorithm:
+           stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvg or FedProx with any aggregator in place of the mean.
 
     Problem: min over w of sum_k lambda_k f_k(w) over the good parties, as far as the aggregator tells them apart.
@@ -28,7 +28,7 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
         mu: the weight of the proximal term.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver=solver, aggregator=aggregator, mu=mu, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=aggregator, mu=mu, stragglers=stragglers)
 
 
 def attacked(inner: Algorithm, attack: Attack, *, share: float = 0.2, parties: tuple[int, ...] = (),

@@ -2,15 +2,15 @@
 
 import optax
 
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.presets.shared import fedavg
-from resolvent.algorithms.server_optimizer import ServerOptimizer
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["fedadam", "fedavgm", "fedyogi", "reptile"]
 
 
-def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: Stragglers = "keep") -> Algorithm:
+def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Reptile: FedAvg whose server moves only a part of the way to the mean.
 
     Problem: a shared model from which few local steps lead to a good one; no objective in closed form.
@@ -30,7 +30,7 @@ def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: Stragglers = 
 
 
 def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
-            stragglers: Stragglers = "drop") -> Algorithm:
+            stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvgM: FedAvg with momentum on the server.
 
     Problem: FedAvg's, (1) but for its bias.
@@ -51,7 +51,7 @@ def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
 
 
 def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
-            stragglers: Stragglers = "drop") -> Algorithm:
+            stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAdam: FedAvg with Adam on the server.
 
     Problem: FedAvg's, (1) but for its bias.
@@ -76,7 +76,7 @@ def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
 
 
 def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
-            stragglers: Stragglers = "drop") -> Algorithm:
+            stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedYogi: FedAvg with Yogi on the server.
 
     Problem: FedAvg's, (1) but for its bias.

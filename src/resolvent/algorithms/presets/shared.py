@@ -1,11 +1,12 @@
 """One shared model, averaged or by a median; and none at all."""
 
-from resolvent.algorithms.adaptive import AdaptiveMu
-from resolvent.algorithms.aggregators import CoordinateMedian, GeometricMedian, Mean
-from resolvent.algorithms.algorithm import Algorithm, Stragglers
-from resolvent.algorithms.averaging import Averaging, LocalOnly
-from resolvent.algorithms.centralised import Centralised
-from resolvent.problem.solvers import LocalSolver
+from resolvent.algorithms.aggregators.aggregator import CoordinateMedian, GeometricMedian, Mean
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.adaptive_mu import AdaptiveMu
+from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.algorithms.methods.local import LocalTraining
+from resolvent.problem.solvers.solver import LocalSolver
 
 __all__ = ["coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local", "pooled", "rfa"]
 
@@ -23,10 +24,10 @@ def local(solver: LocalSolver) -> Algorithm:
     Args:
         solver: the local solver.
     """
-    return LocalOnly(solver=solver)
+    return LocalTraining(solver=solver)
 
 
-def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
+def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvg: train from the shared model, average the results.
 
     Problem: min over w of f(w) = sum_k lambda_k f_k(w), the problem (1); with one gradient step a round that is what it
@@ -41,10 +42,10 @@ def fedavg(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm
         solver: the local solver.
         stragglers: drop or keep the work of parties that could not finish.
     """
-    return Averaging(solver=solver, aggregator=Mean(), mu=0.0, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=Mean(), mu=0.0, stragglers=stragglers)
 
 
-def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "keep") -> Algorithm:
+def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedProx: FedAvg with a proximal term mu/2 |w - w~|^2 and partial work kept.
 
     Problem: with exact solves the regularised problem (13), min over w of sum_k lambda_k min_x f_k(x) + mu/2 |x - w|^2;
@@ -60,11 +61,11 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: Stragglers = "k
         mu: the weight of the proximal term; the authors try 0.001 to 1.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers)
 
 
 def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1, patience: int = 5,
-                     paired: bool = False, stragglers: Stragglers = "keep") -> Algorithm:
+                     paired: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedProx adaptive: mu grows when the training loss does, and falls after a run of decreases.
 
     Problem: min over w of sum_k lambda_k f_k(w), as FedProx.
@@ -87,7 +88,7 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
         paired: compare the losses of this and the last round's model in the same parties; it takes a model more down.
         stragglers: drop or keep partial work.
     """
-    return AdaptiveMu(inner=Averaging(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers), step=step,
+    return AdaptiveMu(inner=ModelAggregation(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers), step=step,
                       patience=patience, paired=paired)
 
 
@@ -106,10 +107,10 @@ def pooled(solver: LocalSolver) -> Algorithm:
     Args:
         solver: the solver; an epoch is one over everybody's samples.
     """
-    return Centralised(Averaging(solver=solver))
+    return PooledData(ModelAggregation(solver=solver))
 
 
-def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers = "drop") -> Algorithm:
+def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """RFA: FedAvg with the geometric median in place of the mean.
 
     Problem: one shared model that parties of less than half the weight cannot carry away; no objective is minimised.
@@ -125,10 +126,10 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: Stragglers 
         smoothing: distances below it count as it in Weiszfeld's weights.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver=solver, aggregator=GeometricMedian(smoothing), mu=0.0, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=GeometricMedian(smoothing), mu=0.0, stragglers=stragglers)
 
 
-def coordinate_median(solver: LocalSolver, *, stragglers: Stragglers = "drop") -> Algorithm:
+def coordinate_median(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """Coordinate-wise median: FedAvg with the median of each coordinate in place of the mean.
 
     Problem: one shared model each of whose coordinates less than half the weight cannot carry away; no objective is
@@ -143,4 +144,4 @@ def coordinate_median(solver: LocalSolver, *, stragglers: Stragglers = "drop") -
         solver: the local solver.
         stragglers: drop or keep partial work.
     """
-    return Averaging(solver=solver, aggregator=CoordinateMedian(), mu=0.0, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=CoordinateMedian(), mu=0.0, stragglers=stragglers)

@@ -1,0 +1,13 @@
+"""Aggregators: from the replies to one vector, the mean and robust ones."""
+
+from resolvent.algorithms.aggregators.aggregator import (
+    Aggregator,
+    CoordinateMedian,
+    GeometricMedian,
+    Mean,
+    MoreauCentre,
+)
+from resolvent.algorithms.aggregators.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
+
+__all__ = ["Aggregator", "Bulyan", "CentredClipping", "CoordinateMedian", "GeometricMedian", "Krum", "Mean",
+           "MoreauCentre", "MultiKrum", "NormBound", "TrimmedMean"]

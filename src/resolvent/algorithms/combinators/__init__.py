@@ -1,0 +1,21 @@
+"""Combinators: functions from one algorithm to another, such as acceleration and compression."""
+
+from resolvent.algorithms.combinators.adaptive_mu import AdaptiveMu
+from resolvent.algorithms.combinators.anderson import Anderson
+from resolvent.algorithms.combinators.attacked import Attacked
+from resolvent.algorithms.combinators.combinator import Combinator
+from resolvent.algorithms.combinators.compressed import Compressed
+from resolvent.algorithms.combinators.decentralised_anderson import DecentralisedAnderson
+from resolvent.algorithms.combinators.ergodic import ErgodicAveraging
+from resolvent.algorithms.combinators.explicit_mixture import ExplicitMixture
+from resolvent.algorithms.combinators.fine_tuned import FineTuned
+from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
+from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
+from resolvent.algorithms.combinators.meta_learned import MetaLearned
+from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
+from resolvent.algorithms.combinators.stale_replies import StaleReplies
+
+__all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "DecentralisedAnderson",
+           "ErgodicAveraging", "ExplicitMixture", "FineTuned", "HeldOutInterpolation", "HeldOutSelection",
+           "MetaLearned", "PooledData", "ServerOptimizer", "StaleReplies"]

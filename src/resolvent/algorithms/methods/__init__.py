@@ -1,0 +1,1 @@
+"""Federated methods, one family a file."""

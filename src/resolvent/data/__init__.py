@@ -1,0 +1,1 @@
+"""Federated data sets: reading, tables, partitions and feature shifts."""

@@ -1,0 +1,231 @@
+"""Models: a pair of pure functions, init(key) -> params and apply(params, x) -> outputs, with a loss.
+
+Built in: linear regression, logistic regression (binary and multinomial) and the multilayer perceptron.
+Anything else comes in as a pair of functions, an Equinox module or a Flax module.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from resolvent.math.tree import Vector
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
+from resolvent.xla.kernels import affine_gradient, rows_one_by_one
+
+__all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
+           "head", "linear", "logistic", "mlp"]
+
+AnyLoss = Loss | LossName | Callable[[Array, Array], Array]
+
+
+class Model(eqx.Module):
+    """A predictor and its loss.
+
+    Attributes:
+        loss: the loss per sample.
+        l2: the weight of |params|^2 / 2 in every party's objective.
+    """
+
+    loss: Loss
+    l2: float
+
+    @abstractmethod
+    def init(self, key: Array) -> Vector:
+        """Fresh parameters."""
+
+    @abstractmethod
+    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
+        """Outputs of a batch of inputs."""
+
+
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, at: Int[Array, " B"],
+                       mask: Bool[Array, " B"]) -> Vector:
+        """Gradient of the mean loss (without l2) over the rows ``at`` of x and y where ``mask`` holds."""
+        def mean(params: PyTree[Any]) -> Array:
+            loss = self.loss.loss(self.apply(params, x[at]), y[at])
+            return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+
+        gradient: Vector = jax.grad(mean)(params)
+        return gradient
+
+
+class LinearModel(Model):
+    """Outputs W x + b with W [outputs, features]; inputs of any shape are flattened."""
+
+    features: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    def init(self, key: Array) -> Vector:
+        """Zeros: the problem is convex, and zero is where every party agrees."""
+        return {"weight": jnp.zeros((self.outputs, self.features)), "bias": jnp.zeros((self.outputs,))}
+
+    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
+        """W x + b."""
+        outputs: Array = x.reshape(len(x), -1) @ params["weight"].T + params["bias"]
+        return outputs
+
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, at: Int[Array, " B"],
+                       mask: Bool[Array, " B"]) -> Vector:
+        """The same, for few samples on a CPU sample by sample."""
+        if not rows_one_by_one(len(at)):
+            return super().batch_gradient(params, x, y, at, mask)
+        labels = jnp.stack([y[i] for i in at])
+        share = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
+
+        def of_outputs(z: Array) -> Array:
+            d: Array = jax.vjp(lambda z: self.loss.loss(z, labels), z)[1](share.astype(z.dtype))[0]
+            return d
+
+        weight, bias = affine_gradient(params["weight"], params["bias"], x.reshape(len(x), -1), at, of_outputs)
+        return {"weight": weight, "bias": bias}
+
+
+class MLP(Model):
+    """A multilayer perceptron with ReLU; parameters {"layer 0": {"weight", "bias"}, ...}."""
+
+    sizes: tuple[int, ...] = eqx.field(static=True)
+
+    def init(self, key: Array) -> Vector:
+        """He's normal initialisation; biases zero."""
+        he = jax.nn.initializers.he_normal(in_axis=1, out_axis=0)
+        keys = jax.random.split(key, len(self.sizes) - 1)
+        return {f"layer {i}": {"weight": he(k, (n_out, n_in)), "bias": jnp.zeros((n_out,))}
+                for i, (k, n_in, n_out) in enumerate(zip(keys, self.sizes[:-1], self.sizes[1:], strict=True))}
+
+    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
+        """Affine layers with ReLU between them."""
+        h = x.reshape(len(x), -1)
+        for i in range(len(self.sizes) - 1):
+            layer = params[f"layer {i}"]
+            h = (jax.nn.relu(h) if i else h) @ layer["weight"].T + layer["bias"]
+        return h
+
+
+class FunctionModel(Model):
+    """A model from two pure functions."""
+
+    init_function: Callable[[Array], PyTree[Any]] = eqx.field(static=True)
+    apply_function: Callable[[PyTree[Any], Array], Array] = eqx.field(static=True)
+
+    def init(self, key: Array) -> Vector:
+        """The user's init."""
+        return self.init_function(key)
+
+    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
+        """The user's apply."""
+        return self.apply_function(params, x)
+
+
+def linear(features: int, *, l2: float = 0.0) -> Model:
+    """Linear regression, by the squared error.
+
+    Args:
+        features: number of inputs.
+        l2: weight of |params|^2 / 2.
+    """
+    return LinearModel(loss=SquaredError(), l2=l2, features=_positive("features", features), outputs=1)
+
+
+def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
+    """Logistic regression: one logit for two classes, multinomial for more.
+
+    Args:
+        features: number of inputs (images are flattened).
+        classes: number of classes, at least 2.
+        l2: weight of |params|^2 / 2; any positive value makes the problem strongly convex.
+    """
+    outputs, loss = head(classes)
+    return LinearModel(loss=loss, l2=l2, features=_positive("features", features), outputs=outputs)
+
+
+def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
+        task: Literal["classification", "regression"] = "classification", l2: float = 0.0) -> Model:
+    """A multilayer perceptron with ReLU.
+
+    Args:
+        features: number of inputs (images are flattened).
+        classes: number of classes; ignored for regression.
+        width: units in each hidden layer.
+        depth: number of hidden layers.
+        task: classification, or regression with one output.
+        l2: weight of |params|^2 / 2.
+    """
+    outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
+    hidden = (_positive("width", width),) * _positive("depth", depth)
+    return MLP(loss=loss, l2=l2, sizes=(_positive("features", features), *hidden, outputs))
+
+
+def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree[Any], Array], Array], *,
+                   loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
+    """A model from a pair of pure functions.
+
+    Args:
+        init: key -> parameters, any pytree of floating arrays.
+        apply: (parameters, inputs [B, ...]) -> outputs [B, ...].
+        loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
+        l2: weight of |params|^2 / 2.
+    """
+    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
+
+
+def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
+    """A model from an Equinox module that maps one sample to its output.
+
+    Args:
+        make: key -> module, such as ``lambda key: eqx.nn.MLP(64, 10, 32, 1, key=key)``. Its floating arrays are the
+            parameters; all else of it must not depend on the key.
+        loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
+        l2: weight of |params|^2 / 2.
+    """
+    fixed = eqx.partition(make(jax.random.key(0)), eqx.is_inexact_array)[1]
+
+    def init(key: Array) -> PyTree[Any]:
+        return eqx.filter(make(key), eqx.is_inexact_array)
+
+    def apply(params: PyTree[Any], x: Array) -> Array:
+        module: Any = eqx.combine(params, fixed)
+        outputs: Array = jax.vmap(module)(x)
+        return outputs
+
+    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
+
+
+def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
+    """A model from a Flax (linen) module that maps a batch of inputs to outputs.
+
+    Args:
+        module: a ``flax.linen.Module`` whose only variables are its parameters.
+        example: an input batch [1, ...] that shows the shape.
+        loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
+        l2: weight of |params|^2 / 2.
+
+    Raises:
+        ValueError: the module has other variables (batch statistics): a party's model is its parameters alone.
+    """
+    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.asarray(example))
+    others = sorted(set(shapes) - {"params"})
+    if others:
+        raise ValueError(f"the Flax module has variables {others} beside its parameters; a party's model is its "
+                         "parameters alone: use a layer without running statistics, such as GroupNorm or LayerNorm")
+    batch = jnp.asarray(example)
+    return FunctionModel(
+        loss=loss_named(loss), l2=l2, init_function=lambda key: module.init(key, batch)["params"],
+        apply_function=lambda params, x: module.apply({"params": params}, x))
+
+
+def head(classes: int) -> tuple[int, Loss]:
+    """Outputs and loss of a classifier: one logit for two classes, one per class for more."""
+    if classes < 2:
+        raise ValueError(f"classes={classes}: classification needs at least 2")
+    return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name}={value} must be at least 1")
+    return value

@@ -1,0 +1,1 @@
+"""How loops are compiled on a CPU. The only room that knows XLA's habits."""

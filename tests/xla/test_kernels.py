@@ -1,0 +1,194 @@
+"""Kernels against the textbook's operations and their automatic gradients, to rounding in float64."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import resolvent as rv
+from resolvent.math import tree
+from resolvent.problem.maps import GradientStep, through
+from resolvent.problem.models import networks
+from resolvent.problem.models.losses import CrossEntropy
+from resolvent.problem.oracle import SampleOracle
+from resolvent.xla import kernels
+from resolvent.xla.compact import compact
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(*shapes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
+
+
+def convolution(x, weight):
+    return jax.lax.conv_general_dilated(x, weight, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def block(x, weight, bias):
+    h = jax.nn.relu(convolution(x, weight) + bias)
+    return jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def layer(x, inputs, state, bias):
+    h = c = jnp.zeros((x.shape[1], len(state)))
+    states = []
+    for now in x:
+        i, f, g, o = jnp.split(now @ inputs + h @ state + bias, 4, axis=-1)
+        c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        states.append(h)
+    return jnp.stack(states)
+
+
+def value_and_gradients(function, args, out):
+    """Value, gradient, and the derivative of the gradient along the arguments themselves: the Hessian's product."""
+    def value(*args):
+        return jnp.vdot(jnp.sin(function(*args)), out)
+
+    gradient = jax.grad(value, argnums=tuple(range(len(args))))
+    return value(*args), *jax.jvp(gradient, args, args)
+
+
+CASES = {
+    "convolution 5x5": (kernels.convolve, convolution, [(3, 9, 8, 2), (5, 5, 2, 3)]),
+    "convolution 1x1": (kernels.convolve, convolution, [(2, 3, 4, 2), (1, 1, 2, 3)]),
+    "block 5x5": (kernels.convolve_relu_pool, block, [(3, 10, 12, 2), (5, 5, 2, 3), (3,)]),
+    "block 5x5, odd": (kernels.convolve_relu_pool, block, [(2, 9, 11, 1), (5, 5, 1, 4), (4,)]),
+    "block 4x4": (kernels.convolve_relu_pool, block, [(2, 9, 8, 2), (4, 4, 2, 3), (3,)]),
+    "block 2x2": (kernels.convolve_relu_pool, block, [(2, 5, 6, 2), (2, 2, 2, 3), (3,)]),
+    "block 1x1": (kernels.convolve_relu_pool, block, [(2, 5, 4, 2), (1, 1, 2, 3), (3,)]),
+    "lstm": (kernels.lstm, layer, [(4, 2, 3), (3, 20), (5, 20), (20,)]),
+    "lstm of 33 units": (kernels.lstm, layer, [(2, 8, 3), (3, 132), (33, 132), (132,)]),
+    "lstm of one time": (kernels.lstm, layer, [(1, 2, 3), (3, 4), (1, 4), (4,)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_the_textbooks_with_its_gradients(case):
+    ours, theirs, shapes = CASES[case]
+    args = tuple(draw(*shapes))
+    want = theirs(*args)
+    (out,) = draw(want.shape, seed=1)
+    np.testing.assert_allclose(ours(*args), want, atol=1e-13)
+    found, known = (jax.jit(partial(value_and_gradients, f))(args, out) for f in (ours, theirs))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, known)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(known[2])) > 0.01  # there is curvature
+
+
+@pytest.mark.parametrize("case", ["block 5x5", "convolution 5x5", "lstm"])
+def test_it_is_the_same_in_lanes(case):
+    ours, theirs, shapes = CASES[case]
+    args = tuple(draw(*[(3, *shape) for shape in shapes]))
+    (out,) = draw(theirs(*[a[0] for a in args]).shape, seed=1)
+    found = jax.jit(jax.vmap(partial(value_and_gradients, ours), in_axes=(0, None)))(args, out)
+    single = jax.jit(partial(value_and_gradients, theirs))
+    known = jax.tree.map(lambda *rows: jnp.stack(rows), *[single(tuple(a[i] for a in args), out) for i in range(3)])
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, known)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
+@pytest.mark.parametrize("lanes", [False, True])
+def test_it_is_the_same_with_the_gates_as_one_function(lanes):
+    """As in the engine."""
+    ours, theirs, shapes = CASES["lstm of 33 units"]
+    args = tuple(draw(*[(2, *shape) for shape in shapes]))
+    (out,) = draw(theirs(*[a[0] for a in args]).shape, seed=1)
+
+    def of_two(f):
+        one = partial(value_and_gradients, f)
+        if lanes:
+            return jax.jit(jax.vmap(one, in_axes=(0, None)))
+        return jax.jit(lambda args, out: jax.lax.map(lambda a: one(a, out), args))
+
+    with compact():
+        assert "xla_cpu_small_call" in of_two(ours).lower(args, out).as_text()
+        found = of_two(ours)(args, out)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, of_two(theirs)(args, out))
+
+
+def test_cross_entropy_is_optaxs_with_its_gradients():
+    """Also where logits are far apart, and where they tie."""
+    outputs = draw((5, 4))[0] * jnp.array([[1.0], [30.0], [1e3], [1e5], [0.0]])
+    y = jnp.array([0, 3, 1, 2, 2])
+    (out,) = draw((5,), seed=1)
+    found, known = (jax.jit(lambda x, f=f: value_and_gradients(lambda z: f(z, y), (x,), out))(outputs) for f in
+                    (CrossEntropy().loss, optax.losses.softmax_cross_entropy_with_integer_labels))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9), found, known)
+
+
+def test_ties_belong_to_the_first_of_a_square_and_zero_has_no_gradient():
+    """As the textbook's window primitive chooses: small integers tie often."""
+    rng = np.random.default_rng(0)
+    x, weight = (jnp.asarray(rng.integers(-1, 2, shape), float) for shape in [(4, 8, 8, 1), (3, 3, 1, 2)])
+    bias = jnp.array([0.0, 1.0])
+    (out,) = draw((4, 3, 3, 2))
+    found, known = (jax.jit(jax.grad(lambda *a, f=f: jnp.vdot(f(*a), out), argnums=(0, 1, 2)))(x, weight, bias)
+                    for f in (kernels.convolve_relu_pool, block))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-12), found, known)
+    squares = np.asarray(convolution(x, weight))[:, :6, :6].reshape(4, 3, 2, 3, 2, 2)
+    top = squares.max(axis=(2, 4), keepdims=True)
+    assert ((squares == top).sum(axis=(2, 4)) > 1).mean() > 0.2
+    assert (top + np.asarray(bias) == 0).any()
+
+
+def test_dtypes_stay_and_mixed_ones_widen():
+    x, weight, bias = (a.astype(jnp.float32) for a in draw((2, 6, 6, 1), (3, 3, 1, 2), (2,)))
+    gradient = jax.jit(jax.grad(lambda *a: jnp.sum(kernels.convolve_relu_pool(*a)), argnums=(0, 1, 2)))
+    assert {g.dtype for g in gradient(x, weight, bias)} == {jnp.dtype("float32")}
+    wide = gradient(x, weight.astype(float), bias)
+    assert [g.dtype for g in wide] == [jnp.dtype(d) for d in ("float32", "float64", "float32")]
+    assert kernels.convolve_relu_pool(jnp.ones((1, 6, 6, 1), int), weight, bias).dtype == jnp.float32
+
+
+def _gradient(oracle, step, w):
+    return through(oracle, step).grad(w)
+
+
+@pytest.mark.parametrize("network", ["cnn", "lstm"])
+def test_meta_learning_takes_hessians_through_them(network):
+    """MAML's gradient over all samples, whose Hessian is a jvp through a loop: as with the central difference."""
+    rng = np.random.default_rng(0)
+    if network == "cnn":
+        model = networks.CNN(networks.head(3)[1], 0.0, shape=(6, 6, 1), channels=(2,), kernel=3, hidden=(), outputs=3,
+                             normalise=False)
+        x = jnp.asarray(rng.normal(size=(5, 6, 6)))
+    else:
+        model = networks.LSTM(networks.head(3)[1], 0.0, tokens=3, embedding=2, width=3, depth=1, outputs=3)
+        x = jnp.asarray(rng.integers(0, 3, (5, 4)))
+    oracle = SampleOracle(samples=jnp.array(5), model=model, x=x, y=jnp.arange(5) % 3, offset=jnp.array(0), block=4)
+    w = model.init(jax.random.key(0))
+    found, known = (jax.jit(partial(_gradient, oracle, GradientStep(0.5, delta=delta)))(w) for delta in (None, 1e-6))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-8), found, known)
+    first = jax.jit(partial(_gradient, oracle, GradientStep(0.5, second_order=False)))(w)
+    assert max(float(jnp.abs(d).max()) for d in jax.tree.leaves(tree.sub(first, found))) > 1e-3  # H is not zero
+
+
+@pytest.mark.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)])
+def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeypatch):
+    x, targets, weight, bias = draw((20, 2, 3), (20,), (model.outputs, 6), (model.outputs,))
+    y = targets if model.loss.score_name == "squared_error" else jnp.arange(20) % max(2, model.outputs)
+    params, at = {"weight": weight, "bias": bias}, jnp.array([4, 4, 19, 0, 7])
+    mask = jnp.array([True, True, True, False, True])
+
+    def gradient(mask):
+        oracle = SampleOracle(samples=jnp.array(20), model=model, x=x, y=y, offset=jnp.array(0), block=8)
+        return jax.jit(lambda *args: oracle.batch_grad(*args))(params, at, mask)
+
+    def mean(p):
+        losses = model.loss.loss(model.apply(p, x[at[mask]]), y[at[mask]])
+        return jnp.mean(losses) + model.l2 / 2 * tree.full_dot(p, p)
+
+    expected, one_by_one, of_nobody = jax.grad(mean)(params), gradient(mask), gradient(jnp.zeros(5, bool))
+    monkeypatch.setattr(kernels, "_FEW", 0)
+    for found in (one_by_one, gradient(mask)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, model.l2 * b), of_nobody, params)

@@ -1,0 +1,118 @@
+"""Loops side by side: a queue makes every loop's own steps and no others, and as few idle ones as its order allows."""
+
+import heapq
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from resolvent.problem.lbfgs import lbfgs
+from resolvent.xla import loops
+
+COUNTS = np.array([3, 40, 1, 0, 7, 7, 0, 12, 2, 1, 1, 5])  # a power law, with two that have nothing to do
+
+
+def makespan(counts, width):
+    """Steps until the last of ``width`` machines is done, jobs taken up longest first."""
+    ends = [0] * width
+    for n in sorted(counts, reverse=True):
+        heapq.heappush(ends, heapq.heappop(ends) + int(n))
+    return max(ends)
+
+
+def logistic_map(rate, count, x):
+    """Chaotic, so that a step too many or too few could not go unseen."""
+    return loops.counted(lambda i, v: rate * v * (1 - v) + i * 1e-3, x, total=count)
+
+
+def expected(rates, counts, x):
+    out = []
+    for rate, n, v in zip(rates, counts, x, strict=True):
+        for i in range(n):
+            v = rate * v * (1 - v) + i * 1e-3
+        out.append(v)
+    return np.array(out)
+
+
+@pytest.mark.parametrize("width", [1, 3, 20])
+def test_a_queue_is_the_loops_and_wastes_what_the_longest_first_must(width):
+    counts, rates, x = jnp.asarray(COUNTS), np.linspace(3.5, 3.9, 12), np.linspace(0.1, 0.6, 12)
+    with jax.enable_x64(True):
+        found = jax.jit(lambda c, r, x: loops.run_queue(
+            lambda own, s: s[0] < own[1], lambda own, s: (s[0] + 1, own[0] * s[1] * (1 - s[1]) + s[0] * 1e-3),
+            (r, c), (jnp.zeros_like(c), x), c, width=width))(counts, jnp.asarray(rates), jnp.asarray(x))
+        np.testing.assert_array_equal(found.state[0], COUNTS)
+        np.testing.assert_allclose(found.state[1], expected(rates, COUNTS, x), rtol=1e-9)
+    lanes = min(width, len(COUNTS))
+    assert int(found.steps) == lanes * makespan(COUNTS, lanes)
+
+
+def test_useful_work_beside_plain_lanes():
+    """The queue keeps Graham's bound for longest first, 4/3 of the best there can be; plain lanes are far from it."""
+    own, width = np.round(2 * (1 - np.random.default_rng(0).uniform(size=64)) ** -0.7).astype(int), 4
+    queue = loops.run_queue(lambda c, i: i < c, lambda c, i: i + 1, jnp.asarray(own), jnp.zeros(64, int),
+                            jnp.asarray(own), width=width)
+    batches = np.sort(own)[::-1].reshape(-1, width)
+    share = {"queue": own.sum() / int(queue.steps), "sorted lanes": own.sum() / (width * batches.max(axis=1).sum()),
+             "all lanes": own.sum() / (64 * own.max())}
+    best = own.sum() / (width * max(own.max(), own.sum() / width))
+    assert share["queue"] >= best * 3 / 4
+    assert share["queue"] > 1.2 * share["sorted lanes"] > 4 * share["all lanes"]
+
+
+def test_a_queued_loop_is_differentiated_and_batched_as_a_plain_one():
+    """With constants of its own for every lane, one that all share, and an outer axis: values and derivatives."""
+    counts, rates = jnp.asarray(COUNTS[:6]), jnp.linspace(2.0, 3.0, 6)
+
+    def f(shift):
+        return jax.vmap(lambda r, c: logistic_map(r + shift, c, jnp.float32(0.3)))(rates, counts)
+
+    def both(shift):
+        return jax.jvp(f, (shift,), (jnp.float32(1.0),))
+
+    plain = jax.vmap(both)(jnp.array([0.0, 0.1]))
+    with loops.queued(2):
+        queue = jax.vmap(both)(jnp.array([0.0, 0.1]))
+        alone = logistic_map(rates[1], counts[1], jnp.float32(0.3))
+    for a, b in zip(plain, queue, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(alone, plain[0][0, 1], rtol=2e-4)
+
+
+def test_loops_that_end_by_themselves_and_prepared_ones():
+    """Newton's square root until it settles, and sums whose terms are prepared some at a time."""
+    numbers = jnp.array([2.0, 1e6, 1.0, 49.0, 1e-3])
+
+    def root(a):
+        return loops.while_loop(lambda s: jnp.abs(s[0] ** 2 - a) > 1e-5 * a,
+                                lambda s: ((s[0] + a / s[0]) / 2, s[1] + 1), (a, 0), work=a)
+
+    def dealt(total):
+        return loops.prepared(lambda i: i**2 - i, lambda term, s: s + term, 0, total=total, at_once=3)
+
+    plain, alone = jax.vmap(root)(numbers), [root(a) for a in numbers]
+    with loops.queued(2):
+        found, sums = jax.vmap(root)(numbers), jax.vmap(dealt)(jnp.arange(9))
+    np.testing.assert_allclose(found[0], np.sqrt(numbers), rtol=1e-5)
+    np.testing.assert_array_equal(found[1], plain[1])
+    np.testing.assert_array_equal(found[1], [int(n) for _, n in alone])
+    by_hand = np.cumsum([0] + [i**2 - i for i in range(8)])
+    np.testing.assert_array_equal(sums, by_hand)
+    np.testing.assert_array_equal(jax.vmap(dealt)(jnp.arange(9)), by_hand)
+
+
+def test_line_searches_queue_as_well():
+    """L-BFGS on quadratics of different condition, with budgets of their own."""
+    def solve(scale, budget):
+        curvature = scale ** jnp.arange(3)
+        return lbfgs(lambda w: jnp.sum(curvature * (w - 1) ** 2) / 2, lambda w: curvature * (w - 1), jnp.zeros(3),
+                     steps=budget, tolerance=1e-4)
+
+    scales, budgets = jnp.array([1.0, 3.0, 9.0, 2.0, 5.0]), jnp.array([9, 2, 30, 0, 9])
+    plain = jax.vmap(solve)(scales, budgets)
+    with loops.queued(2):
+        queue = jax.vmap(solve)(scales, budgets)
+    for a, b in zip(plain, queue, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert len(set(np.asarray(plain[2]).tolist())) > 2

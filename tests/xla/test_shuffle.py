@@ -1,0 +1,58 @@
+"""Permutations evaluated point by point: they are permutations, and all are about equally likely."""
+
+from itertools import permutations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from resolvent.xla.shuffle import Shuffle
+
+ROOM = 300
+draw = jax.jit(lambda seed, n: Shuffle.draw(jax.random.key(seed), n)(jnp.minimum(jnp.arange(ROOM), n - 1)))
+many = jax.jit(jax.vmap(lambda seed, n: Shuffle.draw(jax.random.key(seed), n)(jnp.minimum(jnp.arange(8), n - 1)),
+                        in_axes=(0, None)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**31 - 1), st.integers(1, ROOM))
+def test_it_is_a_permutation(seed, n):
+    assert sorted(np.asarray(draw(seed, n))[:n]) == list(range(n))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_all_orders_are_equally_likely(n):
+    """Chi-square over all n! orders; a fair shuffle fails once in a million."""
+    draws = 20_000
+    found = np.asarray(many(jnp.arange(draws), n))[:, :n]
+    number = {p: i for i, p in enumerate(permutations(range(n)))}
+    counts = np.bincount([number[tuple(int(v) for v in row)] for row in found], minlength=len(number))
+    expected = draws / len(number)
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert statistic < chi2.ppf(1 - 1e-6, len(number) - 1)
+
+
+def test_pairs_are_uniform_in_a_larger_one():
+    """Where the first two of 16 go: all 240 ordered pairs equally likely."""
+    draws = 48_000
+    found = np.asarray(many(jnp.arange(draws), 16))[:, :2]
+    counts = np.bincount(found[:, 0] * 16 + found[:, 1], minlength=256).reshape(16, 16)
+    assert np.trace(counts) == 0
+    off = counts[~np.eye(16, dtype=bool)]
+    expected = draws / 240
+    assert ((off - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 239)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (3, 9), (5, 16), (0, 11)])
+def test_many_are_one_after_the_other(first, last):
+    key, capacity = jax.random.key(4), 12
+    draw_many = jax.jit(lambda *ends: Shuffle.draw_many(key, *ends, jnp.array(50), capacity=capacity))
+    many = draw_many(first, last)
+    for number in range(first, last + 1):
+        one = Shuffle.draw(jax.random.fold_in(key, number), jnp.array(50))
+        np.testing.assert_array_equal(many.pivots[number - first], one.pivots)
+        np.testing.assert_array_equal(many.salts[number - first], one.salts)
