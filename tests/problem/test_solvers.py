@@ -194,7 +194,7 @@ def test_wrong_settings_are_refused_when_built(make, message):
 
 def test_closed_form_refuses_samples():
     data = rv.datasets.synthetic(parties=2)
-    refusal = r"ClosedForm\(\) needs a quadratic problem, got SampleOracle: use SGD or GD"
+    refusal = "needs a quadratic problem, got SampleOracle"
     with pytest.raises(rv.InputError, match=refusal):
         rv.simulate(rv.fedavg(rv.solvers.ClosedForm()), rv.models.linear(10), data, rounds=1, progress=False)
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, QuadraticOracle
+from resolvent.problem.oracle import Oracle, QuadraticOracle, ShapeOracle
 
 __all__ = ["Composed", "GradientStep", "Map", "Mixture", "through"]
 
@@ -149,10 +149,16 @@ def _deal(positions: Int[Array, " B"], mask: Bool[Array, " B"],
 
 
 def through(oracle: Oracle, map: Map) -> Oracle:
-    """The oracle of f(T(w)); a quadratic through a mixture stays a quadratic, so that ``ClosedForm`` still answers."""
+    """The oracle of f(T(w)).
+
+    A quadratic through a mixture stays a quadratic, so that it has an exact proximal point; an oracle that has only
+    shapes stays as it is, for T keeps shapes.
+    """
+    if isinstance(oracle, ShapeOracle):
+        return oracle
     if isinstance(oracle, QuadraticOracle) and isinstance(map, Mixture):
         a = jnp.asarray(map.share)
-        rest = (1 - a) * map.own
-        return QuadraticOracle(oracle.samples, a**2 * oracle.hessian, a * (oracle.linear - oracle.hessian @ rest),
-                               oracle.value(rest))
+        constant_part = (1 - a) * map.own
+        return QuadraticOracle(oracle.samples, a**2 * oracle.hessian,
+                               a * (oracle.linear - oracle.hessian @ constant_part), oracle.value(constant_part))
     return Composed(oracle.samples, oracle, map)

@@ -11,13 +11,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+import jax.scipy.linalg
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from typing_extensions import override
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 
-__all__ = ["Oracle", "QuadraticOracle", "SampleOracle"]
+__all__ = ["Oracle", "QuadraticOracle", "SampleOracle", "ShapeOracle"]
 
 
 class Oracle(eqx.Module):
@@ -40,6 +42,20 @@ class Oracle(eqx.Module):
     @abstractmethod
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         """The mean gradient over the samples at ``positions`` (in [0, samples)) where ``mask`` holds."""
+
+    def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
+        """The exact minimiser over w of f_k(w) + <linear, w> + weight/2 |w - center|^2.
+
+        Args:
+            center: the centre of the proximal term.
+            weight: the weight of the proximal term; 0 for the minimiser of f_k + <linear, .>.
+            linear: the linear term; None for zero.
+
+        Raises:
+            TypeError: this kind of oracle has no exact minimiser in closed form.
+        """
+        raise TypeError(f"the exact minimiser needs a quadratic problem, got {type(self).__name__}: use the solver "
+                        "SGD or GD")
 
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean loss, and mean score where larger is better, on samples that are not trained on; nan without any.
@@ -144,7 +160,48 @@ class QuadraticOracle(Oracle):
         """The full gradient: a quadratic has no samples to draw from."""
         return self.grad(w)
 
+    @override
+    def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
+        """The solution of (H + weight I) w = g - linear + weight center."""
+        right = self.linear + weight * center
+        if linear is not None:
+            right = right - linear
+        system = self.hessian + weight * jnp.eye(right.size, dtype=right.dtype)
+        return jax.scipy.linalg.solve(system, right, assume_a="pos")
+
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """f_k(w), and -f_k(w): an objective that is known exactly holds nothing out."""
         value = self.value(w)
         return value, -value
+
+
+class ShapeOracle(Oracle):
+    """An oracle without data: every answer is zero and has the right shape and dtype.
+
+    It is for tracing an algorithm with ``jax.eval_shape`` where no data exist: a server that needs the shapes of the
+    parties' replies has none.
+    """
+
+    def __init__(self) -> None:
+        self.samples = jnp.array(1)
+
+    @override
+    def value(self, w: Vector) -> Float[Array, ""]:
+        return jnp.zeros((), tree.dtype(w))
+
+    @override
+    def grad(self, w: Vector) -> Vector:
+        return jax.tree.map(jnp.zeros_like, w)
+
+    @override
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        return jax.tree.map(jnp.zeros_like, w)
+
+    @override
+    def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
+        return jax.tree.map(jnp.zeros_like, center)
+
+    @override
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        zero = jnp.zeros((), tree.dtype(w))
+        return zero, zero

@@ -12,12 +12,11 @@ from typing import Literal, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from typing_extensions import override
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import QuadraticOracle
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 from resolvent.xla.shuffle import Shuffle
@@ -178,20 +177,17 @@ class GD(LocalSolver):
 
 
 class ClosedForm(LocalSolver):
-    """The exact answer for a quadratic oracle: (H + s I) w = g - linear + s c. Effort 0 leaves the start."""
+    """The exact minimiser, for oracles that have it in closed form (``Oracle.proximal_point``): quadratic problems.
 
+    At effort 0 the parameters stay at the start.
+    """
+
+    @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        """Solve the linear system."""
-        oracle = subproblem.oracle
-        if not isinstance(oracle, QuadraticOracle):
-            raise TypeError(f"ClosedForm() needs a quadratic problem, got {type(oracle).__name__}: use SGD or GD")
-        right = oracle.linear + subproblem.weight * subproblem.center
-        if subproblem.linear is not None:
-            right = right - subproblem.linear
-        system = oracle.hessian + subproblem.weight * jnp.eye(right.size, dtype=right.dtype)
-        exact = jax.scipy.linalg.solve(system, right, assume_a="pos").astype(start.dtype)
-        return jnp.where(effort > 0, exact, start), (effort > 0).astype(jnp.int32)
+        exact = subproblem.oracle.proximal_point(subproblem.center, subproblem.weight, subproblem.linear)
+        w = jax.tree.map(lambda solution, leaf: jnp.where(effort > 0, solution.astype(leaf.dtype), leaf), exact, start)
+        return w, (effort > 0).astype(jnp.int32)
 
 
 def _proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike, proximal: ProximalStep) -> Vector:
