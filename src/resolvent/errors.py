@@ -1,4 +1,4 @@
-"""Errors that a person can act on."""
+"""Errors that a user can act on, and the checks that raise them. Every room may import this module."""
 
 import difflib
 from collections.abc import Callable, Iterable
@@ -7,44 +7,68 @@ from typing import Any, Literal, get_args
 import jax
 import numpy as np
 
-__all__ = ["InputError", "check_range", "nearest"]
+__all__ = ["InputError", "Interval", "check_range", "nearest", "shorten"]
 
+MAX_VALUE_LENGTH = 200
 
 Interval = Literal["[0, inf)", "(0, inf)", "[1, inf)", "[0, 1]", "(0, 1]", "[0, 1)", "(0, 1)", "[0, 1/2)", "[0, 1/4)"]
-_INSIDE: tuple[Callable[[Any], Any], ...] = (
+_CONDITIONS: tuple[Callable[[Any], Any], ...] = (
     lambda x: x >= 0, lambda x: x > 0, lambda x: x >= 1, lambda x: (x >= 0) & (x <= 1), lambda x: (x > 0) & (x <= 1),
     lambda x: (x >= 0) & (x < 1), lambda x: (x > 0) & (x < 1), lambda x: (x >= 0) & (x < 1 / 2),
     lambda x: (x >= 0) & (x < 1 / 4))
-_INTERVALS = dict(zip(get_args(Interval), _INSIDE, strict=True))
+_CONDITION_OF = dict(zip(get_args(Interval), _CONDITIONS, strict=True))
 
 
 class InputError(ValueError):
-    """What a person gave is wrong: the message says what, why, and what to give instead."""
+    """An argument, a file or a setting is wrong.
+
+    The message says what is wrong, where, what is allowed, and what to do. The command line prints it on one line,
+    without a traceback.
+    """
+
+
+def shorten(value: object) -> str:
+    """The value as text for an error message, cut after 200 characters.
+
+    >>> shorten("no")
+    'no'
+    >>> shorten("x" * 1000)[-30:]
+    'xxx... (1000 characters in all)'
+    """
+    text = str(value)
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}... ({len(text)} characters in all)"
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """The nearest of the allowed words as the end of a sentence (``; did you mean 'x'?``), or nothing."""
-    found = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    """The end of an error message that suggests the most similar allowed word; empty if no word is similar.
+
+    >>> nearest("regresion", ["classification", "regression"])
+    "; did you mean 'regression'?"
+    """
+    matches = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
+    return f"; did you mean {shorten(repr(matches[0]))}?" if matches else ""
 
 
 def check_range(owner: object, interval: Interval, *, advice: str = "", **values: Any) -> None:
-    """Refuse numbers outside an interval. Values that are no known numbers (schedules, traced values, None) pass.
+    """Raise an error if a number is outside an interval.
+
+    Values that are not known numbers (schedules, traced values, None) pass.
 
     Args:
-        owner: the object that has the values, or the name of the function that got them; the error names it.
-        interval: the numbers that are allowed.
+        owner: the object that has the values, or the name of the function whose arguments they are. The error names it.
+        interval: the allowed numbers.
         advice: what to do instead, for the end of the error.
         values: numbers, or sequences and arrays of numbers, by name.
 
     Raises:
-        ValueError: with the owner, the name, the first number outside the interval, and the interval.
+        InputError: a number is outside the interval. The message has the owner, the name and the interval.
     """
     title = owner if isinstance(owner, str) else type(owner).__name__
     for name, value in values.items():
         if isinstance(value, int | float | list | tuple | np.generic | np.ndarray | jax.Array) and not isinstance(
                 value, jax.core.Tracer):
             numbers = np.asarray(value)
-            wrong = numbers[~_INTERVALS[interval](numbers)]
-            if wrong.size:
-                raise ValueError(f"{title}({name}={wrong.flat[0]}) must lie in {interval}{advice and f': {advice}'}")
+            outside = numbers[~_CONDITION_OF[interval](numbers)]  # NaN fails every condition
+            if outside.size:
+                raise InputError(
+                    f"{title}({name}={outside.flat[0]}) must lie in {interval}{advice and f': {advice}'}")
