@@ -1,8 +1,8 @@
-r"""Attacks: what bad parties make of their work.
+r"""Attacks: what bad parties send.
 
-An attack sees *updates*: the difference of a reply from what the party was sent where replies are models, the reply
-itself where they are something else (gradients, differences). So one attack means the same for every algorithm: with
-u_k the update that party k would honestly send, it sends
+An attack changes *updates*. If replies are models, the update is the difference between the reply and the model that
+the party received; if they are something else (gradients, differences), it is the reply itself. One attack therefore
+means the same for every algorithm. With u_k the update that party k would send if it were honest, a bad party sends
 
 .. code-block:: text
 
@@ -10,7 +10,8 @@ u_k the update that party k would honestly send, it sends
     scaled      factor u_k              label flip  u_k trained on the labels classes - 1 - y
     ALIE        mean - z std            IPM         -strength mean
 
-with mean and std over the good updates of the round: these two know them, and all bad parties send the same.
+with mean and std over the good updates of the round. ALIE and IPM assume that the bad parties know these; all bad
+parties then send the same update.
 """
 
 from dataclasses import replace
@@ -20,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
+from typing_extensions import override
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -30,18 +32,18 @@ __all__ = ["ALIE", "IPM", "Attack", "Gaussian", "LabelFlip", "NaN", "Scaled", "S
 
 
 class Attack(eqx.Module):
-    """What bad parties do. Each method here is honest; an attack says only what it changes."""
+    """What bad parties do. By default they are honest; an attack overrides the method that it changes."""
 
     def oracle(self, oracle: Oracle, bad: Bool[Array, ""]) -> Oracle:
-        """The objective that a party works on, where it is bad."""
+        """The objective of a party, which differs from the honest one if ``bad``."""
         return oracle
 
     def update(self, update: Vector, key: Array) -> Vector | None:
-        """What a bad party sends in place of its update; None: the update."""
+        """The update that a bad party sends instead of its honest one; None: the honest one."""
         return None
 
     def collude(self, updates: Vector, good: Bool[Array, " C"], bad: Bool[Array, " C"]) -> Vector | None:
-        """What all bad parties of a round send, given everybody's updates (leaves [C, ...]); None: what they would."""
+        """The update that all bad parties of a round send, from all updates (leaves [C, ...]); None: their own."""
         return None
 
 
@@ -49,14 +51,14 @@ class SignFlip(Attack):
     """Bad parties send their updates with the opposite sign.
 
     Attributes:
-        scale: and this much longer.
+        scale: the update is also multiplied by this number.
     """
 
     scale: ArrayLike = 1.0
 
+    @override
     def update(self, update: Vector, key: Array) -> Vector:
-        """-scale u."""
-        return _times(jnp.negative(self.scale), update)
+        return _scale(jnp.negative(self.scale), update)
 
 
 class Scaled(Attack):
@@ -68,22 +70,24 @@ class Scaled(Attack):
 
     factor: ArrayLike = 10.0
 
+    @override
     def update(self, update: Vector, key: Array) -> Vector:
-        """Factor u."""
-        return _times(self.factor, update)
+        return _scale(self.factor, update)
 
 
 class Gaussian(Attack):
-    """Bad parties send normal noise in place of their updates. Source: Blanchard et al.
+    """Bad parties send normal noise instead of their updates.
+
+    Source: Blanchard, El Mhamdi, Guerraoui, Stainer, *Machine Learning with Adversaries*.
 
     Attributes:
-        std: its standard deviation in each coordinate.
+        std: the standard deviation of each coordinate.
     """
 
     std: ArrayLike = 1.0
 
+    @override
     def update(self, update: Vector, key: Array) -> Vector:
-        """Std N(0, I)."""
         leaves, structure = jax.tree.flatten(update)
         keys = jax.random.split(key, max(len(leaves), 1))
         noise = [(self.std * jax.random.normal(k, leaf.shape, leaf.dtype)).astype(leaf.dtype)
@@ -92,93 +96,97 @@ class Gaussian(Attack):
 
 
 class NaN(Attack):
-    """Bad parties send what is not a number; the server must refuse it."""
+    """Bad parties send replies that are not a number, which the server must refuse."""
 
+    @override
     def update(self, update: Vector, key: Array) -> Vector:
-        """Not a number."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), update)
 
 
 class LabelFlip(Attack):
     """Bad parties train on the labels classes - 1 - y."""
 
+    @override
     def oracle(self, oracle: Oracle, bad: Bool[Array, ""]) -> Oracle:
-        """The oracle with the labels turned round.
+        """The oracle with flipped labels.
 
         Raises:
-            TypeError: it has no classes.
+            TypeError: the party's objective has no class labels.
         """
         loss = oracle.model.loss if isinstance(oracle, SampleOracle) else oracle
         if not isinstance(oracle, SampleOracle) or not isinstance(loss, CrossEntropy | BinaryCrossEntropy):
-            raise TypeError(f"LabelFlip needs a party's own samples with classes (cross-entropy), got "
-                            f"{type(loss).__name__}: use SignFlip, and put attacked(...) around an algorithm that "
-                            "personalises, not inside it")
+            raise TypeError(f"LabelFlip needs a party's own samples with class labels (cross-entropy), got "
+                            f"{type(loss).__name__}: use SignFlip, or put attacked(...) around the algorithm that "
+                            "changes the objective instead of inside it")
         return replace(oracle, model=eqx.tree_at(_loss_of, oracle.model, _FlippedLabels(loss, bad), is_leaf=_is_loss))
 
 
 class ALIE(Attack):
-    """A little is enough: bad parties hide within the spread of the good ones.
+    """A Little Is Enough: bad parties hide within the spread of the good updates.
 
-    They send mean - z std of the good updates in each coordinate. Left out, z is the largest for which so many good
-    ones are expected to lie beyond that with the bad ones they are the majority: Phi(z) = (n - m - s)/(n - m), m of n
-    bad and s = floor(n/2 + 1) - m. Source: Baruch, Baruch, Goldberg, *A Little Is Enough*, Algorithm 3; here mean and
-    deviation are those of the good parties, which bad ones there estimate from their own.
+    They send mean - z std of the good updates in each coordinate. By default z is the largest value for which enough
+    good updates are expected to lie beyond it that these and the bad ones form the majority:
+    Phi(z) = (n - m - s)/(n - m), with m of n parties bad and s = floor(n/2 + 1) - m. Source: Baruch, Baruch, Goldberg,
+    *A Little Is Enough*, Algorithm 3, in which the bad parties estimate mean and std from their own updates; here both
+    are those of the good parties.
 
     Attributes:
-        z: how many standard deviations; left out, by the numbers of good and bad parties, at least 0.
+        z: the number of standard deviations; default: from the numbers of good and bad parties, at least 0.
     """
 
     z: ArrayLike | None = None
 
+    @override
     def collude(self, updates: Vector, good: Bool[Array, " C"], bad: Bool[Array, " C"]) -> Vector:
-        """Mean - z std."""
-        mean = _mean(updates, good)
-        spread = _mean(jax.tree.map(lambda u, m: jnp.square(u - m), updates, mean), good)
-        z = self._enough(good, bad, tree.dtype(updates)) if self.z is None else self.z
-        return tree.map2(lambda m, s: m - z * jnp.sqrt(s), mean, spread)
+        mean = _mean_of_good(updates, good)
+        variance = _mean_of_good(jax.tree.map(lambda u, m: jnp.square(u - m), updates, mean), good)
+        z = self._largest_z(good, bad, tree.dtype(updates)) if self.z is None else self.z
+        return tree.map2(lambda m, v: m - z * jnp.sqrt(v), mean, variance)
 
-    def _enough(self, good: Bool[Array, " C"], bad: Bool[Array, " C"], dtype: Any) -> Float[Array, ""]:
+    def _largest_z(self, good: Bool[Array, " C"], bad: Bool[Array, " C"], dtype: Any) -> Float[Array, ""]:
         n, m = jnp.sum(good | bad), jnp.sum(bad)
         supporters = n // 2 + 1 - m
-        part = ((n - m - supporters) / jnp.maximum(n - m, 1)).astype(dtype)
-        z: Array = jax.scipy.special.ndtri(jnp.clip(part, 0.5, 0.999))
+        probability = ((n - m - supporters) / jnp.maximum(n - m, 1)).astype(dtype)
+        z: Array = jax.scipy.special.ndtri(jnp.clip(probability, 0.5, 0.999))
         return z
 
 
 class IPM(Attack):
-    """Inner-product manipulation: bad parties send the good ones' mean update turned round.
+    """Inner-product manipulation: bad parties send a negative multiple of the mean good update.
 
-    A small strength hides among the good ones and slows down; one above (1 - a)/a, a the bad share, turns the mean of
-    all round. Source: Xie, Koyejo, Gupta, *Fall of Empires*.
+    A small strength is hard to detect and slows training down. A strength above (1 - a)/a, with a the share of bad
+    parties, reverses the sign of the mean of all updates. Source: Xie, Koyejo, Gupta, *Fall of Empires*.
 
     Attributes:
-        strength: epsilon, how long it is against the mean.
+        strength: epsilon, the length of the update relative to the mean good update.
     """
 
     strength: ArrayLike = 0.5
 
+    @override
     def collude(self, updates: Vector, good: Bool[Array, " C"], bad: Bool[Array, " C"]) -> Vector:
-        """-strength mean."""
-        return _times(jnp.negative(self.strength), _mean(updates, good))
+        return _scale(jnp.negative(self.strength), _mean_of_good(updates, good))
 
 
 class _FlippedLabels(Loss):
-    """A loss of class labels that are turned round where ``bad``."""
+    """A classification loss whose labels y are replaced by classes - 1 - y if ``bad``."""
 
     inner: Loss
     bad: Bool[Array, ""]
     score_name: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
 
-    def _turned(self, outputs: Array, y: Array) -> Array:
+    def _flip(self, outputs: Array, y: Array) -> Array:
         classes = outputs.shape[-1] if isinstance(self.inner, CrossEntropy) else 2
         return jnp.where(self.bad, classes - 1 - y, y)
 
+    @override
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        return self.inner.loss(outputs, self._turned(outputs, y))
+        return self.inner.loss(outputs, self._flip(outputs, y))
 
+    @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        return self.inner.score(outputs, self._turned(outputs, y))
+        return self.inner.score(outputs, self._flip(outputs, y))
 
 
 def _loss_of(model: Any) -> Any:
@@ -189,12 +197,12 @@ def _is_loss(x: Any) -> bool:
     return isinstance(x, Loss)
 
 
-def _times(a: ArrayLike, x: Vector) -> Vector:
-    return jax.tree.map(lambda leaf: (a * leaf).astype(leaf.dtype), x)
+def _scale(factor: ArrayLike, x: Vector) -> Vector:
+    return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), x)
 
 
-def _mean(x: Vector, good: Bool[Array, " C"]) -> Vector:
-    """The plain mean of the good rows; zero where there are none."""
+def _mean_of_good(x: Vector, good: Bool[Array, " C"]) -> Vector:
+    """The unweighted mean of the good rows; zero if there are none."""
     count = jnp.maximum(jnp.sum(good), 1)
     return jax.tree.map(lambda leaf: (jnp.tensordot(good.astype(leaf.dtype), leaf, axes=1, precision="highest")
                                       / count).astype(leaf.dtype), x)

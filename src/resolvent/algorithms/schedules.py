@@ -1,65 +1,65 @@
-"""Step sizes that change from round to round, with the conditions of their convergence theorems."""
+"""Step-size schedules, and whether they meet the conditions of the convergence theorems."""
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
+from typing_extensions import override
 
-__all__ = ["Constant", "Exponential", "InverseLog", "InversePower", "Schedule", "as_schedule"]
+from resolvent.errors import check_range
+
+__all__ = ["Constant", "Exponential", "InverseLog", "InversePower", "Schedule"]
 
 
 class Schedule(eqx.Module):
-    """A positive number for each round t = 0, 1, ...
+    """A step size for each round t = 0, 1, ...
 
     Attributes:
-        first: the number of the first round.
+        first: the step size of round 0; positive.
     """
 
     first: ArrayLike
 
     @abstractmethod
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        """The number of round t."""
+        """The step size of round t."""
 
     @property
     @abstractmethod
     def sum_diverges(self) -> bool:
-        """Whether the numbers sum to infinity."""
+        """Whether the step sizes sum to infinity."""
 
     @property
     @abstractmethod
     def squares_converge(self) -> bool:
-        """Whether their squares have a finite sum."""
+        """Whether the squares of the step sizes have a finite sum."""
 
     @property
     def finds_the_optimum(self) -> bool:
-        """The conditions under which FedProx's averaged iterates solve (1).
+        """Whether FedProx's averaged iterates converge to a minimiser of the average loss.
 
-        Source: operator-splitting paper, Theorem 2: the steps sum to infinity, their squares do not.
+        The steps must sum to infinity and their squares must not. Source: operator-splitting paper, Theorem 2.
         """
         return self.sum_diverges and self.squares_converge
 
 
 class Constant(Schedule):
-    """The same number every round: FedProx then solves the regularised problem (13), not (1).
+    """The same step size in every round.
+
+    FedProx with a constant step size solves the regularised problem (13) of the operator-splitting paper, not the
+    average loss (1).
 
     Attributes:
-        first: the number.
+        first: the step size.
     """
 
-    @property
-    def sum_diverges(self) -> bool:
-        """Yes."""
-        return True
+    sum_diverges: ClassVar[bool] = True
+    squares_converge: ClassVar[bool] = False
 
-    @property
-    def squares_converge(self) -> bool:
-        """No."""
-        return False
-
+    @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        """First."""
         return jnp.asarray(self.first, jnp.zeros(()).dtype)
 
 
@@ -67,86 +67,69 @@ class InversePower(Schedule):
     """first / (1 + t)^power: 1/t for power 1, 1/sqrt(t) for power 1/2.
 
     Attributes:
-        first: the number of the first round.
-        power: how fast it falls; Theorem 2 holds for powers in (1/2, 1].
+        first: the step size of round 0.
+        power: how fast the step size decreases; Theorem 2 holds for powers in (1/2, 1].
     """
 
     power: float = eqx.field(static=True, default=1.0)
 
     @property
+    @override
     def sum_diverges(self) -> bool:
-        """For powers up to 1."""
         return self.power <= 1
 
     @property
+    @override
     def squares_converge(self) -> bool:
-        """For powers over 1/2."""
         return self.power > 0.5
 
+    @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        """First / (1 + t)^power."""
-        return jnp.asarray(self.first / (1 + _real(t)) ** self.power)
+        return jnp.asarray(self.first / (1 + _as_float(t)) ** self.power)
 
 
 class InverseLog(Schedule):
-    """first / log(e + t): so slow that its squares have no finite sum.
+    """first / log(e + t): it decreases so slowly that its squares have no finite sum.
 
     Attributes:
-        first: the number of the first round.
+        first: the step size of round 0.
     """
 
-    @property
-    def sum_diverges(self) -> bool:
-        """Yes."""
-        return True
+    sum_diverges: ClassVar[bool] = True
+    squares_converge: ClassVar[bool] = False
 
-    @property
-    def squares_converge(self) -> bool:
-        """No."""
-        return False
-
+    @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        """First / log(e + t)."""
-        return jnp.asarray(self.first / jnp.log(jnp.e + _real(t)))
+        return jnp.asarray(self.first / jnp.log(jnp.e + _as_float(t)))
 
 
 class Exponential(Schedule):
-    """first * factor^floor(t / period): so fast that the steps have a finite sum and the iterates stop short.
+    """first * factor^floor(t / period): the steps have a finite sum, so the iterates stop before the optimum.
 
     Attributes:
-        first: the number of the first round.
-        factor: in (0, 1).
-        period: rounds between two falls.
+        first: the step size of round 0.
+        factor: the ratio of two successive step sizes, in (0, 1).
+        period: the number of rounds with the same step size; at least 1.
     """
 
     factor: ArrayLike = 0.9
     period: int = eqx.field(static=True, default=1)
+    sum_diverges: ClassVar[bool] = False
+    squares_converge: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        if self.period < 1:
-            raise ValueError(f"Exponential(period={self.period}) must be at least 1")
-        if isinstance(self.factor, int | float) and not 0 < self.factor < 1:
-            raise ValueError(f"Exponential(factor={self.factor}) must lie in (0, 1); use Constant for 1")
+        check_range(self, "[1, inf)", period=self.period)
+        check_range(self, "(0, 1)", advice="use Constant for 1", factor=self.factor)
 
-    @property
-    def sum_diverges(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def squares_converge(self) -> bool:
-        """Yes."""
-        return True
-
+    @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        """First * factor^floor(t / period)."""
         return jnp.asarray(self.first * jnp.asarray(self.factor, jnp.zeros(()).dtype) ** (t // self.period))
 
 
 def as_schedule(value: Schedule | ArrayLike) -> Schedule:
-    """A number as a constant schedule; a schedule as it is."""
+    """Convert a number to a constant schedule; return a schedule unchanged."""
     return value if isinstance(value, Schedule) else Constant(value)
 
 
-def _real(t: Int[Array, ""]) -> Float[Array, ""]:
+def _as_float(t: Int[Array, ""]) -> Float[Array, ""]:
     return jnp.asarray(t).astype(jnp.zeros(()).dtype)

@@ -1,4 +1,4 @@
-"""Aggregators: from the replies to one vector, the mean and robust ones."""
+"""Aggregators: maps from the replies of a round to one vector."""
 
 from resolvent.algorithms.aggregators.aggregator import (
     Aggregator,

@@ -1,4 +1,4 @@
-"""Aggregators: from the replies to one vector."""
+"""Aggregators: the mean, medians, and the centre that belongs to a penalty."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -6,6 +6,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import ArrayLike
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import check_range
@@ -17,10 +18,11 @@ __all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauC
 
 
 class Aggregator(eqx.Module):
-    """A map from replies to a vector and how it was found.
+    """A map from the replies of a round to one vector, the aggregate.
 
     Attributes:
-        linear: whether the result is linear in the payload; memories that live on the server need that.
+        linear: whether the aggregate is linear in the replies. Methods whose server stores only a mean of what the
+            parties store, such as DIANA's, need this.
     """
 
     linear: eqx.AbstractClassVar[bool]
@@ -28,42 +30,46 @@ class Aggregator(eqx.Module):
     @property
     @abstractmethod
     def breakdown(self) -> float:
-        """The share of the weight (where it says so, of the replies) up to which bad ones cannot carry the aggregate
-        arbitrarily far from the good ones: at most 1/2, because a majority decides what is good.
+        """The breakdown point, at most 1/2.
+
+        Bad replies with at most this share of the weight cannot move the aggregate arbitrarily far from the good
+        replies. Aggregators that count replies mean the share of their number instead.
         """
 
     @abstractmethod
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The aggregate and how it was found.
+        """The aggregate, and numbers about its computation.
 
         Args:
             replies: leaves [C, ...].
-            centre: where the server stands, for aggregators that look at how far replies are from there; without it
-                they take the replies' coordinate median.
+            centre: the server's model, for aggregators that use the distance of each reply from it. Without it these
+                use the coordinate-wise median of the replies.
         """
 
 
 class Mean(Aggregator):
-    """The weighted mean."""
+    """The weighted mean, sum_k weight_k x_k / sum_k weight_k."""
 
     linear: ClassVar[bool] = True
     breakdown: ClassVar[float] = 0.0
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """Sum weight_k x_k / sum weight_k."""
         return replies.mean(), {}
 
 
 class MoreauCentre(Aggregator):
     """The aggregate that belongs to a penalty: argmin of the weighted sum of its Moreau envelopes.
 
-    Source: Fed+ (7), (25).
+    It minimises over w the sum over the replies x_k of weight_k * min over theta of
+    phi(theta) + |x_k - w - theta|^2 / (2 delta). Source: Fed+ (Kundu, Yu, Wynter, Lim), (7) and (25).
 
     Attributes:
         penalty: phi of Psi = sigma*delta*phi.
-        delta: the smoothing.
+        delta: the smoothing; positive.
         tolerance: of the residual, see ``resolvent.math.centres.CentreInfo``.
-        max_iterations: the cap; ``centre_residual`` in the metrics says whether it was reached.
+        max_iterations: the largest number of iterations; ``centre_residual`` in the metrics shows whether they
+            sufficed.
     """
 
     penalty: Penalty
@@ -73,27 +79,30 @@ class MoreauCentre(Aggregator):
     linear: ClassVar[bool] = False
 
     @property
+    @override
     def breakdown(self) -> float:
-        """1/2 where the penalty's pull is bounded (L1, L2Norm), else 0: the centre then moves as the mean does."""
+        # A penalty with an unbounded pull (SquaredL2) makes the centre move as the mean does.
         return 0.5 if self.penalty.bounded_pull else 0.0
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", delta=self.delta)
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The Moreau centre of the replies."""
-        found, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
-                                            tolerance=self.tolerance, max_iterations=self.max_iterations)
-        return found, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+        aggregate, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
+                                                tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
 
 
 class GeometricMedian(Aggregator):
-    """The geometric median by smoothed Weiszfeld steps. Source: RFA (Pillutla et al.).
+    """The geometric median by smoothed Weiszfeld iterations: argmin over w of sum_k weight_k |x_k - w|.
+
+    Source: Pillutla, Kakade, Harchaoui, *Robust Aggregation for Federated Learning* (RFA).
 
     Attributes:
-        smoothing: distances below it count as it.
+        smoothing: distances below this value are replaced by it; positive.
         tolerance: of the residual.
-        max_iterations: the cap.
+        max_iterations: the largest number of iterations.
     """
 
     smoothing: ArrayLike = 1e-6
@@ -105,20 +114,23 @@ class GeometricMedian(Aggregator):
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", smoothing=self.smoothing)
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The weighted geometric median."""
-        found, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
-                                               tolerance=self.tolerance, max_iterations=self.max_iterations)
-        return found, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+        aggregate, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
+                                                   tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
 
 
 class CoordinateMedian(Aggregator):
-    """The weighted median of each coordinate. Source: Yin et al."""
+    """The weighted median of each coordinate.
+
+    Source: Yin, Chen, Ramchandran, Bartlett, *Byzantine-Robust Distributed Learning*.
+    """
 
     linear: ClassVar[bool] = False
     breakdown: ClassVar[float] = 0.5
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The coordinate-wise median."""
         return centres.coordinate_median(replies.payload, replies.weight), {
             "centre_iterations": jnp.array(0), "centre_residual": jnp.zeros(())}

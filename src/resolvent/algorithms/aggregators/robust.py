@@ -1,4 +1,4 @@
-"""Aggregators for replies of which some are bad: trimming, selection, clipping."""
+"""Aggregators that withstand bad replies: trimming, selection and clipping."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -6,10 +6,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int
+from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Info, Replies
-from resolvent.errors import check_range
+from resolvent.errors import InputError, Interval, check_range
 from resolvent.math import centres, robust
 from resolvent.math.tree import Vector
 
@@ -17,136 +18,158 @@ __all__ = ["Bulyan", "CentredClipping", "Krum", "MultiKrum", "NormBound", "Trimm
 
 
 class TrimmedMean(Aggregator):
-    """The mean of each coordinate without its lowest and highest weight. Source: Yin et al.
+    """The mean of each coordinate without its lowest and its highest values.
+
+    Source: Yin, Chen, Ramchandran, Bartlett, *Byzantine-Robust Distributed Learning*.
 
     Attributes:
-        share: of the weight that is left out at each end, in [0, 1/2); bad parties of that weight are survived.
+        share: the share of the weight that is removed at each end, in [0, 1/2). It is the breakdown point.
     """
 
     share: ArrayLike = 0.2
     linear: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        _check_share(self, 2)
+        check_range(self, "[0, 1/2)", share=self.share)
 
     @property
+    @override
     def breakdown(self) -> float:
-        """The share that is trimmed."""
         return float(self.share)  # type: ignore[arg-type]
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The trimmed mean of the replies."""
         return robust.trimmed_mean(replies.payload, replies.weight, self.share), {}
 
 
 class Selection(Aggregator):
-    """Aggregators that count replies: with f = floor(share*n) of n assumed bad, they need n >= least*f + 3.
+    """Base class of aggregators that select replies by their distances from each other.
 
-    A smaller cohort is refused when it is first known; where so many of it are absent in a round that those who reply
-    are too few, as many bad ones are assumed as they allow (``assumed_bad`` in the metrics). Weights enter in the mean
-    of what was selected only.
+    They assume that f = floor(share*n) of n replies are bad, and need n >= replies_per_bad*f + 3. A smaller cohort is
+    refused before the first round. If parties are absent and the remaining replies are too few for f, the largest
+    number of bad replies that they allow is assumed (``assumed_bad`` in the metrics). Weights matter only in the mean
+    of the selected replies.
 
     Attributes:
-        least: 2 or 4.
-        share: of the replies that may be bad, in [0, 1/least).
+        replies_per_bad: 2 or 4.
+        share: the share of the replies that may be bad, in [0, 1/replies_per_bad). It is the breakdown point,
+            whatever the replies' weights.
     """
 
-    least: eqx.AbstractClassVar[int]
+    replies_per_bad: eqx.AbstractClassVar[int]
     share: eqx.AbstractVar[float]
 
     def __check_init__(self) -> None:
-        _check_share(self, self.least)
+        interval: Interval = "[0, 1/2)" if self.replies_per_bad == 2 else "[0, 1/4)"
+        advice = "" if self.replies_per_bad == 2 else "use MultiKrum, TrimmedMean or a median for more"
+        check_range(self, interval, advice=advice, share=self.share)
 
     @property
+    @override
     def breakdown(self) -> float:
-        """The share of the replies, whatever their weight."""
         return self.share
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The aggregate.
+        """The aggregate, and how many replies were assumed bad.
 
         Raises:
-            ValueError: the cohort is too small for the share.
+            InputError: the cohort is too small for the share.
         """
-        size, name = len(replies.weight), type(self).__name__
+        self._check_cohort(len(replies.weight))
+        count = jnp.sum(replies.weight > 0)
+        # 1e-6 corrects rounding: 0.29 * 100 is just below 29.
+        by_share = jnp.floor(self.share * count + 1e-6).astype(count.dtype)
+        bad = jnp.minimum(by_share, jnp.maximum(count - 3, 0) // self.replies_per_bad)
+        return self._select(replies, count, bad), {"assumed_bad": bad}
+
+    def _check_cohort(self, size: int) -> None:
+        ratio, name = self.replies_per_bad, type(self).__name__
         bad = int(self.share * size + 1e-6)
-        if bad and size < self.least * bad + 3:
-            most = (size - 3) // self.least
-            smaller = f"a share below {(most + 1) / size:.3g}" if most > 0 else "TrimmedMean or a median"
-            raise ValueError(f"{name}(share={self.share}) assumes {bad} bad of {size} replies and needs "
-                             f"{self.least}*{bad} + 3 = {self.least * bad + 3}: use a larger cohort, or {smaller}")
-        n = jnp.sum(replies.weight > 0)
-        assumed = jnp.minimum(jnp.floor(self.share * n + 1e-6).astype(n.dtype), jnp.maximum(n - 3, 0) // self.least)
-        return self._select(replies, n, assumed), {"assumed_bad": assumed}
+        if bad and size < ratio * bad + 3:
+            allowed = (size - 3) // ratio
+            advice = f"a share below {(allowed + 1) / size:.3g}" if allowed > 0 else "TrimmedMean or a median"
+            raise InputError(f"{name}(share={self.share}) assumes {bad} bad of {size} replies and needs at least "
+                             f"{ratio}*{bad} + 3 = {ratio * bad + 3}: use a larger cohort, or {advice}")
 
     @abstractmethod
-    def _select(self, replies: Replies, n: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
-        """The aggregate of n replies, of which some are assumed bad."""
+    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
+        """The aggregate of the replies that arrived, of which ``bad`` are assumed bad."""
 
 
 class Krum(Selection):
-    """The one reply that is nearest to its neighbours. Source: Blanchard et al.
+    """The reply that is nearest to its neighbours.
+
+    Source: Blanchard, El Mhamdi, Guerraoui, Stainer, *Machine Learning with Adversaries*.
 
     Attributes:
-        share: of the replies that may be bad, in [0, 1/2); n replies must be at least 2*floor(share*n) + 3.
+        share: the share of the replies that may be bad, in [0, 1/2); n replies must be at least 2*floor(share*n) + 3.
     """
 
     share: float = eqx.field(static=True, default=0.2)
-    least: ClassVar[int] = 2
+    replies_per_bad: ClassVar[int] = 2
     linear: ClassVar[bool] = False
 
-    def _select(self, replies: Replies, n: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
+    @override
+    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
         return robust.krum(replies.payload, replies.weight, bad)
 
 
 class MultiKrum(Selection):
-    """The mean of the replies that are nearest to their neighbours. Source: Blanchard et al.
+    """The mean of the replies that are nearest to their neighbours.
+
+    Source: Blanchard, El Mhamdi, Guerraoui, Stainer, *Machine Learning with Adversaries*.
 
     Attributes:
-        share: of the replies that may be bad, in [0, 1/2); n replies must be at least 2*floor(share*n) + 3.
-        keep: how many replies are averaged, and never more than are not assumed bad; left out, just those.
+        share: the share of the replies that may be bad, in [0, 1/2); n replies must be at least 2*floor(share*n) + 3.
+        keep: how many replies are averaged, but never more than the number that is not assumed bad; default: that
+            number.
     """
 
     share: float = eqx.field(static=True, default=0.2)
     keep: int | None = eqx.field(static=True, default=None)
-    least: ClassVar[int] = 2
+    replies_per_bad: ClassVar[int] = 2
     linear: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if self.keep is not None and self.keep < 1:
-            raise ValueError(f"MultiKrum(keep={self.keep}) must average at least 1 reply: Krum does with 1")
+        check_range(self, "[1, inf)", advice="Krum averages 1", keep=self.keep)
 
-    def _select(self, replies: Replies, n: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
-        good = n - bad
+    @override
+    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
+        good = count - bad
         return robust.krum(replies.payload, replies.weight, bad, good if self.keep is None else
                            jnp.minimum(self.keep, good))
 
 
 class Bulyan(Selection):
-    """Krum again and again, then a trimmed mean around the median of what it chose. Source: El Mhamdi et al.
+    """Repeated Krum, then a trimmed mean around the median of the selected replies.
+
+    Source: El Mhamdi, Guerraoui, Rouault, *The Hidden Vulnerability of Distributed Learning in Byzantium*.
 
     Attributes:
-        share: of the replies that may be bad, in [0, 1/4); n replies must be at least 4*floor(share*n) + 3.
+        share: the share of the replies that may be bad, in [0, 1/4); n replies must be at least 4*floor(share*n) + 3.
     """
 
     share: float = eqx.field(static=True, default=0.2)
-    least: ClassVar[int] = 4
+    replies_per_bad: ClassVar[int] = 4
     linear: ClassVar[bool] = False
 
-    def _select(self, replies: Replies, n: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
+    @override
+    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
         return robust.bulyan(replies.payload, replies.weight, bad)
 
 
 class CentredClipping(Aggregator):
-    """Steps from the server's model by the mean of the updates, each shortened to a radius.
+    """Repeated steps along the mean of the updates, each update clipped to a radius.
 
-    v <- v + mean of clip(x_k - v), from the server's last model. Whoever is bad, an aggregate is at most
-    iterations * radius from there; with many steps it is the Moreau centre of the L2 norm. Source: Karimireddy, He,
-    Jaggi, *Learning from History for Byzantine Robust Optimization*; their worker momentum is the solver's business.
+    From v, the server's last model, repeat v <- v + mean of clip(x_k - v). However bad the replies are, the aggregate
+    is at most iterations * radius from the server's model. As the number of steps grows it converges to the Moreau
+    centre of the L2 norm. Source: Karimireddy, He, Jaggi, *Learning from History for Byzantine Robust Optimization*;
+    the momentum of their workers belongs to the local solver.
 
     Attributes:
-        radius: tau, about the length of a good update.
-        iterations: L, how many steps.
+        radius: tau, about the length of a good update; positive.
+        iterations: L, the number of steps; at least 1.
     """
 
     radius: ArrayLike
@@ -156,24 +179,24 @@ class CentredClipping(Aggregator):
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", radius=self.radius)
-        check_range(self, "(0, inf)", iterations=self.iterations)
+        check_range(self, "[1, inf)", iterations=self.iterations)
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The point after the steps."""
-        at = _from(centre, replies)
+        point = _or_median(centre, replies)
         for _ in range(self.iterations):
-            at = robust.clipped_mean(replies.payload, replies.weight, at, self.radius)
-        return at, {}
+            point = robust.clipped_mean(replies.payload, replies.weight, point, self.radius)
+        return point, {}
 
 
 class NormBound(Aggregator):
-    """The mean of the updates, each shortened to the median length of all, or to a given one.
+    """The mean of the updates, each clipped to the median length of the updates or to a radius.
 
-    An update is the difference of a reply from the server's last model. Source: Sun, Kairouz, Suresh, McMahan, *Can You
-    Really Backdoor Federated Learning?*, whose bound is a number; the median needs no tuning.
+    An update is the difference between a reply and the server's last model. Source: Sun, Kairouz, Suresh, McMahan,
+    *Can You Really Backdoor Federated Learning?*, whose bound is a constant; the median needs no tuning.
 
     Attributes:
-        radius: the longest update; left out, the weighted median of the updates' lengths.
+        radius: the largest length of an update, positive; default: the weighted median of the updates' lengths.
     """
 
     radius: ArrayLike | None = None
@@ -183,21 +206,15 @@ class NormBound(Aggregator):
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", radius=self.radius)
 
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The server's model and the mean of the shortened updates."""
-        at = _from(centre, replies)
+        point = _or_median(centre, replies)
         radius = self.radius
         if radius is None:
-            radius = robust.median_distance(replies.payload, replies.weight, at)
-        return robust.clipped_mean(replies.payload, replies.weight, at, radius), {"norm_bound": jnp.asarray(radius)}
+            radius = robust.median_distance(replies.payload, replies.weight, point)
+        return robust.clipped_mean(replies.payload, replies.weight, point, radius), {"norm_bound": jnp.asarray(radius)}
 
 
-def _from(centre: Vector | None, replies: Replies) -> Vector:
+def _or_median(centre: Vector | None, replies: Replies) -> Vector:
+    """The server's model; without it, the coordinate-wise median of the replies."""
     return centres.coordinate_median(replies.payload, replies.weight) if centre is None else centre
-
-
-def _check_share(owner: TrimmedMean | Selection, least: int) -> None:
-    share = owner.share
-    if isinstance(share, int | float) and not 0 <= share < 1 / least:
-        more = "" if least == 2 else ": use MultiKrum, TrimmedMean or a median for more"
-        raise ValueError(f"{type(owner).__name__}(share={share}) must lie in [0, 1/{least}){more}")
