@@ -1,4 +1,4 @@
-"""Optax solvers against a plain loop over the same batches, and L-BFGS against closed forms."""
+"""Optax optimizers as pytrees: numbers are traced values, the rest is part of the program."""
 
 import jax
 import jax.numpy as jnp
@@ -7,134 +7,78 @@ import optax
 import pytest
 
 import resolvent as rv
-from resolvent.problem.oracle import QuadraticOracle
-from resolvent.xla.shuffle import Shuffle
+from resolvent.problem.solvers.optimizers import as_optimizer, named_optimizer
 
-KEY = jax.random.key(5)
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    with jax.enable_x64(True):
-        yield
+START, GRADIENT = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([0.3, 0.1])}
 
 
-def subproblem(rng, samples=11):
-    """Logistic regression with a proximal and a linear term."""
-    x, y = rng.normal(size=(samples, 3)), rng.integers(0, 3, samples)
-    data = rv.FederatedData.from_arrays([x], [y], validation=0, test=0, classes=["0", "1", "2"])
-    problem = rv.problems.LearningProblem(rv.models.logistic(3, 3, l2=0.05), data)
-    start, centre, linear = ({"weight": jnp.asarray(rng.normal(size=(3, 3))), "bias": jnp.asarray(rng.normal(size=3))}
-                             for _ in range(3))
-    return rv.problems.Subproblem(problem.oracle(jnp.array(0)), centre, 0.7, linear), start
+def step(optimizer):
+    transformation = optimizer.build()
+    return transformation.update(GRADIENT, transformation.init(START), START)[0]
 
 
-@pytest.mark.parametrize(("solver", "optimizer"), [
-    (rv.solvers.momentum(0.1, decay=0.8, batch_size=4, epochs=3), optax.sgd(0.1, momentum=0.8)),
-    (rv.solvers.adam(0.1, b1=0.7, b2=0.9, eps=1e-3, batch_size=4, epochs=3), optax.adam(0.1, 0.7, 0.9, 1e-3)),
-    (rv.OptaxSolver(optax.adamw, {"learning_rate": 0.1, "weight_decay": 0.2}, batch_size=4, epochs=3),
-     optax.adamw(0.1, weight_decay=0.2)),
-], ids=["momentum", "adam", "any"])
-@pytest.mark.parametrize(("effort", "epochs"), [(1.0, 3), (0.4, 2), (0.0, 0)])
-def test_an_optax_solver_is_a_plain_loop_over_sgds_batches(solver, optimizer, effort, epochs):
-    sub, start = subproblem(np.random.default_rng(0))
-    found, steps = solver(sub, start, KEY, jnp.array(effort))
-    w, memory = start, optimizer.init(start)
-    for epoch in range(epochs):
-        order = np.asarray(Shuffle.draw(jax.random.fold_in(KEY, epoch), jnp.array(11))(jnp.arange(11)))
-        for i in range(0, 11, 4):
-            rows = jnp.asarray(order[i:i + 4])
-
-            def objective(v, rows=rows):
-                logits = sub.oracle.x[rows] @ v["weight"].T + v["bias"]
-                loss = optax.losses.softmax_cross_entropy_with_integer_labels(logits, sub.oracle.y[rows]).mean()
-                flat = jax.tree.map(lambda a, c, q: 0.025 * jnp.sum(a * a) + jnp.sum(q * a)
-                                    + 0.35 * jnp.sum((a - c) ** 2), v, sub.center, sub.linear)
-                return loss + flat["weight"] + flat["bias"]
-
-            update, memory = optimizer.update(jax.grad(objective)(w), memory, w)
-            w = optax.apply_updates(w, update)
-    assert int(steps) == 3 * epochs
-    for name in w:
-        np.testing.assert_allclose(found[name], w[name], atol=1e-13)
+def solve(solver):
+    problem = rv.problems.QuadraticProblem(jnp.eye(2)[None], jnp.ones((1, 2)))
+    sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(2))
+    return solver(sub, jnp.zeros(2), jax.random.key(0), jnp.array(1.0))[0]
 
 
-def test_without_momentum_it_is_sgd_with_the_explicit_step():
-    sub, start = subproblem(np.random.default_rng(1))
-    one = rv.solvers.momentum(0.3, decay=0.0, batch_size=4, steps=7)(sub, start, KEY, jnp.array(1.0))[0]
-    other = rv.SGD(0.3, batch_size=4, steps=7, proximal="explicit")(sub, start, KEY, jnp.array(1.0))[0]
-    for name in one:
-        np.testing.assert_allclose(one[name], other[name], atol=1e-14)
+@pytest.mark.parametrize("make", [
+    lambda rate: rv.solvers.adam(rate, steps=3), lambda rate: rv.solvers.momentum(rate, steps=3),
+    lambda rate: rv.solvers.optax_solver("adamw", rate, settings={"weight_decay": rate, "nesterov": True}, steps=3),
+    lambda rate: rv.OptaxSolver(rv.solvers.traced_optimizer(optax.lion, rate), steps=3),
+], ids=["adam", "momentum", "by name", "traced"])
+def test_another_rate_is_the_same_program_and_a_sweep_is_one_vmap(make):
+    traces = []
+
+    @jax.jit
+    def run(solver):
+        traces.append(solver)
+        return solve(solver)
+
+    separate = jnp.stack([run(make(rate)) for rate in (0.1, 0.2)])
+    assert len(traces) == 1
+    np.testing.assert_allclose(jax.vmap(lambda rate: solve(make(rate)))(jnp.array([0.1, 0.2])), separate, rtol=1e-5)
 
 
-def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
-    """In lanes of parties with systems of their own, one of them told to do nothing."""
-    rng = np.random.default_rng(2)
-    problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(4, 9, 6))),
-                                                jnp.asarray(rng.normal(size=(4, 9))))
-    centre, linear, start = (jnp.asarray(rng.normal(size=(4, 6))) for _ in range(3))
-    efforts = jnp.array([1.0, 1.0, 1.0, 0.0])
+def test_a_plain_optimizer_is_part_of_the_program_and_equal_to_itself():
+    traces = []
 
-    def solved(solver):
-        def of_party(k, c, q, w, effort):
-            return solver(rv.problems.Subproblem(problem.oracle(k), c, 0.4, q), w, KEY, effort)
-        return jax.jit(jax.vmap(of_party))(jnp.arange(4), centre, linear, start, efforts)
+    @jax.jit
+    def run(optimizer):
+        traces.append(optimizer)
+        return step(optimizer)
 
-    (found, steps), (exact, _) = solved(rv.solvers.LBFGS(steps=100, tolerance=1e-10)), solved(rv.solvers.ClosedForm())
-    np.testing.assert_allclose(found, exact, atol=1e-9)
-    assert (np.asarray(steps[:3]) < 40).all()
-    assert int(steps[3]) == 0
-    np.testing.assert_array_equal(found[3], start[3])
+    plain = optax.adamw(0.1)
+    results = [run(as_optimizer(o)) for o in (plain, plain, optax.adamw(0.2))]
+    assert len(traces) == 2
+    np.testing.assert_array_equal(results[0]["w"], step(as_optimizer(plain))["w"])
+    assert float(jnp.abs(results[2]["w"] - results[0]["w"]).max()) > 0
 
 
-def test_lbfgs_on_samples_leaves_no_gradient_and_honours_partial_work():
-    sub, start = subproblem(np.random.default_rng(3))
-    w, _ = jax.jit(rv.solvers.LBFGS(steps=100, tolerance=1e-9))(sub, start, KEY, jnp.array(1.0))
-    assert max(float(jnp.abs(g).max()) for g in jax.tree.leaves(sub.grad(w))) < 1e-9
-    part, steps = rv.solvers.LBFGS(steps=10, tolerance=0.0)(sub, start, KEY, jnp.array(0.25))
-    assert int(steps) == 3
-    assert float(sub.value(part)) < float(sub.value(start))
+def test_numbers_are_leaves_and_other_arguments_are_options():
+    optimizer = rv.solvers.traced_optimizer(optax.sgd, 0.1, momentum=0.9, nesterov=True)
+    assert jax.tree.leaves(optimizer) == [0.1, 0.9]
+    assert optimizer.options == (("nesterov", True),)
+    assert as_optimizer(optimizer) is optimizer
+    np.testing.assert_allclose(step(optimizer)["w"], step(as_optimizer(optax.sgd(0.1, 0.9, nesterov=True)))["w"])
 
 
-def test_solvers_keep_float32():
-    h = jnp.asarray([[2.0, 0.5], [0.5, 1.0]], jnp.float32)
-    oracle = QuadraticOracle(jnp.array(1), h, jnp.ones(2, jnp.float32), jnp.zeros((), jnp.float32))
-    start = jnp.zeros(2, jnp.float32)
-    sub = rv.problems.Subproblem(oracle, start, jnp.asarray(0.3))  # a float64 weight
-    for solver in (rv.solvers.adam(0.1, steps=3), rv.solvers.momentum(0.1, steps=3), rv.solvers.LBFGS(steps=3)):
-        assert solver(sub, start, KEY, jnp.array(1.0, jnp.float32))[0].dtype == jnp.float32
+def test_hyperparams_in_optaxs_own_state_work_too():
+    injected = optax.inject_hyperparams(optax.adam)(learning_rate=0.1)
+    expected = solve(rv.solvers.adam(0.1, steps=3))
+    np.testing.assert_allclose(solve(rv.OptaxSolver(injected, steps=3)), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.solvers.adam(0.0), r"adam\(learning_rate=0.0\) must be positive"),
-    (lambda: rv.solvers.adam(0.1, b2=1.0), r"adam\(b2=1.0\) must lie in \[0, 1\)"),
-    (lambda: rv.solvers.momentum(0.1, decay=1.5), r"momentum\(decay=1.5\) must lie in \[0, 1\)"),
-    (lambda: rv.solvers.momentum(0.1, epochs=1, steps=2), "Optax takes epochs= or steps=, not both"),
-    (lambda: rv.solvers.LBFGS(steps=0), r"LBFGS\(steps=0\) must be positive"),
-    (lambda: rv.solvers.LBFGS(memory=0), r"LBFGS\(memory=0\) must be at least 1"),
+@pytest.mark.parametrize(("make", "error", "message"), [
+    (lambda: rv.OptaxSolver(optax.adam), TypeError, r"optimizer .* call it, adam\(learning_rate\)"),
+    (lambda: rv.OptaxSolver("adam"), TypeError, "optimizer .* got str"),
+    (lambda: rv.solvers.traced_optimizer(optax.adam, rate=0.1), TypeError, "adam .* it takes learning_rate, b1"),
+    (lambda: named_optimizer("adamm", 0.1), rv.InputError, r"optimizer 'adamm'.*did you mean 'adam"),
+    (lambda: named_optimizer("lbfgs", 0.1), rv.InputError, "optimizer 'lbfgs'"),
+    (lambda: named_optimizer("adam", 0.1, {"beta": 0.1}), rv.InputError, "'beta'"),
+    (lambda: rv.solvers.optax_solver("adam", 0.0), ValueError, "learning_rate=0.0"),
 ])
-def test_wrong_settings_are_refused_when_built(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_wrong_optimizers_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
         make()
-
-
-def test_a_federation_with_each_solver():
-    """FedProx by L-BFGS is FedProx by the closed form; a solver of one's own runs in a federation like any other."""
-    rng = np.random.default_rng(4)
-    problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(3, 5, 4))),
-                                                jnp.asarray(rng.normal(size=(3, 5))))
-
-    class Sketched(rv.solvers.LocalSolver):
-        """Everything a party's own solver must do: honour the effort, return the parameters and the steps made."""
-
-        rate: float
-
-        def __call__(self, subproblem, start, key, effort):
-            w = jax.tree.map(lambda a, g: a - self.rate * g, start, subproblem.grad(start))
-            return jax.tree.map(lambda a, b: jnp.where(effort > 0, a, b), w, start), (effort > 0).astype(jnp.int32)
-
-    def final(solver):
-        return rv.simulate(rv.fedprox(solver, mu=0.5), problem, rounds=5, progress=False).server_model
-
-    np.testing.assert_allclose(final(rv.solvers.LBFGS(steps=100, tolerance=1e-11)), final(rv.solvers.ClosedForm()), atol=1e-9)
-    np.testing.assert_allclose(final(Sketched(0.05)), final(rv.solvers.GD(0.05, proximal="explicit")), atol=1e-13)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from resolvent.problem.lbfgs import lbfgs
+from resolvent.problem.solvers.lbfgs import lbfgs
 from resolvent.xla import loops
 
 COUNTS = np.array([3, 40, 1, 0, 7, 7, 0, 12, 2, 1, 1, 5])  # a power law, with two that have nothing to do

@@ -16,10 +16,10 @@ from jaxtyping import Array, Float, Int
 from resolvent.errors import InputError
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
-from resolvent.problem.lbfgs import lbfgs
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, QuadraticProblem, SolvedProblem
+from resolvent.problem.solvers.lbfgs import lbfgs
 
 __all__ = ["MixedProblem", "mixed"]
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
-from resolvent.problem.lbfgs import lbfgs
+from resolvent.problem.solvers.lbfgs import lbfgs
 from resolvent.problem.problem import Problem
 from resolvent.simulate.engine import Federation, party_weights
 

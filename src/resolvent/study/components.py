@@ -46,7 +46,7 @@ from resolvent.problem import instances, models
 from resolvent.problem.models import networks
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import SolvedProblem
-from resolvent.problem.solvers import optimizers
+from resolvent.problem import solvers as optimizers
 from resolvent.problem.solvers import solver as solvers
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.systems import VirtualClock

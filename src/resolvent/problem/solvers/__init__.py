@@ -1,6 +1,15 @@
-"""Local solvers: what a party does with its subproblem."""
+"""Local solvers: how a party minimises its subproblem.
 
-from resolvent.problem.solvers.optimizers import LBFGS, OptaxSolver, adam, momentum
+``SGD`` and ``GD`` make gradient steps, ``OptaxSolver`` steps of any optax optimizer (``momentum`` and ``adam`` are two
+of them ready-made; ``traced_optimizer`` makes one whose learning rate does not compile again, ``optax_solver`` one by
+its name). ``LBFGS`` minimises over all samples, and ``ClosedForm`` solves quadratic problems exactly. A solver of your
+own derives from ``LocalSolver``.
+"""
+
+from resolvent.problem.solvers.lbfgs import LBFGS
+from resolvent.problem.solvers.optax_solver import OptaxSolver, adam, momentum, optax_solver
+from resolvent.problem.solvers.optimizers import traced_optimizer
 from resolvent.problem.solvers.solver import GD, SGD, ClosedForm, LocalSolver
 
-__all__ = ["GD", "LBFGS", "SGD", "ClosedForm", "LocalSolver", "OptaxSolver", "adam", "momentum"]
+__all__ = ["SGD", "GD", "OptaxSolver", "momentum", "adam", "optax_solver", "traced_optimizer", "LBFGS",  # noqa: RUF022
+           "ClosedForm", "LocalSolver"]

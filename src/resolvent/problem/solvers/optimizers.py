@@ -1,140 +1,152 @@
-"""Local solvers made of optimizers: any of optax's on minibatches, and L-BFGS on the whole subproblem.
+"""Optax optimizers as pytrees: how an algorithm or a local solver holds one.
 
-They see the proximal term through its gradient, s (w - c). An optimizer's memory starts empty in every round, for a
-party keeps nothing between rounds but what its algorithm says.
+An ``optax.GradientTransformation`` is a pair of functions, with its learning rate inside them. To JAX another rate is
+then another program, which is compiled again. ``TracedOptimizer`` keeps the numbers outside of the functions, as leaves
+of a pytree, and calls optax's factory while the program is traced: a new rate runs the same program, and a sweep over
+rates is one ``jax.vmap``. (``optax.inject_hyperparams`` has the same aim, but keeps the numbers in the optimizer's
+state, whose first values are still inside a function.)
+
+Both kinds are accepted wherever this package takes an optimizer:
+
+>>> import optax, resolvent as rv
+>>> solver = rv.OptaxSolver(optax.adamw(1e-3))  # compiled for this rate
+>>> solver = rv.OptaxSolver(rv.solvers.traced_optimizer(optax.adamw, learning_rate=1e-3))  # compiled for all rates
 """
 
+import inspect
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
+import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import ArrayLike
+from typing_extensions import override
 
-from resolvent.math import tree
-from resolvent.math.tree import Vector
-from resolvent.problem.lbfgs import lbfgs
-from resolvent.problem.solvers.solver import LocalSolver, check_budget, minibatch_work, over_minibatches, share_of
-from resolvent.problem.subproblem import Subproblem
+from resolvent.errors import InputError, nearest
 
-__all__ = ["LBFGS", "OptaxSolver", "adam", "momentum"]
+__all__ = ["FixedOptimizer", "Optimizer", "TracedOptimizer", "as_optimizer", "named_optimizer", "traced_optimizer"]
 
 
-class OptaxSolver(LocalSolver):
-    """Any optax optimizer on minibatch gradients of the whole subproblem.
+class Optimizer(eqx.Module):
+    """An optax optimizer as a pytree."""
 
-    Attributes:
-        make: an optax optimizer, such as ``optax.adam``; what is no number goes in with ``functools.partial``.
-        settings: its arguments; they are data, so another value does not compile again.
-        batch_size: samples per step; the last batch of an epoch holds what is left.
-        epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Give this or ``steps``.
-        steps: gradient steps, for work that does not grow with the party; a straggler makes ceil(effort * steps).
-    """
-
-    make: Callable[..., Any] = eqx.field(static=True)
-    settings: dict[str, float]
-    batch_size: int = eqx.field(static=True, default=20)
-    epochs: ArrayLike | None = None
-    steps: ArrayLike | None = None
-
-    def __check_init__(self) -> None:
-        check_budget(self)
-
-    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
-        """Every sample in every epoch, or a batch a step."""
-        return minibatch_work(samples, self.batch_size, self.epochs, self.steps)
-
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        """Run the epochs."""
-        optimizer = self.make(**self.settings)
-
-        def step(state: tuple[Vector, Any], positions: Int[Array, " B"],
-                 mask: Bool[Array, " B"]) -> tuple[Vector, Any]:
-            w, memory = state
-            g = subproblem.pull(subproblem.batch_smooth(w, positions, mask), w)
-            update, after = optimizer.update(g, memory, w)
-            return tree.axpy(1, update, w), tree.map2(lambda _, new: new, memory, after)
-
-        (w, _), total = over_minibatches(step, (start, optimizer.init(start)), subproblem.oracle.samples, key, effort,
-                                         batch_size=self.batch_size, epochs=self.epochs, steps=self.steps)
-        return w, total
+    @abstractmethod
+    def build(self) -> optax.GradientTransformation:
+        """The optimizer, with optax's functions ``init`` and ``update``; to be called in the traced program."""
 
 
-def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, epochs: float | None = None,
-             steps: float | None = None) -> LocalSolver:
-    """SGD with momentum: m <- decay m + g, w <- w - eta m, with g the gradient of the whole subproblem.
-
-    Args:
-        learning_rate: eta, the length of a step.
-        decay: the share of the last step that is kept; 0 is plain SGD with the explicit proximal step.
-        batch_size: samples per step; the last batch of an epoch holds what is left.
-        epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Give this or steps.
-        steps: gradient steps, for work that does not grow with the party.
-
-    Raises:
-        ValueError: a rate or a budget that is not positive, or a decay outside [0, 1).
-    """
-    _check("momentum", learning_rate, decay=decay)
-    return OptaxSolver(optax.sgd, {"learning_rate": learning_rate, "momentum": decay}, batch_size, epochs, steps)
-
-
-def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, batch_size: int = 20,
-         epochs: float | None = None, steps: float | None = None) -> LocalSolver:
-    """Adam (Kingma and Ba) on minibatches of the whole subproblem, its moments empty at the start of every round.
-
-    Args:
-        learning_rate: the length of a step.
-        b1: decay of the first moment.
-        b2: decay of the second moment.
-        eps: added to the root of the second moment.
-        batch_size: samples per step; the last batch of an epoch holds what is left.
-        epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Give this or steps.
-        steps: gradient steps, for work that does not grow with the party.
-
-    Raises:
-        ValueError: a rate or a budget that is not positive, or a decay outside [0, 1).
-    """
-    _check("adam", learning_rate, b1=b1, b2=b2)
-    settings = {"learning_rate": learning_rate, "b1": b1, "b2": b2, "eps": eps}
-    return OptaxSolver(optax.adam, settings, batch_size, epochs, steps)
-
-
-class LBFGS(LocalSolver):
-    """L-BFGS with a zoom line search on the whole subproblem, over all of a party's samples.
+class FixedOptimizer(Optimizer):
+    """A finished optimizer, compiled into the program. It is equal only to itself.
 
     Attributes:
-        steps: at most so many steps, each a line search; a straggler makes at most ceil(effort * steps).
-        memory: how many pairs of steps and changes of the gradient are remembered.
-        tolerance: it stops where the gradient's norm is at most this.
+        transformation: the optimizer.
     """
 
-    steps: ArrayLike = 20
-    memory: int = eqx.field(static=True, default=10)
-    tolerance: ArrayLike = 1e-6
+    transformation: optax.GradientTransformation = eqx.field(static=True)
 
-    def __check_init__(self) -> None:
-        check_budget(self)
-        if self.memory < 1:
-            raise ValueError(f"LBFGS(memory={self.memory}) must be at least 1")
-
-    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
-        """Every sample in every step."""
-        return jnp.asarray(self.steps * samples, jnp.result_type(float))
-
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        """Minimise."""
-        w, _, done = lbfgs(subproblem.value, subproblem.grad, start, steps=share_of(self.steps, effort),
-                           tolerance=self.tolerance, memory=self.memory, cost=subproblem.oracle.samples)
-        return w, done.astype(jnp.int32)
+    @override
+    def build(self) -> optax.GradientTransformation:
+        return self.transformation
 
 
-def _check(name: str, learning_rate: ArrayLike, **decays: ArrayLike) -> None:
-    """Refuse a rate that is not positive and decays outside [0, 1); what is traced is not looked at."""
-    if isinstance(learning_rate, int | float) and not learning_rate > 0:
-        raise ValueError(f"{name}(learning_rate={learning_rate}) must be positive")
-    for field, value in decays.items():
-        if isinstance(value, int | float) and not 0 <= value < 1:
-            raise ValueError(f"{name}({field}={value}) must lie in [0, 1)")
+class TracedOptimizer(Optimizer):
+    """A call of one of optax's factories whose numeric arguments are traced values.
+
+    Attributes:
+        factory: a function such as ``optax.adam``. Factories are compared by identity: use one function object, not a
+            new lambda in every pass of a loop.
+        hyperparams: the numeric arguments, which are leaves of the pytree.
+        options: all other arguments, such as flags and functions; another value compiles again.
+    """
+
+    factory: Callable[..., optax.GradientTransformation] = eqx.field(static=True)
+    hyperparams: dict[str, ArrayLike]
+    options: tuple[tuple[str, Any], ...] = eqx.field(static=True, default=())
+
+    @override
+    def build(self) -> optax.GradientTransformation:
+        return self.factory(**self.hyperparams, **dict(self.options))
+
+
+def traced_optimizer(factory: Callable[..., optax.GradientTransformation], *args: Any, **kwargs: Any) -> Optimizer:
+    """``factory(*args, **kwargs)`` with the numbers among the arguments as traced values.
+
+    As in ``optax.inject_hyperparams``, integers count as numbers. An integer that sets a shape or a number of steps has
+    to be bound beforehand: ``functools.partial(factory, ...)``.
+
+    Args:
+        factory: a function that returns an ``optax.GradientTransformation``, such as ``optax.adam``.
+        *args: its arguments.
+        **kwargs: its keyword arguments.
+
+    Raises:
+        TypeError: the factory does not take these arguments.
+
+    Example:
+        >>> import optax, resolvent as rv
+        >>> optimizer = rv.solvers.traced_optimizer(optax.adamw, 1e-3, weight_decay=0.01)
+        >>> optimizer.hyperparams
+        {'learning_rate': 0.001, 'weight_decay': 0.01}
+    """
+    signature = inspect.signature(factory)
+    try:
+        arguments = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{_name(factory)} refuses its arguments: {error}; it takes "
+                        f"{', '.join(signature.parameters)}") from error
+    hyperparams = {name: value for name, value in arguments.items() if _is_numeric(value)}
+    options = tuple((name, value) for name, value in arguments.items() if name not in hyperparams)
+    return TracedOptimizer(factory, hyperparams, options)
+
+
+def as_optimizer(optimizer: "Optimizer | optax.GradientTransformation") -> Optimizer:
+    """An optimizer of either kind as a pytree.
+
+    Raises:
+        TypeError: it is not an optimizer, but, for example, a factory that has not been called.
+    """
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    if isinstance(optimizer, optax.GradientTransformation):
+        return FixedOptimizer(optimizer)
+    hint = f": call it, {_name(optimizer)}(learning_rate)" if callable(optimizer) else ""
+    raise TypeError(f"an optimizer must be an optax.GradientTransformation or come from traced_optimizer, got "
+                    f"{type(optimizer).__name__}{hint}")
+
+
+def named_optimizer(name: str, learning_rate: ArrayLike, settings: dict[str, float | bool] | None = None) -> Optimizer:
+    """One of optax's optimizers by its name, for experiment files; its numbers are traced values.
+
+    Args:
+        name: the name of an optimizer in optax that has a learning rate, such as ``adamw``.
+        learning_rate: its learning rate.
+        settings: its other arguments.
+
+    Raises:
+        InputError: optax has no such optimizer, or it does not take these settings.
+    """
+    factories = {key: value for key, value in vars(optax).items() if _is_optimizer_factory(key, value)}
+    if name not in factories:
+        raise InputError(f"there is no optimizer {name!r} in optax that has a learning rate; allowed: "
+                         f"{', '.join(sorted(factories))}{nearest(name, factories)}")
+    try:
+        return traced_optimizer(factories[name], **{"learning_rate": learning_rate} | (settings or {}))
+    except TypeError as error:
+        raise InputError(str(error)) from error
+
+
+def _is_optimizer_factory(name: str, value: Any) -> bool:
+    """Whether it is a public optimizer that needs nothing but gradients; L-BFGS's line search needs the objective."""
+    return (inspect.isfunction(value) and "learning_rate" in inspect.signature(value).parameters
+            and not name.startswith(("_", "scale_by_")) and name != "lbfgs")
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, int | float | jax.Array | np.ndarray | np.generic) and not isinstance(value, bool)
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__name__", type(value).__name__)
