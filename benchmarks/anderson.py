@@ -69,7 +69,7 @@ def count(plain: Any, problem: rv.problems.QuadraticProblem, name: str) -> dict[
     found = {"plain": rounds_to(target, models(plain, problem, MOST, 1))}
     settings = {"forward": 0.0} if name == "fedsplit" else {}
     accelerate = rv.combinators.DecentralisedAnderson if "plus" in name else rv.combinators.Anderson
-    fast = {m: accelerate(plain, memory=m, **settings) for m in MEMORIES}
+    fast = {m: accelerate(plain, history_size=m, **settings) for m in MEMORIES}
     return found | {f"memory {m}": rounds_to(target, models(a, problem, MOST // 5, 1)) for m, a in fast.items()}
 
 

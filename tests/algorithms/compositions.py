@@ -74,12 +74,12 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
 
 # From the algorithm inside.
 COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
-    "Anderson": lambda inner: rv.combinators.Anderson(inner, memory=2),
+    "Anderson": lambda inner: rv.combinators.Anderson(inner, history_size=2),
     "StaleReplies": rv.combinators.StaleReplies,
-    "momentum": lambda inner: rv.combinators.ServerOptimizer(inner, optax.sgd, {"learning_rate": 0.5, "momentum": 0.5}),
-    "Adam": lambda inner: rv.combinators.ServerOptimizer(inner, optax.adam, {"learning_rate": 0.05}),
+    "momentum": lambda inner: rv.combinators.ServerOptimizer(inner, rv.solvers.traced_optimizer(optax.sgd, learning_rate=0.5, momentum=0.5)),
+    "Adam": lambda inner: rv.combinators.ServerOptimizer(inner, rv.solvers.traced_optimizer(optax.adam, learning_rate=0.05)),
     "ErgodicAveraging": lambda inner: rv.combinators.ErgodicAveraging(inner, rv.schedules.InversePower(1.0)),
-    "DecentralisedAnderson": lambda inner: rv.combinators.DecentralisedAnderson(inner, memory=2),
+    "DecentralisedAnderson": lambda inner: rv.combinators.DecentralisedAnderson(inner, history_size=2),
     "ExplicitMixture": lambda inner: rv.combinators.ExplicitMixture(inner, rv.solvers.GD(0.1, steps=5), alpha=0.6),
     "MetaLearned": lambda inner: rv.combinators.MetaLearned(inner, step=rv.problems.GradientStep(0.1)),
     "FineTuned": lambda inner: rv.combinators.FineTuned(inner, rv.solvers.GD(0.1)),

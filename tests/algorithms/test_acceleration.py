@@ -33,7 +33,7 @@ def test_centralised_anderson_is_decentralised_anderson(setting, eta):
     alpha, beta, gamma = setting
     make = [rv.splitting(rv.solvers.GD(2.0, steps=3), eta=eta, alpha=alpha, beta=beta, gamma=gamma, decentralised=d)
             for d in (False, True)]
-    algorithms = (rv.combinators.Anderson(make[0], memory=4, forward=0.0), rv.combinators.DecentralisedAnderson(make[1], memory=4, forward=0.0))
+    algorithms = (rv.combinators.Anderson(make[0], history_size=4, forward=0.0), rv.combinators.DecentralisedAnderson(make[1], history_size=4, forward=0.0))
     central, local = (trajectory(a, classification(), 25, rv.participation.Full()) for a in algorithms)
     equal([s.server.inner.mean for s in central], [s.server.inner[0] for s in local], 1e-9)
     equal(*(models(a, classification(), s) for a, s in zip(algorithms, (central, local), strict=True)), 1e-9)
@@ -45,8 +45,8 @@ def test_centralised_anderson_is_decentralised_anderson(setting, eta):
 def test_where_every_u_is_the_mean_all_anderson_is_fedproxs(on):
     """(1, 1, 1): the inner product (6) of equal parts is the plain one, so that all three are one algorithm."""
     solver = rv.solvers.GD(1.0, steps=4)
-    one = trajectory(rv.combinators.Anderson(rv.splitting(solver, eta=2.0), on=on, memory=4), classification(), 12, rv.participation.Full())
-    other = trajectory(rv.combinators.Anderson(rv.fedprox(solver, mu=0.5), memory=4), classification(), 12, rv.participation.Full())
+    one = trajectory(rv.combinators.Anderson(rv.splitting(solver, eta=2.0), on=on, history_size=4), classification(), 12, rv.participation.Full())
+    other = trajectory(rv.combinators.Anderson(rv.fedprox(solver, mu=0.5), history_size=4), classification(), 12, rv.participation.Full())
     for k in (0, 5):
         own = [jax.tree.map(lambda u, k=k: u[k], s.server.inner.u) for s in one]
         equal(own, [s.server.inner for s in other], 1e-10)
@@ -64,7 +64,7 @@ def test_another_mean_leads_to_the_u_that_it_would_have_led_to():
 
 
 def test_a_party_that_missed_rounds_goes_on_with_what_it_has():
-    algorithm = rv.combinators.DecentralisedAnderson(rv.fedavg_plus(rv.solvers.GD(0.1)), memory=3)
+    algorithm = rv.combinators.DecentralisedAnderson(rv.fedavg_plus(rv.solvers.GD(0.1)), history_size=3)
     history = History(jnp.zeros((3, 1)), jnp.array([[1.0], [10], [100]]))
     control = Control.first(3, jnp.float64)
     control = Control(jnp.array([0.5, 2.0, -1.5]), *(getattr(control, f) for f in (
@@ -90,7 +90,7 @@ def test_fed_pluss_own_fixed_point_is_reached_in_half_the_rounds():
         far = [np.linalg.norm(own(s) - target.parties) > 1e-8 * scale for s in trajectory(algorithm, quadratic(), most)]
         return len(far) - far[::-1].index(True)
 
-    fast = rv.combinators.DecentralisedAnderson(plain, memory=8)
+    fast = rv.combinators.DecentralisedAnderson(plain, history_size=8)
     state = limit(fast, quadratic(), 300)
     np.testing.assert_allclose(fast.server_model(state.server), target.server, atol=1e-9)
     slow, quick = rounds(plain, lambda s: s.parties, 400), rounds(fast, lambda s: s.parties.inner, 150)
@@ -139,9 +139,9 @@ def test_on_nonconvex_runs_acceleration_is_never_much_worse(make, on):
     for seed in range(3):
         problem = digits(seed)
         without = objectives(plain, problem, 30, seed)
-        worst.append((objectives(rv.combinators.Anderson(plain, memory=6, on=on), problem, 30, seed) / without).max())
+        worst.append((objectives(rv.combinators.Anderson(plain, history_size=6, on=on), problem, 30, seed) / without).max())
         if make is rv.fedpi:
-            any_way = rv.combinators.Anderson(plain, memory=6, on=on, forward=-1e9)
+            any_way = rv.combinators.Anderson(plain, history_size=6, on=on, forward=-1e9)
             careless.append((objectives(any_way, problem, 30, seed) / without).max())
     assert max(worst) <= 1.5
     assert not careless or max(careless) > 1.2
@@ -255,7 +255,7 @@ def test_fedprox_with_vanishing_steps_and_averaging_solves_the_problem():
 
 def test_averages_of_anderson_at_the_parties():
     """The average moves in a round's last phase, once."""
-    inner = rv.combinators.DecentralisedAnderson(rv.fedrp(EXACT, eta=1.0, decentralised=True), memory=6)
+    inner = rv.combinators.DecentralisedAnderson(rv.fedrp(EXACT, eta=1.0, decentralised=True), history_size=6)
     states = trajectory(rv.combinators.ErgodicAveraging(inner), quadratic(), 6, ALIKE)
     shared = [s.server.inner.inner[0] for s in states]
     for t, state in enumerate(states):
@@ -271,7 +271,7 @@ def test_averages_of_anderson_at_the_parties():
     (lambda: rv.combinators.Anderson(rv.fedavg_plus(EXACT)), "where the parties hold it, DecentralisedAnderson"),
     (lambda: rv.combinators.DecentralisedAnderson(rv.fedprox(EXACT)), "or Anderson where the server holds it"),
     (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg_plus(EXACT, aggregate="all")), "got StaleReplies"),
-    (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg_plus(EXACT), memory=0), r"DecentralisedAnderson\(memory=0\)"),
+    (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg_plus(EXACT), history_size=0), r"DecentralisedAnderson\(history_size=0\)"),
     (lambda: rv.combinators.ErgodicAveraging(rv.local(EXACT)), "got LocalTraining: use fedavg"),
     (lambda: rv.combinators.ErgodicAveraging(rv.fedavg_plus(EXACT)), "got FedPlus: use fedavg"),
     (lambda: rv.combinators.ErgodicAveraging(rv.fedprox(EXACT), weight=0.0), r"ErgodicAveraging\(weight=0.0\) must be positive"),

@@ -56,7 +56,7 @@ def test_a_run_is_fedprox_with_the_mu_of_the_round():
     """The closed form of every round by NumPy, with mu from the plain twin: it grows and falls on the way."""
     problem, patience = quadratic(), 2
     algorithm = rv.combinators.ServerOptimizer(rv.fedprox_adaptive(rv.solvers.ClosedForm(), mu=0.2, step=0.3, patience=patience),
-                                   make=optax.sgd, settings={"learning_rate": 1.9})
+                                   rv.solvers.traced_optimizer(optax.sgd, learning_rate=1.9))
     states = trajectory(algorithm, problem, 12, ALIKE)
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
     w, losses, used = np.zeros(4), [], []
@@ -92,7 +92,7 @@ def test_paired_losses_are_of_the_same_parties():
 
     def states(paired, participation):
         algorithm = rv.fedprox_adaptive(rv.solvers.ClosedForm(), paired=paired, **settings)
-        return trajectory(rv.combinators.ServerOptimizer(algorithm, make=optax.sgd, settings={"learning_rate": 1.9}), problem, 12,
+        return trajectory(rv.combinators.ServerOptimizer(algorithm, rv.solvers.traced_optimizer(optax.sgd, learning_rate=1.9)), problem, 12,
                           participation)
 
     equal(*([(s.server.inner.inner, s.server.inner.rule.mu) for s in states(p, ALIKE)] for p in (True, False)), 1e-12)

@@ -169,7 +169,7 @@ def test_what_cannot_choose_is_refused():
     with pytest.raises(rv.InputError, match="HeldOutSelection chooses by validation samples, and none of the 6 parties"):
         rv.simulate(rv.fedplus_auto(SOLVER), classification(), rounds=1, progress=False)
     with pytest.raises(rv.InputError, match="HeldOutInterpolation chooses by validation samples"):
-        rv.simulate(rv.combinators.ServerOptimizer(rv.model_interpolation(SOLVER, rv.fedavg(SOLVER)), optax.sgd, {"learning_rate": 1.0}),
+        rv.simulate(rv.combinators.ServerOptimizer(rv.model_interpolation(SOLVER, rv.fedavg(SOLVER)), rv.solvers.traced_optimizer(optax.sgd, learning_rate=1.0)),
                     classification(), rounds=1, progress=False)
     with pytest.raises(TypeError, match="HeldOutSelection needs candidates that are one algorithm with other numbers, got Av"):
         rv.combinators.HeldOutSelection(rv.fedavg(SOLVER), (rv.local(SOLVER),))

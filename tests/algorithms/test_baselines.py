@@ -131,4 +131,4 @@ def test_a_rate_of_one_is_fedavg():
 
 def test_server_optimizer_refuses_what_holds_no_iterate():
     with pytest.raises(TypeError, match=r"ServerOptimizer needs .* whose server holds the iterate"):
-        rv.combinators.ServerOptimizer(rv.local(SOLVER), optax.sgd, {"learning_rate": 1.0})
+        rv.combinators.ServerOptimizer(rv.local(SOLVER), rv.solvers.traced_optimizer(optax.sgd, learning_rate=1.0))

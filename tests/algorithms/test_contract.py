@@ -54,7 +54,7 @@ ROWS = {
 
 
 COMBINED = {
-    "average of anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(rv.combinators.Anderson(rv.fedpi(s, eta=0.5), memory=4, on="mean")),
+    "average of anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(rv.combinators.Anderson(rv.fedpi(s, eta=0.5), history_size=4, on="mean")),
     "anderson at the parties": lambda s: rv.combinators.ErgodicAveraging(
         rv.combinators.DecentralisedAnderson(rv.fedpi(s, eta=0.5, decentralised=True)), weight=rv.schedules.InversePower(1.0)),
     "anderson of fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),

@@ -185,7 +185,7 @@ def rounds_to(algorithm, tolerance=1e-8, most=3000, point=None):
 def test_anderson_at_least_halves_the_rounds(preset):
     make = {"fedprox": rv.splitting, "fedpi": rv.fedpi, "fedrp": rv.fedrp}[preset]
     plain = make(EXACT, eta=1.0)
-    accelerated = rv.combinators.Anderson(plain, memory=6)
+    accelerated = rv.combinators.Anderson(plain, history_size=6)
     slow, fast = rounds_to(plain, most=600), rounds_to(accelerated, most=200)
     assert fast <= slow / 2, (fast, slow)
 
@@ -193,7 +193,7 @@ def test_anderson_at_least_halves_the_rounds(preset):
 def test_anderson_is_exact_after_dimension_plus_one_steps():
     """GMRES: on a linear map with memory over the dimension, type II needs d + 1 images."""
     dimension = 4
-    algorithm = rv.combinators.Anderson(rv.fedprox(EXACT, mu=1.0), memory=dimension + 2)
+    algorithm = rv.combinators.Anderson(rv.fedprox(EXACT, mu=1.0), history_size=dimension + 2)
     states = trajectory(algorithm, PROBLEM, dimension + 2, ALIKE)
     target = shared(rv.fedprox(EXACT, mu=1.0))
     errors = [np.abs(s.server.inner - target).max() for s in states]
@@ -202,7 +202,7 @@ def test_anderson_is_exact_after_dimension_plus_one_steps():
 
 def test_anderson_without_memory_is_the_plain_method():
     plain = trajectory(rv.fedpi(EXACT, eta=0.7), PROBLEM, 20, ALIKE)
-    one = trajectory(rv.combinators.Anderson(rv.fedpi(EXACT, eta=0.7), memory=1), PROBLEM, 20, ALIKE)
+    one = trajectory(rv.combinators.Anderson(rv.fedpi(EXACT, eta=0.7), history_size=1), PROBLEM, 20, ALIKE)
     equal([s.server.u for s in plain], [s.server.inner.u for s in one])
 
 
@@ -224,7 +224,7 @@ def test_mixing_weights_against_a_constrained_least_squares():
     (lambda: rv.splitting(EXACT, gamma=1.5), r"gamma=1.5 must lie in \[0, 1\]"),
     (lambda: rv.fedpi(EXACT, eta=0.0), "eta=0.0 must be positive"),
     (lambda: rv.schedules.Exponential(1.0, factor=1.0), "use Constant for 1"),
-    (lambda: rv.combinators.Anderson(rv.fedpi(EXACT), memory=0), r"Anderson\(memory=0\) must be at least 1"),
+    (lambda: rv.combinators.Anderson(rv.fedpi(EXACT), history_size=0), r"Anderson\(history_size=0\) must be at least 1"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):

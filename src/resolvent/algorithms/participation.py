@@ -1,7 +1,7 @@
-"""Who takes part in a round, with what weight, and how much work they can do.
+"""Participation: which parties take part in a round, with which weight, and how much work they can do.
 
-A cohort depends on the seed and the round only, never on the algorithm: methods that are compared meet the same
-cohorts and the same stragglers (errata 8 and 16), whatever the precision: all draws are in float32.
+A cohort depends on the seed and the round only, never on the algorithm. So methods that are compared meet the same
+cohorts and the same stragglers (errata 8 and 16), in both precisions: all draws are in float32.
 """
 
 from abc import abstractmethod
@@ -12,11 +12,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from typing_extensions import override
 
+from resolvent.algorithms.keys import dropout_key, straggler_keys
 from resolvent.errors import InputError, check_range
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["Bernoulli", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation", "Stragglers", "Uniform"]
+__all__ = ["Bernoulli", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation", "ParticipationWrapper",
+           "Stragglers", "Uniform"]
 
 Weighting = Literal["size", "uniform"]
 
@@ -25,17 +28,17 @@ class Cohort(eqx.Module):
     """The parties of one round.
 
     Attributes:
-        index: [C] their numbers, all different.
-        weight: [C] their aggregation weights.
-        share: [C] their lambda_k, which sum to one over all N parties.
-        alive: [C] whether they take part at all.
-        effort: [C] the share of the solver's budget that each does, in (0, 1].
-        late: [C] whether that is less than the party planned: its work is partial, and may be dropped.
+        index: [C] party ids, all different.
+        weight: [C] aggregation weights.
+        shares: [C] lambda_k, which sum to one over all N parties.
+        alive: [C] whether the party takes part.
+        effort: [C] fraction of the solver's budget that the party does, in (0, 1].
+        late: [C] whether the effort is less than planned: the work is partial, and the algorithm may drop it.
     """
 
     index: Int[Array, " C"]
     weight: Float[Array, " C"]
-    share: Float[Array, " C"]
+    shares: Float[Array, " C"]
     alive: Bool[Array, " C"]
     effort: Float[Array, " C"]
     late: Bool[Array, " C"]
@@ -46,104 +49,113 @@ class Participation(eqx.Module):
 
     @abstractmethod
     def capacity(self, parties: int) -> int:
-        """C, how many rows a cohort has."""
+        """C, the number of rows of a cohort."""
 
     @abstractmethod
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """lambda_k: the parties' weights in the objective sum_k lambda_k f_k that the rounds stand for."""
+        """lambda_k, the weights of the objective sum_k lambda_k f_k."""
 
     @abstractmethod
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """The cohort; ``key`` belongs to the seed and the round, ``sizes`` are the parties' sample counts."""
+        """Draw the cohort.
+
+        Args:
+            key: ``keys.cohort_key`` of the round.
+            sizes: [N] number of training samples of each party.
+        """
 
     def check(self, parties: int) -> None:
-        """Refuse a setting that does not fit the number of parties."""
+        """Refuse settings that do not fit the number of parties.
+
+        Raises:
+            InputError: the cohort is larger than the federation.
+        """
         if self.capacity(parties) > parties:
             raise InputError(f"a cohort of {self.capacity(parties)} cannot be drawn from {parties} parties: "
-                             f"give cohort={parties} or less")
+                             f"set cohort={parties} or less")
 
 
 class Full(Participation):
-    """Everybody, every round.
+    """All parties take part in every round.
 
     Attributes:
-        weighting: aggregate by the number of samples, or every party alike (Fed+'s objective).
+        weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``, Fed+'s objective).
     """
 
     weighting: Weighting = eqx.field(static=True, default="size")
 
+    @override
     def capacity(self, parties: int) -> int:
-        """N."""
         return parties
 
+    @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """By size, or alike."""
         return _shares(sizes, self.weighting)
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """All N."""
         return _cohort(jnp.arange(len(sizes)), self.shares(sizes))
 
 
 class Uniform(Participation):
     """A cohort drawn uniformly without replacement: FedProx's scheme B when weighted by size.
 
-    Its cost does not depend on N. Source: FedProx, section 5.1 and Figure 12; errata 9.
+    The cost of a draw does not depend on N. Source: FedProx, section 5.1 and Figure 12; errata 9.
 
     Attributes:
-        cohort: how many parties.
-        weighting: aggregate by the number of samples, or every party alike.
+        cohort: number of parties.
+        weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
     """
 
     cohort: int = eqx.field(static=True)
     weighting: Weighting = eqx.field(static=True, default="size")
 
     def __check_init__(self) -> None:
-        _at_least_one(self)
+        _check_cohort(self)
 
+    @override
     def capacity(self, parties: int) -> int:
-        """The cohort's size."""
         return self.cohort
 
+    @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """By size, or alike."""
         return _shares(sizes, self.weighting)
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """The first entries of a random permutation of the parties."""
-        order = Shuffle.draw(key, jnp.array(len(sizes)))
-        return _cohort(order(jnp.arange(self.cohort)), self.shares(sizes))
+        permutation = Shuffle.draw(key, jnp.array(len(sizes)))
+        return _cohort(permutation(jnp.arange(self.cohort)), self.shares(sizes))
 
 
 class BySize(Participation):
-    """A cohort drawn party by party in proportion to size among those left, then averaged plainly.
+    """A cohort drawn without replacement with probabilities proportional to size, then averaged with equal weights.
 
-    FedProx's scheme A. One number per party is drawn each round (the Gumbel trick), so its cost has a small part that
+    FedProx's scheme A. Each round draws one number per party (the Gumbel trick), so the cost has a small part that
     grows with N. Source: FedProx, Algorithm 2; errata 9.
 
     Attributes:
-        cohort: how many parties.
+        cohort: number of parties.
     """
 
     cohort: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        _at_least_one(self)
+        _check_cohort(self)
 
+    @override
     def capacity(self, parties: int) -> int:
-        """The cohort's size."""
         return self.cohort
 
+    @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """By size: drawing stands for weighing."""
         return _shares(sizes, "size")
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """The largest of log(size) plus Gumbel noise."""
         noise = jax.random.gumbel(key, (len(sizes),), jnp.float32)
         index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
         shares = self.shares(sizes)
-        return _cohort(index, shares, jnp.full(self.cohort, 1 / self.cohort, shares.dtype))
+        return replace(_cohort(index, shares), weight=jnp.full(self.cohort, 1 / self.cohort, shares.dtype))
 
 
 class Bernoulli(Participation):
@@ -151,7 +163,7 @@ class Bernoulli(Participation):
 
     Attributes:
         probability: in (0, 1].
-        weighting: aggregate by the number of samples, or every party alike.
+        weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
     """
 
     probability: ArrayLike
@@ -160,53 +172,56 @@ class Bernoulli(Participation):
     def __check_init__(self) -> None:
         check_range(self, "(0, 1]", probability=self.probability)
 
+    @override
     def capacity(self, parties: int) -> int:
-        """N: anybody may take part."""
         return parties
 
+    @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """By size, or alike."""
         return _shares(sizes, self.weighting)
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """All N, of whom some are absent."""
-        everyone = _cohort(jnp.arange(len(sizes)), self.shares(sizes))
-        return replace(everyone, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
+        cohort = _cohort(jnp.arange(len(sizes)), self.shares(sizes))
+        return replace(cohort, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
 
 
-class _Around(Participation):
-    """Another participation, of whose cohorts something is changed. Subclasses have it as ``inner``, a field of theirs
-    where its place suits them.
-    """
+class ParticipationWrapper(Participation):
+    """Base class for wrappers that modify another participation's cohort, their field ``inner``."""
 
     @property
     @abstractmethod
     def inner(self) -> Participation:
-        """The other participation."""
+        """The wrapped participation."""
 
+    @override
     def check(self, parties: int) -> None:
-        """As the inner participation."""
         self.inner.check(parties)
+        self.check_fields(parties)
 
+    def check_fields(self, parties: int) -> None:
+        """Refuse the wrapper's own settings that do not fit the number of parties; all fit by default."""
+
+    @override
     def capacity(self, parties: int) -> int:
-        """As the inner participation."""
         return self.inner.capacity(parties)
 
+    @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """As the inner participation."""
         return self.inner.shares(sizes)
 
 
-class Stragglers(_Around):
-    """A share of each round's cohort, or certain parties always, can do only a part of the work.
+class Stragglers(ParticipationWrapper):
+    """A fraction of each round's cohort, or certain parties always, can do only a part of their work.
 
-    The part is uniform on (0, 1], so that of E epochs a straggler makes ceil(u*E): uniform on 1, ..., E. What becomes
-    of it is the algorithm's choice: FedAvg drops it, FedProx and Fed+ keep it. Source: FedProx, 5.2; errata 8.
+    The effort is uniform on (0, 1], so that a straggler does ceil(effort*E) of E epochs: uniform on 1, ..., E. Whether
+    partial work is used depends on the algorithm: FedAvg drops it, FedProx and Fed+ keep it. Source: FedProx, 5.2;
+    errata 8.
 
     Attributes:
-        inner: who takes part.
-        share: of the cohort that straggles, drawn anew each round.
-        parties: numbers of parties that always straggle.
+        inner: draws the cohort.
+        share: fraction of the cohort that straggles, drawn in each round.
+        parties: ids of parties that straggle in every round.
     """
 
     inner: Participation = Full()
@@ -216,77 +231,73 @@ class Stragglers(_Around):
     def __check_init__(self) -> None:
         check_range(self, "[0, 1]", share=self.share)
 
-    def check(self, parties: int) -> None:
-        """Refuse numbers of parties that are not there."""
-        super().check(parties)
+    @override
+    def check_fields(self, parties: int) -> None:
         for k in self.parties:
             if not 0 <= k < parties:
-                raise InputError(f"Stragglers(parties=...) names party {k}, but they are numbered 0 to {parties - 1}")
+                raise InputError(f"Stragglers(parties=...) names party {k}, but parties are numbered 0 to "
+                                 f"{parties - 1}")
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """The inner cohort, some of it slow."""
         cohort = self.inner(key, sizes)
-        amount_key, who_key = jax.random.split(jax.random.fold_in(key, 1))
+        effort_key, choice_key = straggler_keys(key)
         n = cohort.index.shape[0]
-        rank = jnp.argsort(jax.random.permutation(who_key, n))
-        slow = rank < jnp.round(jnp.asarray(self.share) * n)
-        always = jnp.zeros(n, bool)
+        rank = jnp.argsort(jax.random.permutation(choice_key, n))
+        late = rank < jnp.round(jnp.asarray(self.share) * n)
         for k in self.parties:
-            always |= cohort.index == k
-        part = (1 - jax.random.uniform(amount_key, (n,), jnp.float32)).astype(cohort.effort.dtype)
-        late = slow | always
-        return replace(cohort, effort=jnp.where(late, cohort.effort * part, cohort.effort), late=late)
+            late |= cohort.index == k
+        effort = (1 - jax.random.uniform(effort_key, (n,), jnp.float32)).astype(cohort.effort.dtype)
+        return replace(cohort, effort=jnp.where(late, cohort.effort * effort, cohort.effort), late=late)
 
 
-class FixedEffort(_Around):
-    """Parties with budgets of their own: party k does effort[k] of the solver's work each round (Fed+'s E_k).
+class FixedEffort(ParticipationWrapper):
+    """Parties with different budgets: party k does effort[k] of the solver's work in each round (Fed+'s E_k).
 
-    Such work counts as whole: it is what the party planned, so no algorithm drops it.
+    Such work is complete, because the party planned it: no algorithm drops it.
 
     Attributes:
         effort: [N], in (0, 1].
-        inner: who takes part.
+        inner: draws the cohort.
     """
 
     effort: Float[Array, " N"]
     inner: Participation = Full()
 
-    def check(self, parties: int) -> None:
-        """Refuse another number of budgets than of parties."""
-        super().check(parties)
+    @override
+    def check_fields(self, parties: int) -> None:
         if jnp.shape(self.effort) != (parties,):
             raise InputError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
                              f"{jnp.shape(self.effort)}")
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """The inner cohort with its members' budgets."""
         cohort = self.inner(key, sizes)
         return replace(cohort, effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
 
 
-class Dropout(_Around):
-    """Parties with unreliable devices: party k is away with a probability of its own, in each round anew.
+class Dropout(ParticipationWrapper):
+    """Parties with unreliable devices: party k is absent with its own probability, drawn in each round.
 
     Attributes:
         probability: [N], in [0, 1).
-        inner: who would take part.
+        inner: draws the cohort.
     """
 
     probability: Float[Array, " N"]
     inner: Participation = Full()
 
-    def check(self, parties: int) -> None:
-        """Refuse another number of probabilities than of parties, and what is no probability."""
-        super().check(parties)
+    @override
+    def check_fields(self, parties: int) -> None:
         p = jnp.asarray(self.probability)
         if p.shape != (parties,) or not bool(jnp.all((p >= 0) & (p < 1))):
             raise InputError(f"Dropout(probability=...) needs one number in [0, 1) per party, {parties}, got "
                              f"{self.probability}")
 
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """The inner cohort without those who are away."""
         cohort = self.inner(key, sizes)
-        chance = jax.random.uniform(jax.random.fold_in(key, 2), cohort.index.shape, jnp.float32)
+        chance = jax.random.uniform(dropout_key(key), cohort.index.shape, jnp.float32)
         return replace(cohort, alive=cohort.alive & (chance >= jnp.asarray(self.probability)[cohort.index]))
 
 
@@ -295,12 +306,12 @@ def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]
     return sizes.astype(dtype) / jnp.sum(sizes) if weighting == "size" else jnp.full(len(sizes), 1 / len(sizes), dtype)
 
 
-def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"], weight: Float[Array, " C"] | None = None) -> Cohort:
-    """A cohort that is alive and able, weighted by its shares unless told otherwise."""
-    ones, share = jnp.ones(index.shape, shares.dtype), shares[index]
-    return Cohort(index, share if weight is None else weight, share, ones > 0, ones, ones < 0)
+def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"]) -> Cohort:
+    """A cohort whose parties all take part with full effort, weighted by their shares."""
+    ones, cohort_shares = jnp.ones(index.shape, shares.dtype), shares[index]
+    return Cohort(index, cohort_shares, cohort_shares, ones > 0, ones, ones < 0)
 
 
-def _at_least_one(participation: Uniform | BySize) -> None:
+def _check_cohort(participation: Uniform | BySize) -> None:
     if participation.cohort < 1:
         raise ValueError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")

@@ -17,6 +17,7 @@ Vector: TypeAlias = PyTree[Array]
 __all__ = [
     "Vector",
     "axpy",
+    "column",
     "dtype",
     "finite",
     "full_dot",
@@ -86,6 +87,11 @@ def finite(x: Vector) -> Array:
 def rows(x: Vector, index: ArrayLike) -> Vector:
     """Row(s) ``index`` of every leaf of a stacked tree (leaves [N, ...])."""
     return jax.tree.map(lambda leaf: leaf[index], x)
+
+
+def column(mask: Array, like: Array) -> Array:
+    """A mask [C], reshaped to broadcast against rows [C, ...]."""
+    return mask.reshape((-1,) + (1,) * (like.ndim - 1))
 
 
 def stack(x: Vector, n: int) -> Vector:

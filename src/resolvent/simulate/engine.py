@@ -13,19 +13,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from resolvent.algorithms.admission import Private, finite_rows
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, ServerState
+from resolvent.algorithms import keys
+from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
 from resolvent.algorithms.participation import Cohort, Participation
+from resolvent.algorithms.round import (
+    commit_rows,
+    counted_parties,
+    initial_party,
+    initial_server,
+    server_step,
+    stacked_replies,
+    working_parties,
+)
 from resolvent.math import tree
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.schedulers import Jobs, SchedulerName, named
-from resolvent.xla.compact import compact
+from resolvent.xla.small_call import allow_small_calls
 
-__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "cohort_key", "first_key", "initial", "party_weights",
-           "run_chunk", "work_of"]
-
-_COHORT, _INIT, _SERVER = 2**31 - 1, 2**31 - 2, 2**31 - 3  # folded in where a phase or party number stands elsewhere
+__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot", "initial", "run_chunk", "work_of"]
 
 
 class Federation(eqx.Module):
@@ -71,36 +77,17 @@ class Chunk(NamedTuple):
     snapshot: Snapshot
 
 
-def party_weights(problem: Problem) -> Float[Array, " N"]:
-    """lambda_k = n_k / n."""
-    sizes = problem.sizes.astype(jnp.zeros(()).dtype)
-    return sizes / jnp.sum(sizes)
-
-
-def first_key(seed: Int[Array, ""]) -> Array:
-    """The key of all that is drawn before the first round."""
-    return jax.random.fold_in(jax.random.key(seed), _INIT)
-
-
-def cohort_key(seed: Int[Array, ""], t: Int[Array, ""]) -> Array:
-    """The key of round t's cohort."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), t), _COHORT)
-
-
 @jax.jit
 def initial(algorithm: Algorithm, problem: Problem, participation: Participation, seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
-    key = first_key(seed)
+    key = keys.initial_key(seed)
     w0 = problem.init(key)
-    server = algorithm.init(w0, participation.shares(problem.sizes))
 
     def of_party(k: Array) -> PartyState:
-        return algorithm.init_party(w0, problem.oracle(k), jax.random.fold_in(key, k))
+        return initial_party(algorithm, w0, problem.oracle(k), key, k)
 
-    state = Federation(server, jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=256))
-    # A weak type, such as that of a counter begun at 0, would be strong after a round: another program to compile.
-    strong: Federation = jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), state)
-    return strong
+    return Federation(initial_server(algorithm, w0, participation.shares(problem.sizes)),
+                      jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=256))
 
 
 @partial(jax.jit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
@@ -134,7 +121,7 @@ def run_chunk(
             shared model's, of a problem whose optimum is known.
         scheduler: who works side by side with whom, and where: a scheduler or its name.
     """
-    run_round = partial(_round, algorithm, problem, participation, jax.random.key(seed), record=record,
+    run_round = partial(_round, algorithm, problem, participation, keys.root_key(seed), record=record,
                         scheduler=scheduler)
     shapes = jax.eval_shape(run_round, state, start)[1]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
@@ -161,14 +148,14 @@ def _round(
     scheduler: SchedulerName,
 ) -> tuple[Federation, Snapshot]:
     """One round: every phase over one cohort."""
-    round_key = jax.random.fold_in(key, t)
-    cohort = participation(jax.random.fold_in(round_key, _COHORT), problem.sizes)
-    alive = cohort.alive if algorithm.straggler_policy == "keep" else cohort.alive & ~cohort.late
+    round_key = keys.round_key(key, t)
+    cohort = participation(keys.cohort_key(round_key), problem.sizes)
+    alive = working_parties(algorithm, cohort)
     before, came = state.server, alive
     party_info: dict[str, Any] = {}
     server_info: dict[str, Any] = {}
     for number in range(len(algorithm.phases)):
-        phase_key = jax.random.fold_in(round_key, number)
+        phase_key = keys.phase_key(round_key, number)
         state, alive, seen, found = _phase(algorithm, number, problem, cohort, alive, phase_key, state, scheduler,
                                             record)
         party_info |= seen
@@ -200,30 +187,21 @@ def _phase(
              job: Jobs) -> tuple[PartyState, Any, dict[str, Any]]:
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
-        with compact():
+        with allow_small_calls():
             row, payload, info = phase.party(job.rows, phase.message(server, k), problem.oracle(k),
-                                             jax.random.fold_in(key, k), job.effort)
+                                             keys.party_key(key, k), job.effort)
         # What nobody reads must not get as far as the devices' exchange: before that, XLA does not compute it.
         return row, payload, {name: info[name] for name in info if name in ("model", *record)}
 
     new_rows, payload, info = named(scheduler)(
         work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
         effort * work_of(algorithm, problem.sizes[cohort.index]))
-    came = alive
-    alive &= finite_rows(payload, len(alive))
-    kept = Private.split(new_rows, partial(_where, came), partial(_where, alive), rows)
-    parties = jax.tree.map(lambda all_, row: all_.at[at].set(row, unique_indices=True), state.parties, kept)
-    replies = Replies(
-        payload=_where(alive, payload, jax.tree.map(jnp.zeros_like, payload)),
-        weight=jnp.where(alive, cohort.weight, 0),
-        index=cohort.index,
-        alive=alive,
-        shares=jnp.where(alive, cohort.share, 0),
-    )
-    server, server_info = algorithm.phases[number].server(state.server, replies, jax.random.fold_in(key, _SERVER))
-    anybody = jnp.any(alive)
-    server = jax.tree.map(lambda new, old: jnp.where(anybody, new, old).astype(old.dtype), server, state.server)
-    return Federation(server, parties), alive, info, server_info
+    counted = counted_parties(payload, alive)
+    states = commit_rows(new_rows, rows, working=alive, counted=counted)
+    parties = jax.tree.map(lambda leaf, row: leaf.at[at].set(row, unique_indices=True), state.parties, states)
+    server, server_info = server_step(algorithm.phases[number], state.server,
+                                      stacked_replies(payload, cohort, counted), keys.server_key(key))
+    return Federation(server, parties), counted, info, server_info
 
 
 def work_of(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -245,10 +223,3 @@ def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state:
         return tree.norm(tree.sub(after, model))
 
     return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, problem.row(cohort.index)), local)
-
-
-def _where(mask: Array, new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:
-    """Rows of ``new`` where the mask holds, of ``old`` elsewhere, in the dtypes of ``old``."""
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(mask.reshape((-1,) + (1,) * (b.ndim - 1)), a, b).astype(b.dtype)
-    return jax.tree.map(pick, new, old)

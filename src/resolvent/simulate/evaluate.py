@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.algorithms.participation import Full
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
-from resolvent.problem.solvers.lbfgs import lbfgs
 from resolvent.problem.problem import Problem
-from resolvent.simulate.engine import Federation, party_weights
+from resolvent.problem.solvers.lbfgs import lbfgs
+from resolvent.simulate.engine import Federation
 
 __all__ = [
     "Dissimilarity",
@@ -122,7 +123,7 @@ class Dissimilarity(NamedTuple):
 @jax.jit
 def dissimilarity(problem: Problem, w: Vector) -> Dissimilarity:
     """Measure the parties' dissimilarity at ``w``; expectations are with masses n_k/n."""
-    weights = party_weights(problem)
+    weights = Full().shares(problem.sizes)
     grads = jax.lax.map(lambda k: problem.oracle(k).grad(w), jnp.arange(problem.parties))
     mean = centres.mean(grads, weights)
     squares = jax.vmap(lambda g: tree.norm(g) ** 2)(grads)
@@ -141,7 +142,7 @@ def pooled_optimum(problem: Problem, w: Vector, *, tolerance: float = 1e-6,
     Returns:
         The point, the norm of the gradient there and the number of iterations: the caller judges whether it converged.
     """
-    weights = party_weights(problem)
+    weights = Full().shares(problem.sizes)
     everyone = jnp.arange(problem.parties)
 
     def value(v: Vector) -> Array:

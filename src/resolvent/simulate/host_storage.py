@@ -21,15 +21,17 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 from numpy.typing import ArrayLike, NDArray
 
+from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.round import initial_party, initial_server
 from resolvent.data.federated import FederatedData
 from resolvent.data.packed import PackedArray
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import Gatherer, PartySubset
-from resolvent.simulate.engine import Chunk, Federation, first_key
+from resolvent.simulate.engine import Chunk, Federation
 from resolvent.simulate.predrawn import PredrawnCohorts, draw
 from resolvent.simulate.rows import RowFile
 from resolvent.simulate.storage import Memory, Step
@@ -263,14 +265,13 @@ class PartyRows:
 def _first_server(algorithm: Algorithm, problem: Problem, who: Participation, sizes: Int[Array, " N"],
                   seed: Int[Array, ""]) -> ServerState:
     """The server's state before the first round, as ``initial`` makes it."""
-    state = algorithm.init(problem.init(first_key(seed)), who.shares(sizes))
-    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), state)
+    return initial_server(algorithm, problem.init(keys.initial_key(seed)), who.shares(sizes))
 
 
 def row_like(algorithm: Algorithm, problem: Problem) -> PyTree[jax.ShapeDtypeStruct]:
     """Shapes and dtypes of a party's state."""
     def first(seed: Array) -> PartyState:
-        key = first_key(seed)
+        key = keys.initial_key(seed)
         return algorithm.init_party(problem.init(key), problem.oracle(jnp.array(0)), key)
     return jax.eval_shape(first, jnp.array(0))
 
@@ -279,12 +280,12 @@ def row_like(algorithm: Algorithm, problem: Problem) -> PyTree[jax.ShapeDtypeStr
 def _begin_rows(algorithm: Algorithm, problem: PartySubset, rows: PartyState, slots: Int[Array, " M"],
                 count: Int[Array, ""], seed: Int[Array, ""]) -> PartyState:
     """First states in the first ``count`` of ``slots``, as ``initial`` makes them."""
-    key = first_key(seed)
+    key = keys.initial_key(seed)
     w0 = problem.init(key)
 
     def begin(i: Array, rows: PartyState) -> PartyState:
         k = problem.numbers[slots[i]]
-        row = algorithm.init_party(w0, problem.oracle(k), jax.random.fold_in(key, k))
+        row = initial_party(algorithm, w0, problem.oracle(k), key, k)
         return jax.tree.map(lambda all_, one: all_.at[slots[i]].set(one.astype(all_.dtype)), rows, row)
 
     return jax.lax.fori_loop(0, count, begin, rows)

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
+from resolvent.algorithms import keys
 from resolvent.algorithms.participation import Cohort, Participation
 from resolvent.errors import InputError
 from resolvent.math import tree
-from resolvent.simulate.engine import cohort_key
 
 __all__ = ["PredrawnCohorts", "draw"]
 
@@ -50,7 +50,7 @@ def draw(who: Participation, sizes: Int[Array, " N"], seed: Int[Array, ""], star
          rounds: int) -> PredrawnCohorts:
     """The cohorts of so many rounds from ``start`` on."""
     def of_round(t: Array) -> tuple[Array, Cohort]:
-        key = cohort_key(seed, t)
+        key = keys.cohort_key(keys.round_key(keys.root_key(seed), t))
         return jax.random.key_data(key), who(key, sizes)
 
     return PredrawnCohorts(*jax.lax.map(of_round, start + jnp.arange(rounds)))

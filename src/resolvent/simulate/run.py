@@ -1,7 +1,7 @@
 """``simulate``: run an algorithm on a problem, evaluate it on the way, remember where it was."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,14 +9,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.combinator import Combinator, layers
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.round import uses_held_out
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest
+from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import LearningProblem, Problem, SolvedProblem
 from resolvent.simulate.cache import keep_compiled
@@ -103,9 +105,10 @@ def simulate(
     every = _interval(evaluate_every, rounds, who.capacity(parties), len(evaluated))
     _check_diagnostics(diagnostics)
     if data is not None:
-        check_held_out(algorithm, data.sizes("validation"), name)
+        check_held_out(algorithm, model.init, data.sizes("validation"), name)
     elif "validation" in (splits := problem.splits):  # type: ignore[union-attr]
-        check_held_out(algorithm, problem.split_sizes(splits.index("validation")), name)  # type: ignore[union-attr]
+        held_out = problem.split_sizes(splits.index("validation"))  # type: ignore[union-attr]
+        check_held_out(algorithm, model.init, held_out, name)
     if scheduler == "measured" and jax.process_count() > 1:
         raise InputError("scheduler='measured' is for one process: several might not choose alike. Measure in one, and "
                          "name its choice")
@@ -252,18 +255,21 @@ def _check_diagnostics(diagnostics: Sequence[str]) -> None:
             raise InputError(f"there is no diagnostic {one!r}{nearest(one, allowed)} Use any of {list(allowed)}")
 
 
-def check_held_out(algorithm: Algorithm, samples: Any, name: str) -> None:
-    """Refuse a choice by held-out samples where no party has any.
+def check_held_out(algorithm: Algorithm, init: Callable[[Array], Vector], samples: Any, name: str) -> None:
+    """Refuse an algorithm that chooses by held-out samples if no party has any.
 
     Args:
-        algorithm: what may choose.
-        samples: [N] how many validation samples each party has.
+        algorithm: the algorithm.
+        init: random key -> first model.
+        samples: [N] number of validation samples of each party.
         name: of the method, for the error.
+
+    Raises:
+        InputError: naming the method.
     """
-    choosing = [type(a).__name__ for a in layers(algorithm) if isinstance(a, Combinator) and a.needs_held_out]
-    if choosing and not np.asarray(samples).any():
-        raise InputError(f"{name}: {choosing[0]} chooses by validation samples, and none of the {len(samples)} parties "
-                         "has any: give the data a share with validation")
+    if not np.asarray(samples).any() and uses_held_out(algorithm, jax.eval_shape(init, jax.random.key(0))):
+        raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
+                         "set a share for validation in the data")
 
 
 def _fingerprint(*parts: Any) -> str:

@@ -22,8 +22,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms.algorithm import PartyState
 from resolvent.errors import InputError, nearest
 from resolvent.math import tree
-from resolvent.xla.compact import apart
-from resolvent.xla.loops import queued
+from resolvent.xla.loops import lane_queue
+from resolvent.xla.small_call import no_inline
 
 __all__ = [
     "Choice",
@@ -148,7 +148,7 @@ class Queue(Scheduler):
 
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """Batched, with queues for loops."""
-        with queued(self.width):
+        with lane_queue(self.width):
             return jax.vmap(partial(work, shared))(jobs)
 
 
@@ -330,7 +330,7 @@ def _gathered(leaves: list[Array]) -> list[Array]:
     together = {}
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):  # in an order that all processes share
         flat = [leaf.reshape(-1) for leaf in leaves if leaf.dtype == dtype]
-        packed = jax.lax.all_gather(apart(jnp.concatenate)(flat), _AXIS)
+        packed = jax.lax.all_gather(no_inline(jnp.concatenate)(flat), _AXIS)
         ends = list(itertools.accumulate(map(len, flat)))
         together[dtype] = iter(jnp.split(packed, ends[:-1], axis=1))
     return [next(together[leaf.dtype]).reshape(-1, *leaf.shape[1:]) for leaf in leaves]

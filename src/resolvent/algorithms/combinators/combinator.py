@@ -1,12 +1,11 @@
-"""What every combinator shares: what it does not change is the inner algorithm's."""
+"""The base class of combinators: whatever a combinator does not change is the inner algorithm's."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
-import equinox as eqx
 from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import (
     Algorithm,
@@ -22,143 +21,113 @@ from resolvent.algorithms.algorithm import (
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Combinator", "HoldsIterate", "HoldsMean", "InnerMessage", "InnerParty", "InnerServer", "Memory", "contains",
-           "holder_of", "holds_iterate", "innermost", "layers"]
+__all__ = ["Combinator", "CombinatorState", "InnerMessage", "InnerParty", "InnerServer", "contains", "innermost",
+           "layers"]
 
-InnerMessage = Callable[[ServerState, Int[Array, ""]], Message]
-InnerParty = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
-InnerServer = Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
-
-
-@runtime_checkable
-class HoldsIterate(Protocol):
-    """An algorithm whose server state contains a point that a round maps to the next."""
-
-    def iterate(self, state: ServerState) -> Vector:
-        """The point."""
-
-    def with_iterate(self, state: ServerState, point: Vector) -> ServerState:
-        """The same state at another point."""
+InnerMessage: TypeAlias = Callable[[ServerState, Int[Array, ""]], Message]
+InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]],
+                                 tuple[PartyState, Reply, Info]]
+InnerServer: TypeAlias = Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
 
 
-@runtime_checkable
-class HoldsMean(Protocol):
-    """A splitting scheme whose next u_k follow from the mean of all z."""
-
-    def mean(self, state: ServerState) -> Vector:
-        """P_H(z)."""
-
-    def with_mean(self, state: ServerState, mean: Vector) -> ServerState:
-        """The same state, had P_H(z) been another."""
-
-
-class Memory(eqx.Module):
-    """The state of a combinator's server that keeps something of its own beside the inner server's state.
+class CombinatorState(NamedTuple):
+    """The server state of every combinator.
 
     Attributes:
-        inner: the inner server's state.
+        inner: the inner algorithm's server state.
+        extra: the combinator's part of the state; () if it has none.
     """
 
     inner: ServerState
+    extra: Any
 
 
 class Combinator(Algorithm):
-    """An algorithm around another. Each method here is transparent; a combinator says only what it changes.
+    """An algorithm around another one.
+
+    Every method here passes through to the inner algorithm. A subclass overrides those that it changes. ``message``,
+    ``party`` and ``server`` get the inner function of the phase and the number of the phase.
 
     Attributes:
-        inner: the algorithm that is changed.
-        remembers: whether the server's state is a ``Memory`` around the inner one's; else it is the inner one's.
-        needs_held_out: whether parties choose by held-out samples.
+        inner: the inner algorithm.
     """
 
     inner: Algorithm
-    remembers: ClassVar[bool] = False
-    needs_held_out: ClassVar[bool] = False
 
-    def _inner_state(self, state: ServerState) -> ServerState:
-        return state.inner if self.remembers else state
-
-    def _with_inner(self, state: ServerState, inner: ServerState) -> ServerState:
-        return replace(state, inner=inner) if self.remembers else inner
-
-    def message(self, inner: InnerMessage, state: ServerState, k: Int[Array, ""]) -> Message:
-        """What party k is sent, given what the inner server would send."""
-        return inner(self._inner_state(state), k)
+    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
+        """The message to party k."""
+        return inner(state.inner, k)
 
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-        """What a party does, given what it would do for the inner algorithm."""
+              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
+        """A party's work."""
         return inner(state, message, oracle, key, effort)
 
-    def server(self, inner: InnerServer, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
-        """What the server does, given what the inner server would."""
-        after, info = inner(self._inner_state(state), replies, key)
-        return self._with_inner(state, after), info
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
+        """The server's step."""
+        after, info = inner(state.inner, replies, key)
+        return CombinatorState(after, state.extra), info
 
-    @property
-    def straggler_policy(self) -> StragglerPolicy:
-        """As the inner algorithm."""
-        return self.inner.straggler_policy
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Any:
+        """The combinator's part of the first server state, given the inner algorithm's."""
+        return ()
 
-    @property
-    def replies_models(self) -> bool:
-        """As the inner algorithm."""
-        return self.inner.replies_models
+    def check_settings(self, parties: int) -> None:
+        """Refuse the combinator's own settings that do not fit the number of parties; by default all settings fit."""
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> ServerState:
-        """As the inner algorithm."""
-        return self.inner.init(w0, weights)
+    @override
+    def check(self, parties: int) -> None:
+        self.inner.check(parties)
+        self.check_settings(parties)
 
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> CombinatorState:
+        inner = self.inner.init(w0, shares)
+        return CombinatorState(inner, self.init_extra(inner, w0, shares))
+
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """As the inner algorithm."""
         return self.inner.init_party(w0, oracle, key)
 
     @property
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """The inner phases, changed."""
-        return tuple(Phase(partial(self.message, phase.message), partial(self.party, phase.party),
-                           partial(self.server, phase.server)) for phase in self.inner.phases)
-
-    def model_message(self, state: ServerState, k: Int[Array, ""]) -> Message:
-        """What the inner algorithm offers, changed as its messages are."""
-        return self.message(self.inner.model_message, state, k)
-
-    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """As the inner algorithm."""
-        return self.inner.personal_model(state, message, oracle)
-
-    def server_model(self, state: ServerState) -> Vector | None:
-        """As the inner algorithm."""
-        return self.inner.server_model(self._inner_state(state))
+        return tuple(Phase(partial(self.message, inner.message, phase=phase),
+                           partial(self.party, inner.party, phase=phase),
+                           partial(self.server, inner.server, phase=phase))
+                     for phase, inner in enumerate(self.inner.phases))
 
     @property
-    def needs_individual_replies(self) -> str | None:
-        """As the inner algorithm."""
+    @override
+    def straggler_policy(self) -> StragglerPolicy:
+        return self.inner.straggler_policy
+
+    @property
+    @override
+    def replies_models(self) -> bool:
+        return self.inner.replies_models
+
+    @property
+    @override
+    def needs_individual_replies(self) -> bool:
         return self.inner.needs_individual_replies
 
-    def reply_like(self, w0: Vector) -> tuple[Reply, ...]:
-        """As the inner algorithm."""
-        return self.inner.reply_like(w0)
+    @override
+    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
+        return self.message(self.inner.model_message, state, k, 0)
 
-    def iterate(self, state: ServerState) -> Vector:
-        """The inner algorithm's iterate, where it has one."""
-        return cast(HoldsIterate, self.inner).iterate(self._inner_state(state))
+    @override
+    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state, message, oracle)
 
-    def with_iterate(self, state: ServerState, point: Vector) -> ServerState:
-        """The same state at another point."""
-        return self._with_inner(state, cast(HoldsIterate, self.inner).with_iterate(self._inner_state(state), point))
-
-    def mean(self, state: ServerState) -> Vector:
-        """P_H(z), of a splitting scheme."""
-        return cast(HoldsMean, self.inner).mean(self._inner_state(state))
-
-    def with_mean(self, state: ServerState, mean: Vector) -> ServerState:
-        """The same state of a splitting scheme at another P_H(z)."""
-        return self._with_inner(state, cast(HoldsMean, self.inner).with_mean(self._inner_state(state), mean))
+    @override
+    def server_model(self, state: CombinatorState) -> Vector | None:
+        return self.inner.server_model(state.inner)
 
 
 def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
-    """The algorithm and those within it, the outermost first."""
+    """The algorithm and those inside it, the outermost first."""
     yield algorithm
     while isinstance(algorithm, Combinator):
         algorithm = algorithm.inner
@@ -166,28 +135,11 @@ def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
 
 
 def innermost(algorithm: Algorithm) -> Algorithm:
-    """The algorithm within all combinators."""
+    """The algorithm inside all combinators."""
     *_, core = layers(algorithm)
     return core
 
 
 def contains(algorithm: Algorithm, kind: type[Combinator]) -> bool:
-    """Whether the algorithm is such a combinator or has one inside."""
+    """Whether the algorithm is a combinator of this kind or has one inside."""
     return any(isinstance(layer, kind) for layer in layers(algorithm))
-
-
-def holds_iterate(algorithm: Algorithm) -> bool:
-    """Whether the server holds a point that a round maps to the next: of a combinator, whether the inner one does."""
-    return isinstance(innermost(algorithm), HoldsIterate)
-
-
-def holder_of(inner: Algorithm, owner: str, instead: str) -> HoldsIterate:
-    """``inner`` as an algorithm of one phase whose server holds the iterate.
-
-    Raises:
-        TypeError: it is none; the message names the combinator and what to use instead.
-    """
-    if not holds_iterate(inner) or len(inner.phases) != 1:
-        raise TypeError(f"{owner} needs an algorithm of one phase whose server holds the iterate, got "
-                        f"{type(inner).__name__}: use {instead}")
-    return cast(HoldsIterate, inner)

@@ -1,140 +1,150 @@
-r"""Compressed replies: parties send what a codec leaves of a reply, or of its change since the last one.
+r"""Compressed replies: parties send a codec's encoding of a reply, or of its difference from a stored shift.
 
 .. code-block:: text
 
     party:   d_k = C(reply_k - h_k);   h_k <- h_k + step * d_k
     server:  each reply counts as h + d_k;   h <- h + sum over replies of lambda_k step d_k
 
-h = sum over all N of lambda_k h_k after every round, whoever took part: an absent party changes neither side. The mean
-over a cohort is h + mean(d_k): in expectation over an unbiased codec and an evenly drawn cohort it is the mean of all N
-replies, and as h_k comes to equal party k's reply, neither compression nor sampling leaves noise (where nothing is
-compressed and the step is 1, this is SAGA's variance reduction). Without memory, step = 0, h is 0, and the mean over a
-cohort is that of what was decoded.
+h is the sum over all N of lambda_k h_k after every round, under any participation: an absent party changes neither side.
+The mean over a cohort is h + mean(d_k). In expectation over an unbiased codec and a uniformly drawn cohort it is the mean
+of all N replies. As h_k approaches party k's reply, the noise of compression and of sampling vanishes (without compression
+and with step 1, this is SAGA's variance reduction). With step = 0 there are no shifts: h is 0, and the mean over a cohort
+is that of the decoded replies.
 
-On the distributed gradient method step = 0 is DCGD and step > 0 DIANA (Mishchenko, Gorbunov, Takac, Richtarik); with
+On the distributed gradient method step = 0 is DCGD and step > 0 is DIANA (Mishchenko, Gorbunov, Takac, Richtarik); with
 TopK and step = 1 it is EF21 (Richtarik, Sokolov, Fatkhullin).
 """
 
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
+from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, InnerServer, Memory
+from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, ServerState
+from resolvent.algorithms.combinators.combinator import (
+    Combinator,
+    CombinatorState,
+    InnerParty,
+    InnerServer,
+    contains,
+    innermost,
+)
+from resolvent.algorithms.keys import codec_key
+from resolvent.algorithms.round import reply_shapes
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.codecs import Codec, Wire
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Compressed"]
+__all__ = ["Compressed", "CompressedPartyState", "Shifts"]
 
-_CODEC = 2**31 - 4  # folded into the party's key, so that its own draws are those of the inner algorithm
-Parts = tuple[Vector, ...]
-Own = tuple[PartyState, Parts]
+Shifts = tuple[Vector, ...]
 
 
-class CompressedState(Memory):
-    """The inner server's state, and h = sum_k lambda_k h_k for each phase; nothing without memory."""
+class CompressedPartyState(NamedTuple):
+    """A party's state.
 
-    h: Parts
+    Attributes:
+        inner: the inner algorithm's party state.
+        shifts: h_k of each phase; () without shifts.
+    """
+
+    inner: PartyState
+    shifts: Shifts
 
 
 class Compressed(Combinator):
-    """An algorithm whose replies travel through a codec.
+    """The inner algorithm, whose replies are encoded by a codec. The server stores the shifts h, one for each phase.
 
-    A server memory that must equal a mean of what parties keep (Scaffold's c) does so up to the codec's error only.
+    A server state that must equal a mean of party states (Scaffold's c) does so up to the codec's error only.
 
     Attributes:
-        inner: any algorithm; with memory, one whose server needs no more of the replies than their means.
-        codec: what shortens the replies of each phase.
-        step: of the memories, in [0, 1]; 0 is without memory; default: the codec's, 1/(1 + omega) or 1 for TopK.
+        inner: any algorithm; with shifts, one whose server needs only the means of the replies.
+        codec: encodes the replies of each phase.
+        step: step size of the shifts, in [0, 1]; 0 is without shifts; default: the codec's, 1/(1 + omega), or 1 for TopK.
+        has_shift: whether there are shifts; follows from the step.
 
     Raises:
-        TypeError: with memory, the inner server reads single replies; or the replies are compressed already.
+        TypeError: with shifts, the inner server needs individual replies; or the replies are compressed already.
     """
 
     codec: Codec
     step: ArrayLike | None
-    memory: bool = eqx.field(static=True)  # whether there are memories; follows from the step
-    remembers: ClassVar[bool] = True
+    has_shift: bool = eqx.field(static=True)
     replies_models: ClassVar[bool] = False
 
     def __init__(self, inner: Algorithm, codec: Codec, step: ArrayLike | None = None) -> None:
         self.inner, self.codec, self.step = inner, codec, step
-        self.memory = not (isinstance(step, int | float) and step == 0)
+        self.has_shift = not (isinstance(step, int | float) and step == 0)
         if step is not None:
             check_range(self, "[0, 1]", step=step)
-        while isinstance(inner, Combinator):
-            if isinstance(inner, Compressed):
-                raise TypeError("Compressed needs replies that are not compressed yet, got Compressed: use one codec")
-            inner = inner.inner
-        if self.memory and self.inner.needs_individual_replies is not None:
-            raise TypeError(f"Compressed(step={step}) needs a linear aggregator, got {self.inner.needs_individual_replies}: "
+        if contains(inner, Compressed):
+            raise TypeError("Compressed needs replies that are not compressed yet, got Compressed: use one codec")
+        if self.has_shift and inner.needs_individual_replies:
+            raise TypeError(f"Compressed(step={step}) needs a linear aggregator, got {_nonlinear_part(inner)}: "
                             "the server stores only the mean of h_k. Use Mean() or step=0.")
 
     @property
-    def needs_individual_replies(self) -> str:
-        """It reads every reply."""
-        return type(self).__name__
+    @override
+    def needs_individual_replies(self) -> bool:
+        return True
 
-    def reply_like(self, w0: Vector) -> tuple[Any, ...]:
-        """What the codec makes of the inner replies."""
-        return tuple(self.codec.encode(like, jax.random.key(0)) for like in self.inner.reply_like(w0))
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Shifts:
+        return self._zero_shifts(w0)
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> CompressedState:
-        """The inner state, and h = 0."""
-        return CompressedState(self.inner.init(w0, weights), self._zeros(w0))
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> CompressedPartyState:
+        return CompressedPartyState(self.inner.init_party(w0, oracle, key), self._zero_shifts(w0))
 
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Own:
-        """The inner state, and h_k = 0."""
-        return self.inner.init_party(w0, oracle, key), self._zeros(w0)
+    @override
+    def party(self, inner: InnerParty, state: CompressedPartyState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[CompressedPartyState, Wire, Info]:
+        after, reply, info = inner(state.inner, message, oracle, key, effort)
+        difference = tree.sub(reply, self._shift(state.shifts, phase, reply))
+        wire = self.codec.encode(difference, codec_key(key))
+        return CompressedPartyState(after, self._moved(state.shifts, phase, self.codec.decode(wire))), wire, info
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The inner phases, each with its own memories."""
-        return tuple(Phase(partial(self.message, phase.message), partial(self._party, number, phase.party),
-                           partial(self._server, number, phase.server))
-                     for number, phase in enumerate(self.inner.phases))
-
-    def personal_model(self, state: Own, message: Message, oracle: Oracle) -> Vector:
-        """As the inner algorithm."""
-        return self.inner.personal_model(state[0], message, oracle)
-
-    def _party(self, number: int, inner: InnerParty, state: Own, message: Message, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Own, Wire, Info]:
-        own, h = state
-        own, reply, info = inner(own, message, oracle, key, effort)
-        change = tree.sub(reply, self._part(h, number, reply))
-        wire = self.codec.encode(change, jax.random.fold_in(key, _CODEC))
-        return (own, self._moved(h, number, self.codec.decode(wire))), wire, info
-
-    def _server(self, number: int, inner: InnerServer, state: CompressedState, replies: Replies,
-                key: Array) -> tuple[CompressedState, Info]:
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
         decoded = jax.vmap(self.codec.decode)(replies.payload)
-        h = self._part(state.h, number, tree.rows(decoded, 0))
-        payload = jax.tree.map(lambda d, mean: jnp.where(replies.column(d), d + mean, 0), decoded, h)
+        shift = self._shift(state.extra, phase, tree.rows(decoded, 0))
+        payload = jax.tree.map(lambda d, h: jnp.where(replies.column(d), d + h, 0), decoded, shift)
         after, info = inner(state.inner, replace(replies, payload=payload), key)
-        return CompressedState(after, self._moved(state.h, number, replies.total(decoded))), info
+        return CombinatorState(after, self._moved(state.extra, phase, replies.total(decoded))), info
 
-    def _zeros(self, w0: Vector) -> Parts:
-        return jax.tree.map(jnp.zeros_like, self.inner.reply_like(w0)) if self.memory else ()
+    @override
+    def personal_model(self, state: CompressedPartyState, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, message, oracle)
 
-    def _part(self, h: Parts, number: int, like: Vector) -> Vector:
-        """The memory of a phase; zero without."""
-        if not self.memory:
-            return jax.tree.map(jnp.zeros_like, like)
-        if jax.tree.map(jnp.shape, h[number]) != jax.tree.map(jnp.shape, like):
-            raise TypeError(f"{type(self.inner).__name__}.reply_like does not have the shapes of its replies")
-        return h[number]
+    def _zero_shifts(self, w0: Vector) -> Shifts:
+        if not self.has_shift:
+            return ()
+        return tuple(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+                     for shape in reply_shapes(self.inner, w0))
 
-    def _moved(self, h: Parts, number: int, change: Vector) -> Parts:
-        """The memories after a step along the change of one phase's."""
-        size = sum(leaf.size for leaf in jax.tree.leaves(change))
+    def _shift(self, shifts: Shifts, phase: int, like: Vector) -> Vector:
+        return shifts[phase] if self.has_shift else jax.tree.map(jnp.zeros_like, like)
+
+    def _moved(self, shifts: Shifts, phase: int, difference: Vector) -> Shifts:
+        """The shifts after a step along the decoded difference of one phase."""
+        size = sum(leaf.size for leaf in jax.tree.leaves(difference))
         step = self.codec.step(size) if self.step is None else self.step
-        return tuple(tree.axpy(step, change, part) if i == number else part for i, part in enumerate(h))
+        return tuple(tree.axpy(step, difference, shift) if i == phase else shift for i, shift in enumerate(shifts))
+
+
+def _nonlinear_part(algorithm: Algorithm) -> str:
+    """The name of what needs individual replies: an aggregator that is not linear, or else the algorithm."""
+    def is_aggregator(part: object) -> bool:
+        return isinstance(part, Aggregator)
+
+    parts = jax.tree.leaves(algorithm, is_leaf=is_aggregator)
+    names = [type(part).__name__ for part in parts if isinstance(part, Aggregator) and not part.linear]
+    return names[0] if names else type(innermost(algorithm)).__name__

@@ -4,55 +4,67 @@ r"""Explicit mixing: any algorithm on f_k(alpha_k w + (1 - alpha_k) x_k), where 
 
     x_k = argmin f_k,  T_k(w) = alpha_k w + (1 - alpha_k) x_k;   min over w of sum_k lambda_k f_k(T_k(w))      (FedMix)
 
-A party finds x_k once, keeps it, and uses T_k(w). alpha_k = 1 is the inner algorithm on f_k, alpha_k = 0 is x_k. The
-variance of the deployed models is (1 - beta)^2 that of the x_k where all alpha_k = beta, so it falls as beta grows
+A party computes x_k once, stores it, and uses T_k(w). alpha_k = 1 is the inner algorithm on f_k, alpha_k = 0 is x_k. If
+all alpha_k = beta, the variance of the personal models is (1 - beta)^2 that of the x_k, so it falls as beta grows
 (errata 10). Source: Gasanov, Khaled, Horvath, Richtarik, *FedMix* (FLIX), (FedMix).
 """
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from typing import NamedTuple
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, ServerState
-from resolvent.algorithms.combinators.combinator import Combinator, InnerMessage, InnerParty
+import equinox as eqx
+from jaxtyping import Array, ArrayLike, Float, Int
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerMessage, InnerParty
+from resolvent.algorithms.methods.own_optimum import own_optimum
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.solver import LocalSolver
-from resolvent.problem.subproblem import Subproblem
+from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["ExplicitMixture", "own_optimum"]
-
-Own = tuple[Vector, PartyState]
-Sent = tuple[Message, Float[Array, ""]]
+__all__ = ["ExplicitMixture", "MixtureMessage", "MixturePartyState"]
 
 
-@jax.jit
-def own_optimum(solver: LocalSolver, repeats: ArrayLike, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-    """x_k = argmin f_k, as well as so many runs of the solver one after the other find it from the first model."""
-    def run(i: Array, x: Vector) -> Vector:
-        return solver(Subproblem(oracle, x), x, jax.random.fold_in(key, i), jnp.ones((), jnp.zeros(()).dtype))[0]
+class MixturePartyState(NamedTuple):
+    """A party's state.
 
-    best: Vector = jax.lax.fori_loop(0, repeats, run, w0)
-    return best
+    Attributes:
+        optimum: x_k.
+        inner: the inner algorithm's party state.
+    """
+
+    optimum: Vector
+    inner: PartyState
+
+
+class MixtureMessage(NamedTuple):
+    """The message to a party.
+
+    Attributes:
+        inner: the inner algorithm's message.
+        alpha: alpha_k.
+    """
+
+    inner: Message
+    alpha: Float[Array, ""]
 
 
 class ExplicitMixture(Combinator):
-    """An algorithm on the parties' mixtures of the shared model and their own optimum.
+    """The inner algorithm on the parties' mixtures of the shared model and their own optimum.
 
-    The inner algorithm's first party state is made on f_k itself, which has the mixture's optimum.
+    The inner algorithm's first party state is computed on f_k itself, which has the same optimum as the mixture.
 
     Attributes:
         inner: any algorithm.
-        solver: finds each party's own optimum, once.
-        alpha: the share of the shared model, in [0, 1]; one number, or [N], one per party, which is told its own.
-        repeats: how many times over the solver is run.
+        solver: approximates each party's own optimum, once.
+        alpha: weight of the shared model, in [0, 1]; one number, or [N], of which each party is sent its own.
+        repeats: number of consecutive runs of the solver.
 
     Raises:
-        ValueError: an alpha outside of [0, 1]; when the run starts, another number of them than of parties.
+        InputError: alpha is outside [0, 1]; or, when the run starts, it does not have one number per party.
     """
 
     solver: LocalSolver
@@ -63,32 +75,30 @@ class ExplicitMixture(Combinator):
         check_range(self, "[0, 1]", alpha=self.alpha)
         check_range(self, "[1, inf)", repeats=self.repeats)
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> ServerState:
-        """As the inner algorithm."""
-        check_length("alpha", self.alpha, len(weights))
-        return self.inner.init(w0, weights)
+    @override
+    def check_settings(self, parties: int) -> None:
+        check_length("alpha", self.alpha, parties)
 
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Own:
-        """The party's own optimum, and its inner state."""
-        own = own_optimum(self.solver, self.repeats, w0, oracle, key)
-        return own, self.inner.init_party(w0, oracle, key)
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> MixturePartyState:
+        optimum = own_optimum(self.solver, self.repeats, w0, oracle, key)
+        return MixturePartyState(optimum, self.inner.init_party(w0, oracle, key))
 
-    def message(self, inner: InnerMessage, state: ServerState, k: Int[Array, ""]) -> Sent:
-        """The inner message and alpha_k."""
-        return inner(state, k), of_party(self.alpha, k)
+    @override
+    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> MixtureMessage:
+        return MixtureMessage(inner(state.inner, k), of_party(self.alpha, k))
 
-    def party(self, inner: InnerParty, state: Own, message: Sent, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[Own, Reply, Info]:
-        """The inner work on f_k(T_k(w))."""
-        (own, mine), (sent, alpha) = state, message
-        mix = Mixture(alpha, own)
-        mine, reply, info = inner(mine, sent, through(oracle, mix), key, effort)
+    @override
+    def party(self, inner: InnerParty, state: MixturePartyState, message: MixtureMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[MixturePartyState, Reply, Info]:
+        mixture = Mixture(message.alpha, state.optimum)
+        after, reply, info = inner(state.inner, message.inner, through(oracle, mixture), key, effort)
         if "model" in info:
-            info = info | {"model": mix(info["model"], oracle.grad)}
-        return (own, mine), reply, info
+            info = info | {"model": mixture(info["model"], oracle.grad)}
+        return MixturePartyState(state.optimum, after), reply, info
 
-    def personal_model(self, state: Own, message: Sent, oracle: Oracle) -> Vector:
-        """T_k of what the inner algorithm deploys."""
-        (own, mine), (sent, alpha) = state, message
-        mix = Mixture(alpha, own)
-        return mix(self.inner.personal_model(mine, sent, through(oracle, mix)), oracle.grad)
+    @override
+    def personal_model(self, state: MixturePartyState, message: MixtureMessage, oracle: Oracle) -> Vector:
+        mixture = Mixture(message.alpha, state.optimum)
+        model = self.inner.personal_model(state.inner, message.inner, through(oracle, mixture))
+        return mixture(model, oracle.grad)

@@ -1,9 +1,9 @@
-r"""Meta-learning: a shared model from which one gradient step on a party's own data leads to a good model of its own.
+r"""Meta-learning: a shared model from which one gradient step on a party's own data leads to a good personal model.
 
 .. math:: \min_w \sum_k \lambda_k f_k(w - \gamma\nabla f_k(w)), \qquad
           \nabla = (I - \gamma\nabla^2 f_k(w))\,\nabla f_k(w - \gamma\nabla f_k(w))
 
-With FedAvg inside this is Per-FedAvg; a first-order step counts the bracket as I, a Hessian-free one takes its product
+With FedAvg inside this is Per-FedAvg. A first-order step replaces the bracket by I; a Hessian-free step takes its product
 with the gradient from two more gradients.
 
 Source: Finn, Abbeel, Levine, *Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks*; Fallah, Mokhtari,
@@ -13,6 +13,7 @@ Ozdaglar, *Personalized Federated Learning: A Meta-Learning Approach*, Algorithm
 import equinox as eqx
 import jax
 from jaxtyping import Array, ArrayLike, Float
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
@@ -25,12 +26,12 @@ __all__ = ["MetaLearned"]
 
 
 class MetaLearned(Combinator):
-    """An algorithm on the objectives f_k(w - gamma grad f_k(w)); a party uses its model after such steps.
+    """The inner algorithm on the objectives f_k(w - gamma grad f_k(w)); a party adapts the model before use.
 
     Attributes:
-        inner: the algorithm that is changed.
-        step: the step ahead, and how its derivative is taken.
-        steps: how many of these steps, over all its samples, a party makes before it uses a model.
+        inner: any algorithm.
+        step: the gradient step inside the objective, and how its derivative is computed.
+        steps: number of such steps, over all its samples, that a party makes before it uses a model.
     """
 
     step: GradientStep = eqx.field(kw_only=True)
@@ -39,13 +40,13 @@ class MetaLearned(Combinator):
     def __check_init__(self) -> None:
         check_range(self, "[0, inf)", steps=self.steps)
 
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """The inner algorithm's, on the party's composed objective."""
         return self.inner.init_party(w0, through(oracle, self.step), key)
 
+    @override
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-        """The inner work, on the party's composed objective; the party's model is that work's, adapted."""
+              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
         state, reply, info = inner(state, message, through(oracle, self.step), key, effort)
         return state, reply, info | {"model": self.adapted(info["model"], oracle)}
 
@@ -53,6 +54,6 @@ class MetaLearned(Combinator):
         """``w`` after the steps on f_k."""
         return jax.lax.fori_loop(0, self.steps, lambda _, v: self.step(v, oracle.grad), w)
 
+    @override
     def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        """What the inner algorithm deploys, adapted."""
         return self.adapted(self.inner.personal_model(state, message, through(oracle, self.step)), oracle)

@@ -1,72 +1,63 @@
 """Server optimizers: the server's update taken as a gradient by any optax optimizer.
 
-With w+ what the inner server would make of the replies, w - w+ is the pseudo-gradient. A rate of 1 without momentum is
-the inner algorithm; a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated
-Optimization*; Hsu et al. (FedAvgM); Nichol et al. (Reptile).
+If w+ is the inner server's next model, w - w+ is the pseudo-gradient. A rate of 1 without momentum is the inner algorithm;
+a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated Optimization*; Hsu et al.
+(FedAvgM); Nichol et al. (Reptile).
 """
 
-import inspect
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import optax
 from jaxtyping import Array, Float
+from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Replies
-from resolvent.algorithms.combinators.combinator import Combinator, HoldsIterate, InnerServer, Memory, holder_of
+from resolvent.algorithms.algorithm import Info, Replies, ServerState
+from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer
+from resolvent.algorithms.combinators.iterates import ServerIterate, one_phase_iterate
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.solvers.optimizers import Optimizer, as_optimizer
 
 __all__ = ["ServerOptimizer"]
 
 
-class OptimizerState(Memory):
-    """The inner server's state and the optimizer's."""
-
-    optimizer: Any
-
-
 class ServerOptimizer(Combinator):
-    """An algorithm whose server takes an optimizer's step where it would have moved.
+    """The server makes an optimizer's step along the pseudo-gradient. The server stores the optimizer's state.
 
     Attributes:
         inner: an algorithm of one phase whose server holds the iterate.
-        make: an optax optimizer, such as ``optax.adam``.
-        settings: its arguments; they are data, so another value does not compile again.
+        optimizer: an ``optax.GradientTransformation``, or ``rv.solvers.traced_optimizer(...)``, with which another
+            learning rate does not compile again.
 
     Raises:
-        TypeError: the inner algorithm's server holds no iterate.
+        TypeError: the inner algorithm's server holds no iterate, or ``optimizer`` is not an optimizer.
+
+    Example:
+        >>> import optax
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> algorithm = rv.combinators.ServerOptimizer(rv.fedavg(solver), optax.adam(0.01))
     """
 
-    make: Callable[..., Any] = eqx.field(static=True)
-    settings: dict[str, float]
-    remembers: ClassVar[bool] = True
+    optimizer: Optimizer = eqx.field(converter=as_optimizer)
 
     def __check_init__(self) -> None:
-        _ = self._held
-        known = inspect.signature(self.make)
-        try:
-            known.bind(**self.settings)
-        except TypeError as error:
-            raise TypeError(f"ServerOptimizer({self.make.__name__}) got {self.settings}: {error}: use settings such as "
-                            f"{', '.join(known.parameters)}") from error
+        _ = self._iterate
 
     @property
-    def _held(self) -> HoldsIterate:
-        return holder_of(self.inner, "ServerOptimizer", "fedavg(...), fedprox(...) or rfa(...)")
+    def _iterate(self) -> ServerIterate:
+        return one_phase_iterate(self.inner, "ServerOptimizer", "fedavg(...), fedprox(...) or rfa(...)")
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> OptimizerState:
-        """The inner state and a fresh optimizer."""
-        inner = self.inner.init(w0, weights)
-        return OptimizerState(inner, self.make(**self.settings).init(self._held.iterate(inner)))
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Any:
+        return self.optimizer.build().init(self._iterate.read(inner))
 
-    def server(self, inner: InnerServer, state: OptimizerState, replies: Replies,
-               key: Array) -> tuple[OptimizerState, Info]:
-        """Take the optimizer's step."""
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
         after, info = inner(state.inner, replies, key)
-        point = self._held.iterate(state.inner)
-        pseudo_gradient = tree.sub(point, self._held.iterate(after))
-        update, memory = self.make(**self.settings).update(pseudo_gradient, state.optimizer, point)
+        point = self._iterate.read(state.inner)
+        pseudo_gradient = tree.sub(point, self._iterate.read(after))
+        update, optimizer_state = self.optimizer.build().update(pseudo_gradient, state.extra, point)
         moved = optax.apply_updates(point, update)
-        return OptimizerState(self._held.with_iterate(after, moved), memory), info
+        return CombinatorState(self._iterate.replace(after, moved), optimizer_state), info

@@ -6,39 +6,61 @@ r"""APFL: a party's model is a mixture of its own and the shared one, in a propo
              each local step:  w_k <- w_k - eta grad f_k(w_k)  and  v_k <- v_k - eta alpha_k grad f_k(m_k)
     server:  w~ <- mean(w_k)
 
-with m_k = alpha_k v_k + (1 - alpha_k) w_k, which with w~ for w_k is what the party uses.
+with m_k = alpha_k v_k + (1 - alpha_k) w_k. The personal model is m_k with w~ for w_k.
 
 Source: Deng, Kamani, Mahdavi, *Adaptive Personalized Federated Learning*, Algorithm 1. Both steps start from the same
-w_k and v_k and see one minibatch; alpha_k's gradient is over all samples, at the models with which the round begins.
+w_k and v_k and use the same minibatch; alpha_k's gradient is over all samples, at the first models of the round.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean
+from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod, local_work
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.solver import GD, SGD
+from resolvent.problem.solvers import GD, SGD
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["APFL"]
-
-Pair = tuple[Vector, Vector]
-Own = tuple[Vector, Float[Array, ""]]
+__all__ = ["APFL", "APFLPartyState"]
 
 
-class _Joint(Oracle):
-    """f_k(w) and, as a function of v alone, f_k(alpha v + (1 - alpha) w): what a step on (w, v) descends.
+class APFLPartyState(NamedTuple):
+    """A party's state.
+
+    Attributes:
+        model: v_k.
+        alpha: alpha_k, the weight of v_k in the mixture.
+    """
+
+    model: Vector
+    alpha: Float[Array, ""]
+
+
+class _ModelPair(NamedTuple):
+    """The models that one local step moves together.
+
+    Attributes:
+        shared: w_k.
+        personal: v_k.
+    """
+
+    shared: Vector
+    personal: Vector
+
+
+class _JointObjective(Oracle):
+    """f_k(w), and f_k(alpha v + (1 - alpha) w) as a function of v alone: a step on (w, v) descends both.
 
     Attributes:
         inner: f_k.
-        alpha: the share of v.
+        alpha: the weight of v.
     """
 
     inner: Oracle
@@ -47,27 +69,28 @@ class _Joint(Oracle):
     def _personal(self, w: Vector) -> Oracle:
         return through(self.inner, Mixture(self.alpha, w))
 
-    def value(self, pair: Pair) -> Float[Array, ""]:
-        """The sum; its gradient in w is not ``grad``'s, which holds w fixed where v is concerned."""
-        return self.inner.value(pair[0]) + self._personal(pair[0]).value(pair[1])
+    @override
+    def value(self, w: _ModelPair) -> Float[Array, ""]:
+        """The sum. Its gradient in w differs from ``grad``, which holds w fixed in the second term."""
+        return self.inner.value(w.shared) + self._personal(w.shared).value(w.personal)
 
-    def grad(self, pair: Pair) -> Pair:
-        """Each model's own gradient."""
-        return self.inner.grad(pair[0]), self._personal(pair[0]).grad(pair[1])
+    @override
+    def grad(self, w: _ModelPair) -> _ModelPair:
+        return _ModelPair(self.inner.grad(w.shared), self._personal(w.shared).grad(w.personal))
 
-    def batch_grad(self, pair: Pair, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Pair:
-        """The same, over one minibatch."""
-        return (self.inner.batch_grad(pair[0], positions, mask),
-                self._personal(pair[0]).batch_grad(pair[1], positions, mask))
+    @override
+    def batch_grad(self, w: _ModelPair, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _ModelPair:
+        return _ModelPair(self.inner.batch_grad(w.shared, positions, mask),
+                          self._personal(w.shared).batch_grad(w.personal, positions, mask))
 
 
 class APFL(SharedModelMethod):
-    """APFL.
+    """APFL. A party stores its own model v_k and alpha_k.
 
     Attributes:
-        solver: gradient steps, taken by both models at once.
-        alpha: the own model's share in the mixture, at first.
-        alpha_rate: the length of alpha's step, one a round; 0 keeps it.
+        solver: gradient steps, taken by both models together.
+        alpha: first weight of the own model in the mixture.
+        alpha_rate: step size of alpha, one step a round; 0 keeps alpha fixed.
         aggregator: of the shared model.
     """
 
@@ -81,25 +104,30 @@ class APFL(SharedModelMethod):
         check_range(self, "[0, 1]", alpha=self.alpha)
         check_range(self, "[0, inf)", alpha_rate=self.alpha_rate)
 
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Own:
-        """The own model and alpha."""
-        return w0, jnp.asarray(self.alpha, tree.dtype(w0))
+    @property
+    @override
+    def needs_individual_replies(self) -> bool:
+        return not self.aggregator.linear
 
-    def party(self, own: Own, shared: Vector, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[Own, Vector, Info]:
-        """Alpha's step, then local work on both models."""
-        v, alpha = own
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> APFLPartyState:
+        return APFLPartyState(w0, jnp.asarray(self.alpha, tree.dtype(w0)))
+
+    @override
+    def party(self, state: APFLPartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[APFLPartyState, Vector, Info]:
+        v, alpha = state
         slope = tree.full_dot(tree.sub(v, shared), oracle.grad(tree.lerp(shared, v, alpha)))
         alpha = jnp.clip(alpha - self.alpha_rate * slope, 0, 1).astype(alpha.dtype)
-        start = (shared, v)
-        (w, v), info = local_work(self.solver, Subproblem(_Joint(oracle.samples, oracle, alpha), start), start, key,
-                                  effort)
-        return (v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
+        start = _ModelPair(shared, v)
+        joint = Subproblem(_JointObjective(oracle.samples, oracle, alpha), start)
+        (w, v), info = local_work(self.solver, joint, start, key, effort)
+        return APFLPartyState(v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
 
+    @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        """The aggregate."""
         return self.aggregator(replies, shared)
 
-    def personal_model(self, state: Own, message: Vector, oracle: Oracle) -> Vector:
-        """The mixture of the own and the shared model."""
-        return tree.lerp(message, *state)
+    @override
+    def personal_model(self, state: APFLPartyState, message: Vector, oracle: Oracle) -> Vector:
+        return tree.lerp(message, state.model, state.alpha)

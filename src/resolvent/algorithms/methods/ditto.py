@@ -1,4 +1,4 @@
-r"""Ditto: a shared model by averaging, and beside it a personal one that is held to it.
+r"""Ditto: a shared model by aggregation, and a personal model with a penalty on its distance to the shared one.
 
 .. code-block:: text
 
@@ -9,27 +9,28 @@ Source: Li, Hu, Beirami, Smith, *Ditto: Fair and Robust Federated Learning Throu
 
 from typing import ClassVar
 
-import jax
 from jaxtyping import Array, ArrayLike, Float
+from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean
+from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod, local_work
+from resolvent.algorithms.keys import substep_key
 from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["Ditto"]
 
 
 class Ditto(SharedModelMethod):
-    """Ditto.
+    """Ditto. A party stores its personal model v_k.
 
     Attributes:
-        solver: the local solver, for both models.
-        lam: how strongly the personal model is held to the shared one.
-        aggregator: of the shared model.
+        solver: local solver of both models.
+        lam: weight of the personal model's penalty.
+        aggregator: A.
     """
 
     solver: LocalSolver
@@ -40,22 +41,26 @@ class Ditto(SharedModelMethod):
     def __check_init__(self) -> None:
         check_range(self, "[0, inf)", lam=self.lam)
 
+    @property
+    @override
+    def needs_individual_replies(self) -> bool:
+        return not self.aggregator.linear
+
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        """The personal model."""
         return w0
 
-    def party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
+    @override
+    def party(self, v: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        """Local work on the shared model, and on the own one held to it."""
         w, _ = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        personal = Subproblem(oracle, shared, self.lam)
-        v, info = local_work(self.solver, personal, own, jax.random.fold_in(key, 1), effort)
+        v, info = local_work(self.solver, Subproblem(oracle, shared, self.lam), v, substep_key(key, 1), effort)
         return v, w, info
 
+    @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        """The aggregate."""
         return self.aggregator(replies, shared)
 
+    @override
     def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
-        """The personal model."""
         return state

@@ -1,4 +1,4 @@
-r"""Fed+: every party keeps its own model, pulled to a robust centre.
+r"""Fed+: every party keeps its own model, pulled to a robust centre by a proximal penalty.
 
 .. math::
 
@@ -7,7 +7,7 @@ r"""Fed+: every party keeps its own model, pulled to a robust centre.
     \tilde w \leftarrow \mathcal A(w_1,\dots,w_N)
 
 with :math:`R(\tilde w, w_k) = \tilde w + \mathrm{prox}_{\delta\varphi}(w_k - \tilde w)` for a penalty
-:math:`\Psi = \sigma\delta\varphi`, and A the Moreau centre of the same penalty; or, Proposition 3 of the first paper,
+:math:`\Psi = \sigma\delta\varphi` and A the Moreau centre of the same penalty; or, by Proposition 3 of the first paper,
 any aggregator with the pull :math:`R = (1-\gamma_k)w_k + \gamma_k\tilde w`.
 
 Source: Kundu, Yu, Wynter, Lim, *Robustness and Personalization in Federated Learning: A Unified Approach via
@@ -16,46 +16,47 @@ Learning*, Proposition 3.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.algorithms.per_party import check_length, of_party
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Anchor", "FedPlus", "ProxAnchor", "PullAnchor"]
+__all__ = ["Anchor", "AnchorMessage", "FedPlus", "ProxAnchor", "PullAnchor"]
 
 
 class Anchor(eqx.Module):
-    """R: where a party's model is pulled to, from the centre and its own model."""
+    """R: the point z_k to which a party's model is pulled, from the centre and its own model."""
 
-    def sent(self, k: Int[Array, ""]) -> PyTree[Any]:
-        """What party k must be told beside the centre; nothing by default."""
+    def parameter(self, k: Int[Array, ""]) -> PyTree[Any]:
+        """What party k is sent beside the centre; nothing by default."""
         return ()
 
     def check(self, parties: int) -> None:
-        """Refuse what does not fit that many parties; by default everything fits."""
+        """Refuse settings that do not fit the number of parties; everything fits by default."""
 
     @abstractmethod
-    def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
-        """z_k = R(centre, own)."""
+    def __call__(self, centre: Vector, model: Vector, parameter: PyTree[Any]) -> Vector:
+        """z_k = R(centre, model)."""
 
 
 class ProxAnchor(Anchor):
-    """z_k = w~ + theta_k, theta_k = prox_{delta*phi}(w_k - w~). Source: Fed+ (11).
+    """z_k = w~ + theta_k with the personal component theta_k = prox_{delta*phi}(w_k - w~). Source: Fed+ (11).
 
     Attributes:
         penalty: phi of Psi = sigma*delta*phi.
-        delta: the smoothing.
+        delta: smoothing.
     """
 
     penalty: Penalty
@@ -64,16 +65,16 @@ class ProxAnchor(Anchor):
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", delta=self.delta)
 
-    def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
-        """The centre plus the personal component."""
-        return tree.axpy(1, self.penalty.prox(tree.sub(own, centre), self.delta), centre)
+    @override
+    def __call__(self, centre: Vector, model: Vector, parameter: PyTree[Any]) -> Vector:
+        return tree.axpy(1, self.penalty.prox(tree.sub(model, centre), self.delta), centre)
 
 
 class PullAnchor(Anchor):
     """z_k = (1 - gamma_k) w_k + gamma_k w~. Source: Fed+ (first paper), Proposition 3.
 
     Attributes:
-        gamma: in (0, 1], one for all or [N], one per party.
+        gamma: pull in (0, 1], one number for all parties or [N], one per party.
     """
 
     gamma: ArrayLike
@@ -81,30 +82,40 @@ class PullAnchor(Anchor):
     def __check_init__(self) -> None:
         check_range(self, "(0, 1]", gamma=self.gamma)
 
+    @override
     def check(self, parties: int) -> None:
-        """Refuse another number of pulls than of parties."""
-        if jnp.ndim(self.gamma) and jnp.shape(self.gamma) != (parties,):
-            raise ValueError(f"gamma needs one number, or one per party ({parties}), got shape {jnp.shape(self.gamma)}")
+        check_length("gamma", self.gamma, parties)
 
-    def sent(self, k: Int[Array, ""]) -> Float[Array, ""]:
-        """gamma_k."""
-        gamma = jnp.asarray(self.gamma, dtype=None if hasattr(self.gamma, "dtype") else jnp.zeros(()).dtype)
-        return gamma[k] if gamma.ndim else gamma
+    @override
+    def parameter(self, k: Int[Array, ""]) -> Float[Array, ""]:
+        return of_party(self.gamma, k, keep_dtype=True)
 
-    def __call__(self, centre: Vector, own: Vector, sent: PyTree[Any]) -> Vector:
-        """A step of gamma_k from the own model to the centre."""
-        return tree.lerp(own, centre, sent)
+    @override
+    def __call__(self, centre: Vector, model: Vector, parameter: PyTree[Any]) -> Vector:
+        return tree.lerp(model, centre, parameter)
+
+
+class AnchorMessage(NamedTuple):
+    """The server's message to a party.
+
+    Attributes:
+        centre: w~.
+        parameter: the anchor's parameter for this party.
+    """
+
+    centre: Vector
+    parameter: PyTree[Any]
 
 
 class FedPlus(Method):
-    """Fed+, Algorithm 1.
+    """Fed+, Algorithm 1. A party stores its model w_k, the server stores the centre w~.
 
     Attributes:
-        solver: the local solver; E_k is its budget times the party's effort.
+        solver: local solver; E_k is its budget times the party's effort.
         anchor: R.
-        aggregator: A; for the theory, the ``MoreauCentre`` of the anchor's penalty and delta.
-        sigma: the penalty on |w_k - z_k|^2 / 2.
-        lam: lambda, how far the local work starts from the own model towards the centre, in [0, 1].
+        aggregator: A; in the theory the ``MoreauCentre`` of the anchor's penalty and delta.
+        sigma: weight of |w_k - z_k|^2 / 2.
+        lam: lambda in [0, 1], the start of local work on the line from the party's model (0) to the centre (1).
     """
 
     solver: LocalSolver
@@ -118,58 +129,46 @@ class FedPlus(Method):
         check_range(self, "[0, inf)", sigma=self.sigma)
         check_range(self, "[0, 1]", lam=self.lam)
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Vector:
-        """The server holds the centre."""
-        self.anchor.check(len(weights))
+    @property
+    @override
+    def needs_individual_replies(self) -> bool:
+        return not self.aggregator.linear
+
+    @override
+    def check(self, parties: int) -> None:
+        self.anchor.check(parties)
+
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:
         return w0
 
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        """A party keeps its own model."""
         return w0
 
     @property
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
-        return (Phase(self._message, self._party, self._server),)
+        return (Phase(self._message, self.party, self._server),)
 
-    def _message(self, centre: Vector, k: Int[Array, ""]) -> tuple[Vector, PyTree[Any]]:
-        return centre, self.anchor.sent(k)
+    def _message(self, centre: Vector, k: Int[Array, ""]) -> AnchorMessage:
+        return AnchorMessage(centre, self.anchor.parameter(k))
 
-    def own_iterate(self, own: Vector, message: Any) -> Vector:
-        """w_k: a party's part of what a round maps to the next."""
-        return own
-
-    def work(self, point: Vector, own: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle, key: Array,
-             effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        """The round of a party whose model is ``point``."""
-        centre, sent = message
-        subproblem = Subproblem(oracle, self.anchor(centre, point, sent), self.sigma)
-        w, info = local_work(self.solver, subproblem, tree.lerp(point, centre, self.lam), key, effort)
+    def party(self, model: Vector, message: AnchorMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        """The party's part of Algorithm 1; the reply is the party's model."""
+        z = self.anchor(message.centre, model, message.parameter)
+        start = tree.lerp(model, message.centre, self.lam)
+        w, info = local_work(self.solver, Subproblem(oracle, z, self.sigma), start, key, effort)
         return w, w, info
-
-    def _party(self, own: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        return self.work(own, own, message, oracle, key, effort)
-
-    def closing(self, centre: Vector) -> tuple[()]:
-        """Nothing: a party knows its new model."""
-        return ()
-
-    def shared_iterate(self, centre: Vector) -> Vector:
-        """The centre: the server's part of what a round maps to the next."""
-        return centre
-
-    def with_shared_iterate(self, centre: Vector, point: Vector) -> Vector:
-        """Another centre."""
-        return point
 
     def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         return self.aggregator(replies, centre)
 
-    def personal_model(self, state: Vector, message: tuple[Vector, PyTree[Any]], oracle: Oracle) -> Vector:
-        """The party's own model."""
+    @override
+    def personal_model(self, state: Vector, message: AnchorMessage, oracle: Oracle) -> Vector:
         return state
 
+    @override
     def server_model(self, state: Vector) -> Vector:
-        """The robust centre."""
         return state

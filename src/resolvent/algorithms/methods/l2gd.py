@@ -1,4 +1,4 @@
-r"""L2GD: loopless local gradient descent, whose parties keep models of their own that are pulled to their mean.
+r"""L2GD: loopless local gradient descent; parties keep their own models, which are pulled to their mean.
 
 .. code-block:: text
 
@@ -7,46 +7,60 @@ r"""L2GD: loopless local gradient descent, whose parties keep models of their ow
     flip a coin:  heads (p):    y_k <- y_k - (eta lam / p) (y_k - y_bar)
                   tails (1-p):  y_k <- y_k - eta / (1-p) grad f_k(y_k)
 
-Nothing need travel but where a run of tails ends. So a round is one run of heads, in which y_bar stays where it is and
-the pulls are y_bar + (1 - eta lam/p)^pulls (y_k - y_bar), and one run of tails; the server draws how long they are. The
-first run is one step. Source: Hanzely, Richtarik, *Federated Learning of a Mixture of Global and Local Models*,
-Algorithm 1, with eta for their step over n; FedMix, (IPFL).
+Communication is only needed after a run of tails. So a round here is one run of heads, which leaves y_bar unchanged, so
+that its pulls are y_bar + (1 - eta lam/p)^pulls (y_k - y_bar), followed by one run of tails. The server draws the lengths
+of both runs. The first run is one step. Source: Hanzely, Richtarik, *Federated Learning of a Mixture of Global and Local
+Models*, Algorithm 1, with eta for their step over n; FedMix, (IPFL).
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.algorithms.keys import substep_key
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.solver import GD, SGD
+from resolvent.problem.solvers import GD, SGD
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["L2GD"]
+__all__ = ["L2GD", "L2GDState"]
 
-Sent = tuple[Vector, Int[Array, ""], Int[Array, ""]]
+
+class L2GDState(NamedTuple):
+    """The server's state, which is also the message to every party.
+
+    Attributes:
+        mean: y_bar.
+        pulls: length of the next run of heads.
+        steps: length of the next run of tails.
+    """
+
+    mean: Vector
+    pulls: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 class L2GD(Method):
-    """L2GD, a run of pulls and a run of steps a round.
+    """L2GD with one run of pulls and one run of steps per round. A party stores its model y_k.
 
-    The server's y_bar is the mean of all N parties' models after every round, whoever took part.
+    The server's y_bar is the mean of all N parties' models after every round, under any participation.
 
     Attributes:
-        solver: gradient steps; its learning rate is eta, and how many are made is drawn.
-        lam: how strongly a party's model is held to the mean; 0 is local training.
-        p: the chance of a pull, in (0, 1); the expected number of steps between two exchanges is 1/p.
+        solver: gradient steps; its learning rate is eta, and its number of steps is replaced by the drawn one.
+        lam: weight of the distance to the mean; 0 is local training.
+        p: probability of a pull, in (0, 1); the expected number of steps between two exchanges is 1/p.
     """
 
     solver: SGD | GD
     lam: ArrayLike = 0.1
     p: ArrayLike = 0.2
-    needs_individual_replies: ClassVar[None] = None
+    needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
@@ -63,26 +77,25 @@ class L2GD(Method):
     def _pull(self) -> ArrayLike:
         return self.solver.learning_rate * self.lam / self.p
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> Sent:
-        """The mean, and how many pulls and steps come next."""
-        return w0, jnp.array(0, jnp.int32), jnp.array(1, jnp.int32)
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> L2GDState:
+        return L2GDState(w0, jnp.array(0, jnp.int32), jnp.array(1, jnp.int32))
 
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        """The party's model."""
         return w0
 
     @property
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
         return (Phase(lambda state, k: state, self._party, self._server),)
 
-    def _party(self, own: Vector, message: Sent, oracle: Oracle, key: Array,
+    def _party(self, model: Vector, message: L2GDState, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        mean, pulls, steps = message
-        kept = jnp.power(1 - jnp.asarray(self._pull, tree.dtype(own)), pulls)
-        pulled = tree.lerp(mean, own, kept)
-        w, info = local_work(self._steps(steps), Subproblem(oracle, pulled), pulled, key, effort)
-        return w, tree.sub(w, own), info
+        distance = jnp.power(1 - jnp.asarray(self._pull, tree.dtype(model)), message.pulls)
+        pulled = tree.lerp(message.mean, model, distance)
+        w, info = local_work(self._steps(message.steps), Subproblem(oracle, pulled), pulled, key, effort)
+        return w, tree.sub(w, model), info
 
     def _steps(self, steps: Int[Array, ""]) -> SGD | GD:
         rate = self.solver.learning_rate / (1 - self.p)
@@ -90,18 +103,18 @@ class L2GD(Method):
             return replace(self.solver, learning_rate=rate, steps=steps, epochs=None)
         return replace(self.solver, learning_rate=rate, steps=steps)
 
-    def _server(self, state: Sent, replies: Replies, key: Array) -> tuple[Sent, Info]:
-        mean = tree.axpy(1, replies.total(replies.payload), state[0])
+    def _server(self, state: L2GDState, replies: Replies, key: Array) -> tuple[L2GDState, Info]:
+        mean = tree.axpy(1, replies.total(replies.payload), state.mean)
         # In float32, so that the same lengths are drawn in both precisions.
         p = jnp.asarray(self.p, jnp.float32)
-        pulls = jax.random.geometric(jax.random.fold_in(key, 0), 1 - p, dtype=jnp.int32)
-        steps = jax.random.geometric(jax.random.fold_in(key, 1), p, dtype=jnp.int32)
-        return (mean, pulls, steps), {"pulls": state[1], "local_steps": state[2]}
+        pulls = jax.random.geometric(substep_key(key, 0), 1 - p, dtype=jnp.int32)
+        steps = jax.random.geometric(substep_key(key, 1), p, dtype=jnp.int32)
+        return L2GDState(mean, pulls, steps), {"pulls": state.pulls, "local_steps": state.steps}
 
-    def personal_model(self, state: Vector, message: Sent, oracle: Oracle) -> Vector:
-        """The party's own model."""
+    @override
+    def personal_model(self, state: Vector, message: L2GDState, oracle: Oracle) -> Vector:
         return state
 
-    def server_model(self, state: Sent) -> Vector:
-        """The mean of all parties' models."""
-        return state[0]
+    @override
+    def server_model(self, state: L2GDState) -> Vector:
+        return state.mean

@@ -1,8 +1,9 @@
-"""Local training: every party alone, the baseline of every comparison."""
+"""Local training: every party trains alone, the baseline of every comparison."""
 
 from typing import ClassVar
 
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, local_work
 from resolvent.math.tree import Vector
@@ -14,42 +15,38 @@ __all__ = ["LocalTraining"]
 
 
 class LocalTraining(Method):
-    """Every party alone: it goes on from its own model, sends nothing and hears nothing.
+    """A party continues from its own model; messages and replies are empty.
 
     Attributes:
-        solver: the local solver.
+        solver: local solver.
     """
 
     solver: LocalSolver
-    needs_individual_replies: ClassVar[None] = None
+    needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
 
-    def init(self, w0: Vector, weights: Float[Array, " N"]) -> tuple[()]:
-        """No server."""
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> tuple[()]:
         return ()
 
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        """The first model."""
         return w0
 
     @property
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """One phase, in which nothing travels."""
         return (Phase(lambda state, k: (), self._party, lambda state, replies, key: (state, {})),)
 
-    def _party(self, own: Vector, message: tuple[()], oracle: Oracle, key: Array,
+    def _party(self, model: Vector, message: tuple[()], oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, tuple[()], Info]:
-        w, info = local_work(self.solver, Subproblem(oracle, own), own, key, effort)
+        w, info = local_work(self.solver, Subproblem(oracle, model), model, key, effort)
         return w, (), info
 
+    @override
     def personal_model(self, state: Vector, message: tuple[()], oracle: Oracle) -> Vector:
-        """The party's own model."""
         return state
 
+    @override
     def server_model(self, state: tuple[()]) -> None:
-        """There is none."""
         return
-
-    def reply_like(self, w0: Vector) -> tuple[tuple[()]]:
-        """Nothing."""
-        return ((),)

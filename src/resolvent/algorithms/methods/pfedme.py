@@ -7,39 +7,59 @@ r"""pFedMe: the shared model descends on the parties' Moreau envelopes; a party 
 
 lam (w - theta_k) is the gradient of the envelope min_theta f_k(theta) + lam/2 |theta - w|^2.
 
-Source: T Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes*, Algorithm 1. There every party
-works and a sample of them replies; here only the sample works. As in the authors' code the first theta_k starts at w~
-and each later one at the one before; the paper leaves it open.
+Source: T Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes*, Algorithm 1. In the paper every
+party works and a sample of them replies; here only the sample works. As in the authors' code the first theta_k starts
+at w~ and each later one at its predecessor; the paper leaves it open.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
+from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean
+from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod
+from resolvent.algorithms.keys import substep_key
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["PFedMe"]
 
 
-class PFedMe(SharedModelMethod):
-    """pFedMe.
+class _EnvelopeDescent(NamedTuple):
+    """The loop state of the steps on the envelope.
 
     Attributes:
-        solver: finds theta_k.
-        lam: how strongly theta_k is held to w_k.
-        eta: the length of a step on the envelope.
-        steps: R, how many of these.
-        beta: how far the server goes to the mean; beyond 1 it goes further.
-        aggregator: in place of the mean.
+        w: w_k.
+        theta: the last proximal point.
+        center: w_k before the last step.
+        key: of the next solve.
+        steps: gradient steps of the solver so far.
+    """
+
+    w: Vector
+    theta: Vector
+    center: Vector
+    key: Array
+    steps: Float[Array, ""]
+
+
+class PFedMe(SharedModelMethod):
+    """pFedMe. A party stores its personal model theta_k.
+
+    Attributes:
+        solver: approximates theta_k.
+        lam: weight of the distance between theta_k and w_k.
+        eta: step size on the envelope.
+        steps: R, number of steps on the envelope.
+        beta: step size of the server towards the mean; may exceed 1.
+        aggregator: replaces the mean.
     """
 
     solver: LocalSolver
@@ -53,31 +73,35 @@ class PFedMe(SharedModelMethod):
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", lam=self.lam, eta=self.eta, steps=self.steps, beta=self.beta)
 
+    @property
+    @override
+    def needs_individual_replies(self) -> bool:
+        return not self.aggregator.linear
+
+    @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        """The personal model."""
         return w0
 
-    def party(self, own: Vector, shared: Vector, oracle: Oracle, key: Array,
+    @override
+    def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        """R steps on the Moreau envelope."""
-        def descend(_: Array, carry: tuple[Vector, Vector, Vector, Array, Array]) -> tuple[
-                Vector, Vector, Vector, Array, Array]:
-            w, theta, _, key, made = carry
+        def descend(_: Array, carry: _EnvelopeDescent) -> _EnvelopeDescent:
+            w, theta, _, key, total = carry
             theta, steps = self.solver(Subproblem(oracle, w, self.lam), theta, key, effort)
-            # The key changes after the step: the first one meets FedProx's minibatches.
-            return (tree.lerp(w, theta, self.eta * self.lam), theta, w, jax.random.fold_in(key, 1),
-                    made + steps.astype(made.dtype))
+            # The key changes after the solve, so that the first solve draws FedProx's minibatches.
+            return _EnvelopeDescent(tree.lerp(w, theta, self.eta * self.lam), theta, w, substep_key(key, 1),
+                                    total + steps.astype(total.dtype))
 
-        start = (shared, shared, shared, key, jnp.zeros((), tree.dtype(shared)))
-        w, theta, centre, _, made = jax.lax.fori_loop(0, self.steps, descend, start)
-        last = Subproblem(oracle, centre, self.lam)
-        return theta, w, {"model": theta, "steps": made, "inexactness": last.inexactness(theta, shared)}
+        start = _EnvelopeDescent(shared, shared, shared, key, jnp.zeros((), tree.dtype(shared)))
+        w, theta, center, _, total = jax.lax.fori_loop(0, self.steps, descend, start)
+        inexactness = Subproblem(oracle, center, self.lam).inexactness(theta, shared)
+        return theta, w, {"model": theta, "steps": total, "inexactness": inexactness}
 
+    @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        """Part of the way to the aggregate, or beyond."""
         mean, info = self.aggregator(replies, shared)
         return tree.lerp(shared, mean, self.beta), info
 
+    @override
     def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
-        """The personal model."""
         return state

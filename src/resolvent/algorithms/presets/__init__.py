@@ -1,4 +1,18 @@
-"""The papers' algorithms under the papers' names: each a plain function that returns a composition."""
+"""The papers' algorithms under the papers' names: plain functions that return a composition of the library's parts.
+
+The docstrings share one notation. f_k is the loss of party k, lambda_k = n_k/n its share of all samples, w_k its
+model, and w~ the shared model. The *average loss* is f(w) = sum_k lambda_k f_k(w). ``<-`` assigns the next value.
+"solve F from v" is the result of the local solver on the objective F, started at v. "mean of w_k" is the weighted mean
+over the parties that reply.
+
+Every docstring has these paragraphs, which ``resolvent list`` and the site read:
+
+* Problem: the objective that the fixed points solve.
+* Update: one round.
+* Communication: the number of models that a party receives (down) and sends (up) in a round, and what it stores.
+* Defaults: the default values and the reasons for them.
+* Use when: the situation for which the method is suited.
+"""
 
 from resolvent.algorithms.presets import (
     automatic,

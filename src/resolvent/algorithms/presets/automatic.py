@@ -1,4 +1,4 @@
-"""What is otherwise set by hand or left to hope, chosen from held-out data."""
+"""Hyperparameters and mixtures that each party chooses by its held-out data."""
 
 from itertools import product
 
@@ -6,46 +6,61 @@ from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.held_out import Measure
 from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
 from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
-from resolvent.algorithms.presets.personal import Over, fedplus
+from resolvent.algorithms.presets.personal import Aggregated, fedplus
+from resolvent.errors import InputError, check_range
 from resolvent.math.penalties import L2Norm, Penalty
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedplus_auto", "model_interpolation"]
 
 
 def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
                  sigmas: tuple[float, ...] = (0.03, 0.3, 3.0), deltas: tuple[float, ...] = (0.1, 1.0, 10.0),
-                 lam: float = 0.0, aggregate: Over = "active", by: Measure = "score",
+                 lam: float = 0.0, aggregate: Aggregated = "active", by: Measure = "score",
                  stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Fed+ auto: Fed+ whose sigma and delta each party chooses during training from its held-out data.
+    """Fed+ auto: Fed+ in which each party chooses sigma and delta by its held-out data during training.
 
-    Problem: Fed+'s for the largest sigma and delta, and for each party the best of the models w_kj that a grid of
-    pairs (sigma_j, delta_j) holds to that centre.
+    A party trains one model for each pair of a grid, all around the same centre, and uses the best one. The choice is
+    this library's own; the rest is Fed+.
+
+    Problem: Fed+'s for the largest sigma and delta; and for each party the best of the models w_kj that the pairs
+    (sigma_j, delta_j) keep near that centre.
     Update: w_kj = argmin f_k(w) + sigma_j/2 |w - z_kj|^2 with z_kj = w~ + prox_{delta_j phi}(w_kj - w~), for every
-    pair j; the server runs Fed+ for the largest pair, whose models are the only ones that it is sent. A party deploys
-    the w_kj of the best score on its validation samples, of the lowest loss where several have it.
-    Travels: what Fed+ sends, down 1 model, up 1, and nothing more; a party keeps a model per pair, and does as many
-    times the local work of Fed+ as there are pairs.
+    pair j; the server runs Fed+ for the largest pair, whose models are the only ones that it receives. A party uses the
+    w_kj with the best score on its validation samples; of equal scores, the one with the lowest loss.
+    Communication: as Fed+, down 1 model, up 1; a party stores a model per pair, and does the local work of Fed+ for
+    every pair.
     Defaults: nine pairs, a decade apart, from nearly local training to nearly one shared model.
-    Use when: rounds are dear, local work is cheap, and there is nothing to choose sigma and delta by beforehand.
-    Source: Fed+ (Kundu, Yu, Wynter, Lim), Algorithm 1; the choice is this library's own.
+    Use when: communication is expensive, local work is cheap, and nothing is known by which to choose sigma and delta.
 
     Args:
-        solver: the local solver.
+        solver: local solver of each party.
         penalty: phi of Psi = sigma*delta*phi.
-        sigmas: the candidates for sigma, how strongly a party's model is held to its anchor.
-        deltas: the candidates for delta, the smoothing.
-        lam: where local work starts, 0 at the own model, 1 at the centre.
-        aggregate: over the active parties, or over all N with absent ones' last models.
+        sigmas: candidates for sigma, the weight of the term that keeps a party's model near its anchor.
+        deltas: candidates for delta, the smoothing.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         by: what is compared on the validation samples, the score (accuracy) or the loss.
-        stragglers: drop or keep partial work.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        ValueError: no candidates, or one that is negative.
+        InputError: a sigma is negative, a delta is not positive, or ``lam`` is outside [0, 1]; there are no candidates,
+            or ``aggregate`` is not known; at the start of a run, no party has validation samples.
+
+    Example:
+        >>> algorithm = rv.fedplus_auto(rv.SGD(0.1, batch_size=20, epochs=1), sigmas=(0.1, 1.0), deltas=(0.1, 1.0))
+        >>> 1 + len(algorithm.others)
+        4
+
+    References:
+        Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
+        Regularization, 2022, Algorithm 1.
     """
-    for name, values in (("sigmas", sigmas), ("deltas", deltas)):
-        if not values or min(values) < 0:
-            raise ValueError(f"fedplus_auto({name}={list(values)}) must be at least one number, none negative")
+    for name, candidates in (("sigmas", sigmas), ("deltas", deltas)):
+        if not candidates:
+            raise InputError(f"fedplus_auto({name}=()) has no candidates: give at least one number")
+    check_range("fedplus_auto", "[0, inf)", sigmas=sigmas)
+    check_range("fedplus_auto", "(0, inf)", deltas=deltas)
     first, *others = (fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, aggregate=aggregate,
                               stragglers=stragglers)
                       for sigma, delta in product(sorted(sigmas, reverse=True), sorted(deltas, reverse=True)))
@@ -53,21 +68,35 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
 
 
 def model_interpolation(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: Measure = "loss") -> Algorithm:
-    """Never worse: each party joins, mixes or stays alone, by its held-out data, and never does worse than alone.
+    """Model interpolation: each party uses the best mixture of its own and the joint model on its held-out data.
+
+    One of the mixtures is the party's model trained alone, so the held-out loss of the model that a party uses is never
+    higher than training alone gives. With few held-out samples this may not hold on test samples.
 
     Problem: the inner algorithm's; and for each party, min over s of its held-out loss at (1 - s) v_k + s J_k, with
-    v_k its model trained alone and J_k what the inner algorithm would deploy.
-    Update: the inner algorithm's, and v_k <- local work on f_k from v_k beside it.
-    Travels: what the inner algorithm sends, and nothing more; a party keeps its own model too and works twice.
-    Defaults: eleven mixtures, s = 0, 0.1, ..., 1; of equals, the one nearest to alone.
-    Use when: parties must not lose by taking part; the held-out loss of what a party deploys is at most that of its
-    model trained alone, by construction, though with few held-out samples test samples may say otherwise.
-    Source: this library's own; mixtures chosen on held-out data are model interpolation (Mansour, Mohri, Ro, Suresh).
+    v_k its model trained alone and J_k its personal model of the inner algorithm.
+    Update: the inner algorithm's, and v_k <- solve f_k from v_k.
+    Communication: the inner algorithm's; a party also stores its own model and does the local work twice.
+    Defaults: eleven mixtures, s = 0, 0.1, ..., 1; of equally good ones, that with the smallest s.
+    Use when: parties must not lose by taking part.
 
     Args:
-        solver: the local solver of the model trained alone.
-        inner: the algorithm that is joined.
-        points: how many mixtures are tried, both ends among them; 2 is to join or to stay alone.
-        by: what is compared on the validation samples, and never worse there: the loss or the score (accuracy).
+        solver: local solver of the model trained alone.
+        inner: the algorithm that trains the joint model.
+        points: number of mixtures, including both ends; with 2 a party uses one of the two models.
+        by: what is compared on the validation samples, the loss or the score (accuracy).
+
+    Raises:
+        InputError: ``points`` is less than 2, or ``by`` is not known; at the start of a run, no party has validation
+            samples.
+
+    Example:
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> data = rv.datasets.digits(parties=3, validation=0.2)  # the choice needs held-out samples
+        >>> algorithm = rv.model_interpolation(solver, rv.fedprox(solver, mu=0.1), points=5)
+
+    References:
+        Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to Federated Learning, 2020,
+        model interpolation; the guarantee is this library's own.
     """
     return HeldOutInterpolation(inner, solver, points, by)

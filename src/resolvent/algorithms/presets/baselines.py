@@ -1,94 +1,144 @@
-"""What the papers compare with."""
+"""Methods that the papers compare with."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.methods.ditto import Ditto
 from resolvent.algorithms.methods.feddane import FedDANE
 from resolvent.algorithms.methods.fednova import FedNova
 from resolvent.algorithms.methods.scaffold import Option, Scaffold
-from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
+from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["ditto", "feddane", "fednova", "scaffold"]
 
 
 def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float = 1.0,
              stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Scaffold: control variates cancel the drift of parties that differ, so that FedAvg's bias goes.
+    """Scaffold: FedAvg with control variates, which remove the bias that parties with different data cause.
 
-    Problem: (1), min over w of sum_k lambda_k f_k(w), with many local steps.
+    The control variate c_k estimates the gradient of party k, and c is their weighted mean. Every local gradient step
+    is corrected by c - c_k.
+
+    Problem: min over w of the average loss, with many local steps.
     Update: w_k = gradient steps on f_k + <c - c_k, .> from w~; c_k <- grad f_k(w~) (option I) or c_k - c + (w~ -
     w_k)/(steps*learning_rate) (option II); w~ <- w~ + server_rate * mean of (w_k - w~); c moves by the sum of lambda_k
-    times the change of c_k, so that it stays their weighted mean.
-    Travels: down 2 models, up 2: the model and a control variate; a party keeps its control variate.
-    Defaults: option II, which costs no extra gradient; server_rate 1.
-    Use when: parties differ, come back often enough for their control variates to be fresh, and bandwidth is no
+    times the change of c_k, so that it remains their weighted mean.
+    Communication: down 2 models, up 2: the model and a control variate; a party stores its control variate.
+    Defaults: option II, which costs no additional gradient; server_rate 1.
+    Use when: parties differ, they take part often enough for their control variates to be recent, and bandwidth is no
     concern.
-    Source: Karimireddy et al., Algorithm 1
 
     Args:
         solver: gradient steps, SGD or GD.
-        option: ``I``, a gradient at the shared model, or ``II``, the average of the gradients that were used.
+        option: ``I``, a gradient at the shared model, or ``II``, the mean of the gradients of the local steps.
         server_rate: how far the shared model moves to the mean.
-        stragglers: drop or keep partial work.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``option`` is not known.
+
+    Example:
+        >>> algorithm = rv.scaffold(rv.SGD(0.1, batch_size=20, epochs=1), option="I")
+
+    References:
+        Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
+        Learning, ICML 2020, Algorithm 1.
     """
-    if not isinstance(solver, SGD | GD):
-        raise TypeError(f"scaffold needs plain gradient steps, got {type(solver).__name__}: use SGD or GD")
-    return Scaffold(solver=solver, option=option, server_rate=server_rate, stragglers=stragglers)
+    return Scaffold(solver=require_gradient_steps("scaffold", solver), option=option, server_rate=server_rate,
+                    stragglers=stragglers)
 
 
 def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """FedDANE: FedProx's subproblem with the gradient corrected by the mean gradient, in two exchanges a round.
+    """FedDANE: FedProx with the gradient corrected by the mean gradient, in two exchanges per round.
 
-    Problem: (1), min over w of sum_k lambda_k f_k(w), with exact solves and everybody present.
+    The first exchange collects the gradients at the shared model, the second the solutions of the corrected
+    subproblems. The authors draw a cohort for each exchange; here both exchanges have the same cohort.
+
+    Problem: min over w of the average loss, with exact solves and full participation.
     Update: g = mean of grad f_k(w~); w_k = solve f_k + <g - grad f_k(w~), .> + mu/2 |. - w~|^2 from w~; w~ <- mean of
     w_k.
-    Travels: down 1 model, then 2, up 1, then 1; a party keeps nothing.
-    Defaults: mu = 0.1 as for FedProx; the authors draw a cohort per exchange, here both have the same.
-    Use when: as a comparison: its authors find it unstable, and worse than FedProx, where parties differ or are
-    sampled.
-    Source: FedProx, appendix B and Figure 4; Li et al., FedDANE
+    Communication: down 1 model, then 2, up 1, then 1; a party stores nothing.
+    Defaults: mu = 0.1 as for FedProx.
+    Use when: as a baseline: its authors find it unstable, and worse than FedProx, if parties differ or are sampled.
 
     Args:
-        solver: the local solver.
-        mu: the weight of the proximal term.
-        stragglers: drop or keep partial work.
+        solver: local solver of each party.
+        mu: weight of the proximal term.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``mu`` is negative.
+
+    Example:
+        >>> algorithm = rv.feddane(rv.SGD(0.1, batch_size=20, epochs=1), mu=1.0)
+        >>> len(algorithm.phases)
+        2
+
+    References:
+        Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: FedDANE: A Federated Newton-Type Method, Asilomar 2019.
+
+        Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
+        appendix B and Figure 4.
     """
     return FedDANE(solver=solver, mu=mu, stragglers=stragglers)
 
 
 def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """FedNova: parties that make more local steps than others do not count for more.
+    """FedNova: FedAvg in which parties that make more local steps do not have more influence.
 
-    Problem: the average loss (1). With steps of length eta its fixed point is within O(eta) of the optimum however many
-    steps each party makes; FedAvg's is as far off as if f_k weighed lambda_k tau_k.
+    The server averages the changes per step, and moves by the mean number of steps. This is the paper's method with
+    plain steps, a_k = (1, ..., 1): without momentum and without a proximal term.
+
+    Problem: min over w of the average loss. With steps of length eta the fixed point is within O(eta) of the minimiser,
+    whatever number of steps each party makes; that of FedAvg is near the minimiser of the loss in which f_k has the
+    weight lambda_k tau_k.
     Update: d_k = (w_k - w~) / tau_k after tau_k gradient steps from w~; w~ <- w~ + mean(tau_k) mean(d_k).
-    Travels: down 1 model, up 1 and a number; a party keeps nothing.
-    Defaults: none; with the same tau_k for all it is FedAvg.
-    Use when: parties make different numbers of steps: epochs over different sizes, stragglers, budgets of their own.
-    Source: Wang, Liu, Liang, Joshi, Poor, with plain steps (a_k = (1, ..., 1)); no momentum, no proximal term.
+    Communication: down 1 model, up 1 and a number; a party stores nothing.
+    Defaults: none; with the same tau_k for all parties it is FedAvg.
+    Use when: parties make different numbers of steps: epochs over data of different sizes, stragglers, or a budget for
+    each party.
 
     Args:
         solver: gradient steps, SGD or GD.
-        stragglers: drop or keep partial work.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        TypeError: ``solver`` is not SGD or GD.
+
+    Example:
+        >>> algorithm = rv.fednova(rv.SGD(0.1, batch_size=20, epochs=5))
+
+    References:
+        Wang, Liu, Liang, Joshi, Poor: Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+        Optimization, NeurIPS 2020.
     """
-    if not isinstance(solver, SGD | GD):
-        raise TypeError(f"fednova divides by the number of plain gradient steps, got {type(solver).__name__}: use SGD "
-                        "or GD")
-    return FedNova(solver=solver, stragglers=stragglers)
+    return FedNova(solver=require_gradient_steps("fednova", solver), stragglers=stragglers)
 
 
 def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Ditto: FedAvg's shared model and, beside it, a personal model held to it by lam/2 |v_k - w~|^2.
+    """Ditto: FedAvg's shared model, and a personal model that lam/2 |v_k - w~|^2 keeps near it.
 
-    Problem: min over v_k of f_k(v_k) + lam/2 |v_k - w~|^2 for every party, at the w~ that FedAvg finds.
+    Personal models do not influence the shared model, which is exactly FedAvg's.
+
+    Problem: min over v_k of f_k(v_k) + lam/2 |v_k - w~|^2 for every party, where w~ is FedAvg's shared model.
     Update: w_k = solve f_k from w~; v_k <- solve f_k + lam/2 |. - w~|^2 from v_k; w~ <- mean of w_k.
-    Travels: down 1 model, up 1; a party keeps its own and does the work twice.
-    Defaults: lam = 0.1; 0 is local training, large lam approaches FedAvg.
-    Use when: parties differ and the shared model is wanted untouched beside the personal ones.
-    Source: Li, Hu, Beirami, Smith, Algorithm 1
+    Communication: down 1 model, up 1; a party stores v_k and does the local work twice.
+    Defaults: lam = 0.1; 0 is local training, and large lam approaches FedAvg.
+    Use when: parties differ, and an unchanged shared model is wanted in addition to the personal models.
 
     Args:
-        solver: the local solver, for both models.
-        lam: how strongly the personal model is held to the shared one; 0 is local training.
-        stragglers: drop or keep partial work.
+        solver: local solver of each party, for both models.
+        lam: weight of the term that keeps the personal model near the shared one; 0 is local training.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``lam`` is negative.
+
+    Example:
+        >>> algorithm = rv.ditto(rv.SGD(0.1, batch_size=20, epochs=1), lam=0.5)
+
+    References:
+        Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
+        Algorithm 1.
     """
     return Ditto(solver=solver, lam=lam, stragglers=stragglers)

@@ -1,4 +1,4 @@
-"""A shared model to start from, and a personal one near it: meta-learning, Moreau envelopes, mixtures."""
+"""A shared model as the start of personal ones: meta-learning, Moreau envelopes, adaptive mixtures."""
 
 from typing import Literal
 
@@ -7,115 +7,171 @@ from resolvent.algorithms.combinators.meta_learned import MetaLearned
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.apfl import APFL
 from resolvent.algorithms.methods.pfedme import PFedMe
+from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.errors import InputError
 from resolvent.problem.maps import GradientStep
-from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["apfl", "fomaml", "perfedavg", "pfedme"]
 
 Order = Literal["first", "second"]
 Variant = Literal["FO", "HF", "exact"]
 
+_DELTA = 1e-3
+
 
 def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", steps: int = 1,
            stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """FOMAML: a shared model from which one gradient step leads every party to a good model of its own.
+    """FOMAML: a shared model from which one gradient step leads every party to a good personal model.
 
-    Problem: min over w of sum_k lambda_k f_k(w - gamma grad f_k(w)); first order leaves the Hessian out of its
-    gradient, so that it finds where the mean of grad f_k after the step vanishes.
-    Update: FedAvg whose parties descend along grad f_k(w - gamma grad f_k(w)), with order second (MAML itself) times
-    I - gamma H_k(w); both gradients see one minibatch. A party uses w~ after its own step.
-    Travels: down 1 model, up 1; a party keeps nothing.
+    The parties train the loss after a gradient step. The first-order form ignores the Hessian in its gradient; the
+    second-order form is MAML itself.
+
+    Problem: min over w of sum_k lambda_k f_k(w - gamma grad f_k(w)). First order finds instead where the mean of grad
+    f_k after the step vanishes.
+    Update: FedAvg whose parties descend along grad f_k(w - gamma grad f_k(w)), for order second multiplied by
+    I - gamma H_k(w); both gradients use one minibatch. A party uses w~ after its own step.
+    Communication: down 1 model, up 1; a party stores nothing.
     Defaults: first order, as in the FedMix poster's comparison; with one step of GD a round is one step of FOMAML.
-    Use when: parties are alike enough to share a start but want a model each, and a start for new parties is wanted.
-    Source: Finn, Abbeel, Levine; FedMix poster, (1).
+    Use when: parties are alike enough to share a start but each wants its own model, or new parties need a start.
 
     Args:
-        solver: the local solver, on the composed objective; one that compares values, as a line search does, needs
-            order second, because first order follows no gradient of theirs.
-        gamma: the length of the step ahead.
-        order: ``first`` leaves the Hessian out (FOMAML), ``second`` has it (MAML).
-        steps: how many steps of length gamma a party makes before it uses the model.
-        stragglers: drop or keep partial work.
+        solver: local solver of each party, on the loss after the step. A solver that compares values, such as one with
+            a line search, needs order second, because the first-order direction is not the gradient of these values.
+        gamma: length of the gradient step.
+        order: ``first`` ignores the Hessian (FOMAML), ``second`` uses it (MAML).
+        steps: number of steps of length gamma that a party makes before it uses the model.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``order`` is not known; ``gamma`` is not positive, or ``steps`` is negative.
+
+    Example:
+        >>> algorithm = rv.fomaml(rv.solvers.GD(0.1), gamma=0.1, order="second")
+
+    References:
+        Finn, Abbeel, Levine: Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks, ICML 2017.
+
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, (1).
     """
     if order not in ("first", "second"):
-        raise ValueError(f"fomaml(order={order!r}) is not known: use 'first' or 'second'")
+        raise InputError(f"fomaml(order={order!r}) is not known: use 'first' or 'second'")
     return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), steps=steps,
                        step=GradientStep(gamma, second_order=order == "second"))
 
 
-def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "HF", delta: float = 1e-3,
+def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "HF", delta: float | None = None,
               steps: int = 1, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Per-FedAvg: FedAvg for a model that every party takes one gradient step from before it uses it.
+    """Per-FedAvg: FedAvg for a model from which every party makes one gradient step before it uses it.
+
+    The objective is MAML's, and the gradient step, the gradient after it and the Hessian term use different samples,
+    the paper's three batches.
 
     Problem: min over w of sum_k lambda_k F_k(w), F_k(w) = f_k(w - alpha grad f_k(w)).
-    Update: local steps along (I - alpha H_k(w)) g, g = grad f_k(w - alpha grad f_k(w)); FO counts H_k as 0; HF takes
-    H_k g as (grad f_k(w + delta g) - grad f_k(w - delta g)) / (2 delta). Then FedAvg's mean.
-    Travels: down 1 model, up 1; a party keeps nothing.
-    Defaults: the Hessian-free variant. The step ahead, g and H_k g see samples of their own, as the paper's three
-    batches: each gets a third of a minibatch (FO: half), so give the solver a batch three times as large. A batch with
-    fewer samples than parts uses some of them twice, and a solver that takes full gradients (GD) uses all for each.
-    Use when: as FOMAML, and where its Hessian term matters: larger alpha, curved losses.
-    Source: Fallah, Mokhtari, Ozdaglar, Algorithm 1 and its two approximations.
+    Update: local steps along (I - alpha H_k(w)) g, g = grad f_k(w - alpha grad f_k(w)); FO takes H_k as 0; HF replaces
+    H_k g by (grad f_k(w + delta g) - grad f_k(w - delta g)) / (2 delta). Then FedAvg's mean.
+    Communication: down 1 model, up 1; a party stores nothing.
+    Defaults: the Hessian-free variant. Each of the three batches is a third of a minibatch (FO: two halves), so give
+    the solver a batch three times as large. A batch with fewer samples than parts uses some samples twice, and a solver
+    that takes full gradients (GD) uses all samples for each part.
+    Use when: as FOMAML, if its Hessian term matters: larger alpha, curved losses.
 
     Args:
-        solver: the local solver, on F_k; its learning rate is the paper's beta. One that compares values, as a line
-            search does, needs the exact variant.
-        alpha: the length of the step ahead.
+        solver: local solver of each party, on F_k; its learning rate is the paper's beta. A solver that compares
+            values, such as one with a line search, needs the exact variant.
+        alpha: length of the gradient step.
         variant: ``FO``, first order; ``HF``, Hessian-free; ``exact``, with the exact Hessian-vector product.
-        delta: of HF's difference: its error is of order delta^2, and of order 1/delta by rounding.
-        steps: how many steps of length alpha a party makes before it uses the model.
-        stragglers: drop or keep partial work.
+        delta: of HF's difference quotient, whose error is of order delta^2, and of order 1/delta by rounding; default:
+            0.001. The other variants have none.
+        steps: number of steps of length alpha that a party makes before it uses the model.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``variant`` is not known, or ``delta`` is set for another variant than HF; ``alpha`` or ``delta`` is
+            not positive, or ``steps`` is negative.
+
+    Example:
+        >>> algorithm = rv.perfedavg(rv.SGD(0.1, batch_size=60, epochs=1), alpha=0.05, variant="HF", delta=0.01)
+
+    References:
+        Fallah, Mokhtari, Ozdaglar: Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
+        Meta-Learning Approach, NeurIPS 2020, Algorithm 1 and its two approximations.
     """
     if variant not in ("FO", "HF", "exact"):
-        raise ValueError(f"perfedavg(variant={variant!r}) is not known: use 'FO', 'HF' or 'exact'")
-    step = GradientStep(alpha, second_order=variant != "FO", delta=delta if variant == "HF" else None, independent=True)
+        raise InputError(f"perfedavg(variant={variant!r}) is not known: use 'FO', 'HF' or 'exact'")
+    if variant != "HF" and delta is not None:
+        raise InputError(f"perfedavg(delta={delta}, variant={variant!r}): only variant 'HF' has a difference quotient: "
+                         "leave delta out")
+    quotient = (_DELTA if delta is None else delta) if variant == "HF" else None
+    step = GradientStep(alpha, second_order=variant != "FO", delta=quotient, independent=True)
     return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), step=step, steps=steps)
 
 
 def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps: int = 20, beta: float = 1.0,
            stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """pFedMe: personal models held to a shared one that descends on the parties' Moreau envelopes.
+    """pFedMe: personal models near a shared one, which descends on the parties' Moreau envelopes.
+
+    Differences from the paper: only the parties of a round work, and each theta_k starts at the last one.
 
     Problem: min over w of sum_k lambda_k min over theta_k of f_k(theta_k) + lam/2 |theta_k - w|^2.
-    Update: w_k = w~; steps times theta_k ~ argmin f_k + lam/2 |. - w_k|^2, w_k <- w_k - eta lam (w_k - theta_k);
+    Update: w_k = w~; ``steps`` times theta_k ~ argmin f_k + lam/2 |. - w_k|^2, w_k <- w_k - eta lam (w_k - theta_k);
     w~ <- (1 - beta) w~ + beta mean(w_k).
-    Travels: down 1 model, up 1; a party keeps its own, theta_k.
+    Communication: down 1 model, up 1; a party stores its model theta_k.
     Defaults: near the paper's experiments; one step with eta lam = 1 and beta = 1 is FedProx with mu = lam. The solver
     runs once per step; in the authors' code that is a few gradient steps on one minibatch.
-    Use when: parties should differ a little, and a shared model for all of them is wanted beside.
-    Source: T Dinh, Tran, Nguyen, Algorithm 1; only the round's sample works, and each theta_k starts at the last.
+    Use when: parties should differ a little, and a shared model for all of them is wanted as well.
 
     Args:
-        solver: finds theta_k.
-        lam: how strongly theta_k is held to w_k.
-        eta: the length of a step on the envelope.
-        steps: how many of them a party makes in a round.
-        beta: how far the server goes to the mean; beyond 1 it goes further.
-        stragglers: drop or keep partial work.
+        solver: computes theta_k.
+        lam: weight of the term that keeps theta_k near w_k.
+        eta: length of a step on the envelope.
+        steps: number of these steps in a round.
+        beta: how far the server moves to the mean; it may be larger than 1.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``lam``, ``eta``, ``steps`` or ``beta`` is not positive.
+
+    Example:
+        >>> algorithm = rv.pfedme(rv.SGD(0.1, batch_size=20, steps=5), lam=15.0, steps=20)
+
+    References:
+        T. Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020, Algorithm 1.
     """
     return PFedMe(solver=solver, lam=lam, eta=eta, steps=steps, beta=beta, stragglers=stragglers)
 
 
 def apfl(solver: LocalSolver, *, alpha: float = 0.5, alpha_rate: float = 0.1,
          stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """APFL: each party uses a mixture of its own and the shared model, in a proportion that it learns.
+    """APFL: each party uses a mixture of its own and the shared model, with a weight that it learns.
 
-    Problem: FedAvg's for the shared w; beside it min over v_k of f_k(alpha_k v_k + (1 - alpha_k) w).
-    Update: w_k <- w_k - eta grad f_k(w_k) and v_k <- v_k - eta alpha_k grad f_k(m_k), m_k the mixture, in step;
-    alpha_k <- clip(alpha_k - alpha_rate <v_k - w~, grad f_k(m_k)>, 0, 1), once a round; w~ <- mean(w_k).
-    Travels: down 1 model, up 1; a party keeps its own, v_k, and alpha_k, and works on two models.
-    Defaults: half and half, then adapted; with alpha_rate = 0 alpha stays, at 0 FedAvg and at 1 local training.
-    Use when: some parties are like the rest and others are not, and nobody knows which. alpha_k descends on training
-    loss, so with few samples it leans to the own model.
-    Source: Deng, Kamani, Mahdavi, Algorithm 1; alpha's gradient over all samples, at the beginning of a round.
+    Difference from the paper: the gradient of alpha_k is over all samples, at the start of a round.
+
+    Problem: FedAvg's for the shared w; and min over v_k of f_k(alpha_k v_k + (1 - alpha_k) w).
+    Update: w_k <- w_k - eta grad f_k(w_k) and v_k <- v_k - eta alpha_k grad f_k(m_k), with m_k the mixture, in the same
+    steps; alpha_k <- clip(alpha_k - alpha_rate <v_k - w~, grad f_k(m_k)>, 0, 1), once a round; w~ <- mean(w_k).
+    Communication: down 1 model, up 1; a party stores v_k and alpha_k, and trains two models.
+    Defaults: both models weigh 1/2 at first, then alpha_k adapts; with alpha_rate = 0 it stays, at 0 FedAvg and at 1
+    local training.
+    Use when: some parties are like the others and some are not, and it is not known which. alpha_k descends on the
+    training loss, so with few samples it prefers the party's own model.
 
     Args:
-        solver: gradient steps, SGD or GD, taken by both models at once.
-        alpha: the own model's share in the mixture, at first.
-        alpha_rate: the length of alpha's step.
-        stragglers: drop or keep partial work.
+        solver: gradient steps, SGD or GD, which both models make together.
+        alpha: first weight of the party's own model in the mixture, in [0, 1].
+        alpha_rate: learning rate of alpha.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``alpha`` is outside [0, 1], or ``alpha_rate`` is negative.
+
+    Example:
+        >>> algorithm = rv.apfl(rv.SGD(0.1, batch_size=20, epochs=1), alpha=0.5, alpha_rate=0.05)
+
+    References:
+        Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, Algorithm 1.
     """
-    if not isinstance(solver, SGD | GD):
-        raise TypeError(f"apfl needs plain gradient steps, which its two models take together, got "
-                        f"{type(solver).__name__}: use SGD or GD")
-    return APFL(solver=solver, alpha=alpha, alpha_rate=alpha_rate, stragglers=stragglers)
+    return APFL(solver=require_gradient_steps("apfl", solver), alpha=alpha, alpha_rate=alpha_rate,
+                stragglers=stragglers)

@@ -8,154 +8,274 @@ from resolvent.algorithms.combinators.explicit_mixture import ExplicitMixture
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.l2gd import L2GD
 from resolvent.algorithms.methods.one_shot import OneShot
+from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, RandK
-from resolvent.problem.solvers.solver import GD, SGD, LocalSolver
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["dcgd", "dgd", "diana", "fedmix", "flix", "l2gd", "one_shot"]
 
-_TENTH = RandK()
+_LEARNING_RATE = 0.1
+_REPEATS = 20
+_RAND_TENTH = RandK()
 
 
 def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, inner: Algorithm | None = None,
-           learning_rate: float = 0.1, repeats: int = 20) -> Algorithm:
-    """FedMix (FLIX): explicit mixtures of one shared model and each party's own optimum, by any algorithm.
+           learning_rate: float | None = None, repeats: int = _REPEATS) -> Algorithm:
+    """FedMix (FLIX): any algorithm on mixtures of one shared model and each party's own optimum.
+
+    A party uses alpha_k w + (1 - alpha_k) x_k, where x_k minimises its own loss. alpha_k = 1 is the inner algorithm
+    itself, alpha_k = 0 is local training.
 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), x_k = argmin f_k.
-    Update: the inner algorithm's, with f_k(alpha_k w + (1 - alpha_k) x_k) for f_k; without one, gradient descent.
-    Travels: what the inner algorithm's does, and alpha_k down; a party keeps x_k, which it finds once.
-    Defaults: alpha 1 is the inner algorithm itself and 0 local training; the poster finds values between them best.
-    Use when: parties differ, each can train a model of its own, and how personal the result is should be one knob.
-    Source: FedMix poster, (FedMix); Gasanov, Khaled, Horvath, Richtarik (FLIX).
+    Update: the inner algorithm's, with f_k(alpha_k w + (1 - alpha_k) x_k) as the loss of party k.
+    Communication: the inner algorithm's, and alpha_k down; a party stores x_k, which it computes once.
+    Defaults: alpha = 0.5, because the poster finds values between 0 and 1 best; the inner algorithm is gradient descent
+    with the gradients of all parties and the learning rate 0.1.
+    Use when: parties differ, each can train a model of its own, and one parameter should say how personal the result
+    is.
 
     Args:
-        solver: finds each party's own optimum x_k, once, before the first round.
-        alpha: the share of the shared model, in [0, 1]; one number, or one per party.
-        inner: the algorithm that finds w; default: gradient descent with gradients from all parties.
-        learning_rate: of that gradient descent; with an inner algorithm of your own it is not used.
-        repeats: how many times over the solver is run to find x_k.
+        solver: computes each party's own optimum x_k, once, before the first round.
+        alpha: weight of the shared model, in [0, 1]; one number or one per party.
+        inner: the algorithm that finds w; default: gradient descent.
+        learning_rate: of that gradient descent; default: 0.1. Another inner algorithm has its own.
+        repeats: number of times that the solver is run to compute x_k, each time from the last result.
+
+    Raises:
+        InputError: ``learning_rate`` is set together with ``inner``; ``alpha`` is outside [0, 1], or ``repeats`` is
+            less than 1.
+
+    Example:
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> algorithm = rv.fedmix(solver, alpha=0.7, inner=rv.fedprox(solver, mu=0.1))
+
+    References:
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, (FedMix).
     """
-    algorithm = DistributedGradient(learning_rate) if inner is None else inner
-    return ExplicitMixture(algorithm, solver=solver, alpha=alpha, repeats=repeats)
+    if inner is not None and learning_rate is not None:
+        raise InputError(f"fedmix(learning_rate={learning_rate}, inner={type(inner).__name__}): the inner algorithm "
+                         "has its own learning rate and does not use this one: leave learning_rate out, or inner")
+    if inner is None:
+        inner = DistributedGradient(_LEARNING_RATE if learning_rate is None else learning_rate)
+    return ExplicitMixture(inner, solver=solver, alpha=alpha, repeats=repeats)
 
 
 flix = fedmix
 
 
 def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5,
-             smoothness: ArrayLike | Float[Array, " N"] | None = None, repeats: int = 20,
+             smoothness: ArrayLike | Float[Array, " N"] | None = None, repeats: int = _REPEATS,
              stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """One-shot averaging: the parties' own optima, averaged once, as FedMix's shared model.
+    """One-shot averaging: the weighted mean of the parties' own optima as FedMix's shared model.
 
-    Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), up to an error that falls as alpha^2.
-    Update: x_avg = sum_k w_k x_k with w_k in proportion to lambda_k alpha_k^2 L_k, over those that have taken part.
-    Travels: up one model and a number, once in all; down x_avg, alpha_k and L_k; a party keeps x_k.
-    Defaults: L_k is the largest eigenvalue of f_k's Hessian at x_k, exact for quadratics; else give a bound.
-    Use when: parties can speak once only, or as the start of a method on FedMix.
-    Source: FedMix poster, (2)-(3): x_avg is eps-optimal where max alpha_k <= sqrt(2 eps)/(sqrt(L) D).
+    Each party communicates once. x_avg is eps-optimal if max alpha_k <= sqrt(2 eps)/(sqrt(L) D), with L the mean
+    smoothness and D the largest distance between two parties' optima.
+
+    Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), up to an error in proportion to alpha^2.
+    Update: x_avg = sum_k w_k x_k with w_k in proportion to lambda_k alpha_k^2 L_k, over the parties that have taken
+    part.
+    Communication: up one model and a number, once in the whole run; down x_avg, alpha_k and L_k; a party stores x_k.
+    Defaults: L_k is the largest eigenvalue of f_k's Hessian at x_k, which is exact for quadratics; for other losses
+    give a bound.
+    Use when: parties can communicate once only, or for the start of a method on FedMix.
 
     Args:
-        solver: finds each party's own optimum x_k, once, before the first round.
-        alpha: the share of x_avg in what a party uses, in [0, 1]; one number, or one per party.
-        smoothness: L_k, one number or one per party; default: found at x_k.
-        repeats: how many times over the solver is run to find x_k.
-        stragglers: drop or keep parties that are late.
+        solver: computes each party's own optimum x_k, once, before the first round.
+        alpha: weight of x_avg in the model that a party uses, in [0, 1]; one number or one per party.
+        smoothness: L_k, one number or one per party; default: computed at x_k.
+        repeats: number of times that the solver is run to compute x_k, each time from the last result.
+        stragglers: ``drop`` or ``keep`` the replies of parties that do not finish in time.
+
+    Raises:
+        InputError: ``alpha`` is outside [0, 1], ``smoothness`` is negative, or ``repeats`` is less than 1.
+
+    Example:
+        >>> algorithm = rv.one_shot(rv.solvers.LBFGS(), alpha=0.2, smoothness=np.array([1.0, 4.0, 2.0]))
+
+    References:
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, (2) and (3).
     """
     return OneShot(solver=solver, alpha=alpha, smoothness=smoothness, repeats=repeats, stragglers=stragglers)
 
 
-def dgd(solver: LocalSolver, *, learning_rate: float = 0.1, alpha: ArrayLike | Float[Array, " N"] = 0.5,
-        repeats: int = 20, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def dgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE,
+        alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
+        stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Distributed gradient descent on FedMix; with alpha = 1, on the average loss.
+
+    The parties send gradients over all their samples, and the server makes the step. With alpha = 1 there is no x_k,
+    hence no solver.
 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), x_k = argmin f_k.
     Update: w <- w - gamma sum_k lambda_k alpha_k grad f_k(alpha_k w + (1 - alpha_k) x_k).
-    Travels: one model down, with alpha_k, and one gradient up; a party keeps x_k.
-    Defaults: the rate should be at most 1/L_alpha, L_alpha = sum_k lambda_k alpha_k^2 L_k.
-    Use when: exact convergence and a yardstick for DCGD and DIANA are wanted.
-    Source: FedMix poster, (DGD) and (4).
+    Communication: one model down, with alpha_k, and one gradient up; a party stores x_k.
+    Defaults: the learning rate should be at most 1/L_alpha, L_alpha = sum_k lambda_k alpha_k^2 L_k, with L_k the
+    smoothness of f_k.
+    Use when: exact convergence, or a baseline for DCGD and DIANA, is wanted.
 
     Args:
-        solver: finds each party's own optimum x_k, once, before the first round; with alpha = 1 there is none.
+        solver: computes each party's own optimum x_k, once, before the first round; None for alpha = 1.
         learning_rate: gamma, the server's step.
-        alpha: the share of the shared model, in [0, 1]; one number, or one per party.
-        repeats: how many times over the solver is run to find x_k.
-        stragglers: drop or keep parties that are late; a gradient is over all samples either way.
+        alpha: weight of the shared model, in [0, 1]; one number or one per party.
+        repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
+        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all
+            samples in both cases.
+
+    Raises:
+        InputError: ``solver`` or ``repeats`` is set for alpha = 1, or ``solver`` is missing for another alpha;
+            ``alpha`` is outside [0, 1], or ``repeats`` is less than 1.
+
+    Example:
+        >>> on_average_loss = rv.dgd(learning_rate=0.1, alpha=1.0)
+        >>> on_mixtures = rv.dgd(rv.SGD(0.1, batch_size=20, epochs=1), alpha=0.5, repeats=10)
+
+    References:
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, (DGD) and (4).
     """
-    return _mixed(DistributedGradient(learning_rate, stragglers=stragglers), solver, alpha, repeats)
+    return _on_mixtures("dgd", DistributedGradient(learning_rate, stragglers=stragglers), solver, alpha, repeats)
 
 
-def dcgd(solver: LocalSolver, *, learning_rate: float = 0.1, codec: Codec = _TENTH,
-         alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int = 20,
+def dcgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE, codec: Codec = _RAND_TENTH,
+         alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
          stragglers: StragglerPolicy = "keep") -> Algorithm:
     """DCGD: distributed gradient descent with compressed gradients, on FedMix.
 
-    Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), to a neighbourhood of the minimiser.
-    Update: w <- w - gamma mean of C(g_k), g_k the gradient at w of party k's part.
-    Travels: one model down, with alpha_k, and one compressed gradient up; a party keeps x_k.
-    Defaults: RandK of a tenth of the entries; a rate of at most 1/(L_alpha (1 + 2 omega/N)) is safe.
-    Use when: as DIANA's yardstick; it stalls where the parties' gradients differ at the minimiser.
-    Source: FedMix poster, table of compressed methods; Khirirat, Feyzmahdavian, Johansson.
+    A codec C makes the gradients that the parties send shorter. With alpha = 1 there is no x_k, hence no solver.
+
+    Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), up to a neighbourhood of the minimiser.
+    Update: w <- w - gamma mean of C(g_k), g_k = alpha_k grad f_k(alpha_k w + (1 - alpha_k) x_k).
+    Communication: one model down, with alpha_k, and one compressed gradient up; a party stores x_k.
+    Defaults: RandK of a tenth of the entries; a learning rate of at most 1/(L_alpha (1 + 2 omega/N)) is safe, with
+    L_alpha as in dgd and omega the codec's relative variance.
+    Use when: as the baseline of DIANA; it stops before the minimiser if the parties' gradients differ there.
 
     Args:
-        solver: finds each party's own optimum x_k, once, before the first round; with alpha = 1 there is none.
+        solver: computes each party's own optimum x_k, once, before the first round; None for alpha = 1.
         learning_rate: gamma, the server's step.
-        codec: C, what shortens a gradient.
-        alpha: the share of the shared model, in [0, 1]; one number, or one per party.
-        repeats: how many times over the solver is run to find x_k.
-        stragglers: drop or keep parties that are late; a gradient is over all samples either way.
+        codec: C, which compresses the gradients.
+        alpha: weight of the shared model, in [0, 1]; one number or one per party.
+        repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
+        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all
+            samples in both cases.
+
+    Raises:
+        InputError: ``solver`` or ``repeats`` is set for alpha = 1, or ``solver`` is missing for another alpha;
+            ``alpha`` is outside [0, 1], or ``repeats`` is less than 1.
+
+    Example:
+        >>> algorithm = rv.dcgd(learning_rate=0.1, codec=rv.codecs.QSGD(levels=4), alpha=1.0)
+
+    References:
+        Khirirat, Feyzmahdavian, Johansson: Distributed Learning with Compressed Gradients, 2018.
+
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, table of compressed methods.
     """
-    return Compressed(dgd(solver, learning_rate=learning_rate, alpha=alpha, repeats=repeats, stragglers=stragglers),
-                      codec, 0.0)
+    method = DistributedGradient(learning_rate, stragglers=stragglers)
+    return Compressed(_on_mixtures("dcgd", method, solver, alpha, repeats), codec, 0.0)
 
 
-def diana(solver: LocalSolver, *, learning_rate: float = 0.1, codec: Codec = _TENTH, step: float | None = None,
-          alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int = 20,
+def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE, codec: Codec = _RAND_TENTH,
+          step: float | None = None, alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """DIANA: distributed gradient descent with compressed gradient differences, on FedMix.
 
+    A party sends the compressed difference between its gradient and a shift h_k, which it moves towards the gradient;
+    so the error of the compression vanishes. With alpha = 1 there is no x_k, hence no solver.
+
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), exactly.
-    Update: d_k = C(g_k - h_k), w <- w - gamma (h + mean of d_k), h_k <- h_k + step d_k, h = sum_k lambda_k h_k.
-    Travels: one model down, with alpha_k, and one compressed gradient difference up; a party keeps x_k and h_k.
-    Defaults: RandK of a tenth of the entries; step 1/(1 + omega), or 1 with TopK, which is EF21.
-    Use when: what parties send is what costs; it also loses the noise of sampled parties.
-    Source: FedMix poster, table of compressed methods; Mishchenko, Gorbunov, Takac, Richtarik, Algorithm 1.
+    Update: d_k = C(g_k - h_k), w <- w - gamma (h + mean of d_k), h_k <- h_k + step d_k, h = sum_k lambda_k h_k, g_k =
+    alpha_k grad f_k(alpha_k w + (1 - alpha_k) x_k).
+    Communication: one model down, with alpha_k, and one compressed gradient difference up; a party stores x_k and h_k.
+    Defaults: RandK of a tenth of the entries; step 1/(1 + omega), with omega the codec's relative variance, or 1 with
+    TopK, which is EF21.
+    Use when: the parties' uploads are what limits training; it also removes the noise of sampled parties.
 
     Args:
-        solver: finds each party's own optimum x_k, once, before the first round; with alpha = 1 there is none.
+        solver: computes each party's own optimum x_k, once, before the first round; None for alpha = 1.
         learning_rate: gamma, the server's step.
-        codec: C, what shortens a gradient difference.
-        step: of the memories h_k, in [0, 1]; 0 is DCGD; default: what the theory says for the codec.
-        alpha: the share of the shared model, in [0, 1]; one number, or one per party.
-        repeats: how many times over the solver is run to find x_k.
-        stragglers: drop or keep parties that are late; a gradient is over all samples either way.
+        codec: C, which compresses the gradient differences.
+        step: of the shifts h_k, in [0, 1]; 0 is DCGD; default: the theory's value for the codec.
+        alpha: weight of the shared model, in [0, 1]; one number or one per party.
+        repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
+        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all
+            samples in both cases.
+
+    Raises:
+        InputError: ``solver`` or ``repeats`` is set for alpha = 1, or ``solver`` is missing for another alpha;
+            ``alpha`` or ``step`` is outside [0, 1], or ``repeats`` is less than 1.
+
+    Example:
+        >>> algorithm = rv.diana(learning_rate=0.1, codec=rv.codecs.TopK(k=5), alpha=1.0)
+
+    References:
+        Mishchenko, Gorbunov, Takac, Richtarik: Distributed Learning with Compressed Gradient Differences, 2019,
+        Algorithm 1.
+
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, table of compressed methods.
+
+        Richtarik, Sokolov, Fatkhullin: EF21: A New, Simpler, Theoretically Better, and Practically Faster Error
+        Feedback, NeurIPS 2021.
     """
-    return Compressed(dgd(solver, learning_rate=learning_rate, alpha=alpha, repeats=repeats, stragglers=stragglers),
-                      codec, step)
+    method = DistributedGradient(learning_rate, stragglers=stragglers)
+    return Compressed(_on_mixtures("diana", method, solver, alpha, repeats), codec, step)
 
 
 def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """L2GD: loopless local gradient descent; parties' own models, pulled to their mean now and then.
+    """L2GD: loopless local gradient descent on personal models, which are pulled to their mean at random times.
+
+    Each step is a pull with probability p and a gradient step otherwise. A round is a run of pulls and the run of
+    gradient steps after it, so that parties communicate once for several steps.
 
     Problem: min over y_1..y_N of sum_k lambda_k (f_k(y_k) + lam/2 |y_k - y_bar|^2), y_bar = sum_k lambda_k y_k.
-    Update: with chance p y_k <- y_k - eta lam/p (y_k - y_bar), else y_k <- y_k - eta/(1-p) grad f_k(y_k).
-    Travels: a round is a run of the first and a run of the second: one model each way; a party keeps y_k.
-    Defaults: p = lam/(L + lam) needs the fewest exchanges; the error left is in proportion to the learning rate.
-    Use when: how personal models are should follow from a penalty, and exchanges are dearer than steps.
-    Source: Hanzely, Richtarik, Algorithm 1, with the solver's learning rate for their step over N; FedMix, (IPFL).
+    Update: with probability p, y_k <- y_k - eta lam/p (y_k - y_bar); otherwise y_k <- y_k - eta/(1-p) grad f_k(y_k).
+    The paper's step size over N is here the solver's learning rate eta.
+    Communication: one model down and one up; a party stores y_k.
+    Defaults: p = lam/(L + lam), with L the smoothness, needs the fewest exchanges; the remaining error is in proportion
+    to the learning rate.
+    Use when: a penalty should say how personal the models are, and exchanges cost more than steps.
 
     Args:
-        solver: gradient steps, SGD or GD; its learning rate is eta, and the number of steps is drawn.
-        lam: how strongly models are held to their mean; 0 is local training.
-        p: the chance of a pull, in (0, 1); 1/p steps are expected between two exchanges.
-        stragglers: drop or keep partial work.
+        solver: gradient steps, SGD or GD; its learning rate is eta. The number of steps is random, not the solver's.
+        lam: weight of the pull of the models to their mean; 0 is local training.
+        p: probability of a pull, in (0, 1); on average there are 1/p steps between two exchanges.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``lam`` is negative, ``p`` is outside (0, 1), or a pull of length eta lam/p goes beyond the mean.
+
+    Example:
+        >>> algorithm = rv.l2gd(rv.SGD(0.1, batch_size=20), lam=0.5, p=0.25)
+
+    References:
+        Hanzely, Richtarik: Federated Learning of a Mixture of Global and Local Models, 2020, Algorithm 1.
+
+        Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
+        Federated Learning, AISTATS 2022; as a poster FedMix, (IPFL).
     """
-    if not isinstance(solver, SGD | GD):
-        raise TypeError(f"l2gd needs plain gradient steps, got {type(solver).__name__}: use SGD or GD")
-    return L2GD(solver=solver, lam=lam, p=p, stragglers=stragglers)
+    return L2GD(solver=require_gradient_steps("l2gd", solver), lam=lam, p=p, stragglers=stragglers)
 
 
-def _mixed(inner: Algorithm, solver: LocalSolver, alpha: ArrayLike, repeats: int) -> Algorithm:
-    """On FedMix; all alphas one is the average loss, which needs no x_k."""
+def _on_mixtures(preset: str, method: Algorithm, solver: LocalSolver | None, alpha: ArrayLike,
+                 repeats: int | None) -> Algorithm:
+    """The method on FedMix's mixtures; for alpha = 1 the method itself, because the mixture is then the shared model.
+
+    Raises:
+        InputError: an argument is set that alpha = 1 does not use, or the solver is missing.
+    """
     if isinstance(alpha, int | float) and alpha == 1:
-        return inner
-    return ExplicitMixture(inner, solver=solver, alpha=alpha, repeats=repeats)
+        for name, value in (("solver", solver), ("repeats", repeats)):
+            if value is not None:
+                raise InputError(f"{preset}(alpha=1) does not use {name}, because there are no own optima x_k to "
+                                 f"compute: leave {name} out (in a file, write '{name}: null'), or set alpha below 1")
+        return method
+    if solver is None:
+        raise InputError(f"{preset} needs a solver for each party's own optimum x_k: give one, or set alpha=1 for the "
+                         "average loss, which needs none")
+    return ExplicitMixture(method, solver=solver, alpha=alpha, repeats=_REPEATS if repeats is None else repeats)

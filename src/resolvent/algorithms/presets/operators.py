@@ -1,39 +1,61 @@
-"""Operator splitting: one scheme, five algorithms."""
+"""Operator splitting: one scheme of which five algorithms are settings."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
 from resolvent.algorithms.schedules import Schedule
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.errors import InputError
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
 
 
-def splitting(solver: LocalSolver, *, eta: float | Schedule = 1.0, alpha: float | Schedule = 1.0,
+def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha: float | Schedule = 1.0,
               beta: float | Schedule = 1.0, gamma: float | Schedule = 1.0, local_step: LocalStep = "proximal",
               decentralised: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """The grand scheme of operator splitting, of which FedAvg, FedProx, FedSplit, FedPi and FedRP are settings.
+    """Operator splitting: the scheme of which FedAvg, FedProx, FedSplit, FedPi and FedRP are settings.
 
-    Problem: (1), min over w of sum_k lambda_k f_k(w), for alpha = beta = 2 or where eta falls to zero slowly enough
-    (Theorem 2); the regularised (13) for beta = 1 and a constant eta.
-    Update: z = (1-alpha) u + alpha P_f(u), P_f(u) = argmin f_k + 1/(2 eta) |. - u|^2; w = (1-beta) z + beta P_H(z), P_H
-    the weighted mean over the parties; u <- (1-gamma) u + gamma w.
-    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
-    Defaults: (1, 1, 1), which is FedProx with mu = 1/eta; (1, 2, 1) is the variant (22), with gradient steps (21).
-    Use when: you want to look between the named settings, or a schedule for a relaxation.
-    Source: operator-splitting paper, (24)-(26) and Table 1; absent parties as in its Algorithm 1
+    P_f is the proximal map of the party's loss, P_H the weighted mean over the parties. alpha, beta and gamma relax the
+    three steps of a round. The settings (alpha, beta, gamma) are (1, 1, 1) for FedProx with mu = 1/eta, and for FedAvg
+    with gradient steps; (2, 2, 1) for FedSplit; (2, 2, 1/2) for FedPi; (2, 1, 1) for FedRP. (1, 2, 1) is the paper's
+    variant (22), with gradient steps (21).
+
+    Problem: min over w of the average loss, for alpha = beta = 2, or if eta decreases to zero slowly enough (Theorem
+    2); the regularised problem, see fedprox, for beta = 1 and a constant eta.
+    Update: z = (1-alpha) u + alpha P_f(u), P_f(u) = argmin f_k + 1/(2 eta) |. - u|^2; w = (1-beta) z + beta P_H(z);
+    u <- (1-gamma) u + gamma w. A party that is absent keeps its last z; the mean is over those present.
+    Communication: down 1 model (and eta), up 1; a party stores nothing, or u and z if decentralised.
+    Defaults: (1, 1, 1) with eta = 1, which is FedProx with mu = 1.
+    Use when: you want a setting between the named ones, or a schedule for a relaxation.
 
     Args:
-        solver: how a party computes P_f; inexact unless exact.
-        eta: length of the proximal step, so that a party's penalty is 1/eta; a number or a schedule.
+        solver: how a party computes P_f, exactly or approximately.
+        eta: length of the proximal step, a number or a schedule: a party's penalty is 1/eta; default: 1. Gradient steps
+            do not use it.
         alpha: over-relaxation of the parties' step, in [0, 2].
         beta: over-relaxation of the mean, in [0, 2].
-        gamma: share of the new iterate, in [0, 1].
+        gamma: weight of the new iterate, in [0, 1].
         local_step: the proximal step, or the solver's plain gradient steps.
-        decentralised: parties hold their iterates, and the server only averages.
-        stragglers: drop or keep partial work.
+        decentralised: the parties store their iterates, and the server only averages.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``eta`` is set for gradient steps; ``eta`` is not positive, or a relaxation is outside its range.
+
+    Example:
+        >>> falling = rv.schedules.InversePower(1.0, power=0.75)
+        >>> algorithm = rv.splitting(rv.solvers.GD(0.1, steps=10), eta=falling, alpha=1.5)
+        >>> falling.finds_the_optimum
+        True
+
+    References:
+        Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (24)-(26), Table 1
+        and, for absent parties, Algorithm 1.
     """
+    if local_step == "gradient" and eta is not None:
+        raise InputError(f"splitting(eta={eta}, local_step='gradient'): gradient steps do not use eta: leave it out "
+                         "and set the solver's learning rate")
+    relaxation = Relaxation(eta=1.0 if eta is None else eta, alpha=alpha, beta=beta, gamma=gamma)
     form = DecentralisedSplitting if decentralised else Splitting
-    relaxation = Relaxation(eta=eta, alpha=alpha, beta=beta, gamma=gamma)
     return form(solver=solver, relaxation=relaxation, local=local_step, stragglers=stragglers)
 
 
@@ -41,19 +63,33 @@ def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised:
              stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedSplit: Peaceman-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1).
 
-    Problem: (1), min over w of sum_k lambda_k f_k(w), with a constant eta.
-    Update: z = 2 P_f(u) - u; u <- 2 P_H(z) - z.
-    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
-    Defaults: eta = 1 knows nothing of your losses: it wants to be about 1/sqrt(mu L) of them.
-    Use when: losses are strongly convex and smooth and everybody takes part: only then is the step a contraction
-    (Theorem 5). The authors see it become unstable with half of the parties absent; take FedPi if in doubt.
-    Source: Pathak and Wainwright; operator-splitting paper, (15)
+    It composes the reflections 2 P_f - I of the parties' losses and 2 P_H - I of the mean.
+
+    Problem: min over w of the average loss, with a constant eta.
+    Update: z = 2 P_f(u) - u; u <- 2 P_H(z) - z, with P_f and P_H as in splitting.
+    Communication: down 1 model (and eta), up 1; a party stores nothing, or u and z if decentralised.
+    Defaults: eta = 1 does not depend on your losses; a good value is about 1/sqrt(mu L), with mu their strong convexity
+    and L their smoothness.
+    Use when: losses are strongly convex and smooth and all parties take part: only then is the step a contraction
+    (Theorem 5). The authors of the operator-splitting paper see it become unstable with half of the parties absent; in
+    doubt use FedPi.
 
     Args:
-        solver: how a party computes P_f.
+        solver: how a party computes P_f, exactly or approximately.
         eta: length of the proximal step.
-        decentralised: parties hold their iterates, and the server only averages.
-        stragglers: drop or keep partial work.
+        decentralised: the parties store their iterates, and the server only averages.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``eta`` is not positive.
+
+    Example:
+        >>> algorithm = rv.fedsplit(rv.solvers.GD(0.1, steps=10), eta=0.5)
+
+    References:
+        Pathak, Wainwright: FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS 2020.
+
+        Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (15) and Theorem 5.
     """
     return splitting(solver, eta=eta, alpha=2.0, beta=2.0, decentralised=decentralised, stragglers=stragglers)
 
@@ -62,19 +98,30 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedPi: Douglas-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1/2).
 
-    Problem: (1), min over w of sum_k lambda_k f_k(w), with a constant eta, for any convex losses.
-    Update: z = 2 P_f(u) - u; u <- u/2 + P_H(z) - z/2.
-    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
-    Defaults: eta = 1 knows nothing of your losses: it wants to be about 1/sqrt(mu L) of them.
-    Use when: the exact minimiser of the average loss is wanted, local solves are accurate and everybody takes part;
-    stable where FedSplit is not. With absent parties it stops near the solution, not at it (Figure 9).
-    Source: operator-splitting paper, (16) and Theorem 6
+    It averages the iterate with that of FedSplit, which makes it converge for all convex losses.
+
+    Problem: min over w of the average loss, with a constant eta, for any convex losses.
+    Update: z = 2 P_f(u) - u; u <- u/2 + P_H(z) - z/2, with P_f and P_H as in splitting.
+    Communication: down 1 model (and eta), up 1; a party stores nothing, or u and z if decentralised.
+    Defaults: eta = 1 does not depend on your losses; a good value is about 1/sqrt(mu L), with mu their strong convexity
+    and L their smoothness.
+    Use when: the exact minimiser of the average loss is wanted, local solves are accurate and all parties take part; it
+    is stable in cases where FedSplit is not. With absent parties it stops near the solution, not at it (Figure 9).
 
     Args:
-        solver: how a party computes P_f.
+        solver: how a party computes P_f, exactly or approximately.
         eta: length of the proximal step.
-        decentralised: parties hold their iterates, and the server only averages.
-        stragglers: drop or keep partial work.
+        decentralised: the parties store their iterates, and the server only averages.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``eta`` is not positive.
+
+    Example:
+        >>> algorithm = rv.fedpi(rv.solvers.GD(0.1, steps=10), eta=0.5, decentralised=True)
+
+    References:
+        Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (16) and Theorem 6.
     """
     return splitting(solver, eta=eta, alpha=2.0, beta=2.0, gamma=0.5, decentralised=decentralised,
                      stragglers=stragglers)
@@ -84,19 +131,29 @@ def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedRP: the reflected party step and a plain mean, (alpha, beta, gamma) = (2, 1, 1).
 
-    Problem: the regularised problem (13) with a constant eta, whose solutions are its fixed points as they are
-    FedProx's.
-    Update: z = 2 P_f(u) - u; u <- P_H(z).
-    Travels: down 1 model (and eta), up 1; a party keeps nothing, or u and z if decentralised.
-    Defaults: eta = 1 is FedProx's mu = 1; let it fall (``InversePower``) to come near (1).
-    Use when: FedProx is right but slow. Convergence is proved for alike parties and idempotent reflectors only; in the
-    paper's nonconvex experiments it is among the best, under Anderson acceleration unstable.
-    Source: operator-splitting paper, (23) and Theorem 7
+    Its fixed points are those of FedProx; the reflection makes the steps longer.
+
+    Problem: the regularised problem, see fedprox, with mu = 1/eta and a constant eta.
+    Update: z = 2 P_f(u) - u; u <- P_H(z), with P_f and P_H as in splitting.
+    Communication: down 1 model (and eta), up 1; a party stores nothing, or u and z if decentralised.
+    Defaults: eta = 1 is FedProx's mu = 1; a decreasing schedule (``InversePower``) comes near the average loss.
+    Use when: FedProx solves the right problem but is slow. Convergence is proved only for parties with a common
+    minimiser and idempotent reflectors; in the paper's nonconvex experiments it is among the best, and unstable under
+    Anderson acceleration.
 
     Args:
-        solver: how a party computes P_f.
-        eta: length of the proximal step; let it fall to solve (1).
-        decentralised: parties hold their iterates, and the server only averages.
-        stragglers: drop or keep partial work.
+        solver: how a party computes P_f, exactly or approximately.
+        eta: length of the proximal step; a decreasing schedule solves the average loss.
+        decentralised: the parties store their iterates, and the server only averages.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``eta`` is not positive.
+
+    Example:
+        >>> algorithm = rv.fedrp(rv.solvers.GD(0.1, steps=10), eta=rv.schedules.InversePower(1.0))
+
+    References:
+        Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (23) and Theorem 7.
     """
     return splitting(solver, eta=eta, alpha=2.0, decentralised=decentralised, stragglers=stragglers)

@@ -4,146 +4,222 @@ from typing import Literal
 
 from jaxtyping import Array, ArrayLike, Float
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, Mean, MoreauCentre
+from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull"]
 
-Over = Literal["active", "all"]
+Aggregated = Literal["active", "all"]
 
 
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-            aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Fed+ with any penalty: personal models around a centre that belongs to the same penalty.
+            aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+    """Fed+: personal models around a centre, both from one penalty on their differences.
 
-    Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2] with Psi
-    = sigma*delta*phi; the paper weighs all alike, which is ``Full("uniform")``.
+    The penalty Psi = sigma*delta*phi says which differences theta_k between a personal model and the centre are cheap.
+    It determines both where a party's model is pulled to and how the server aggregates.
+
+    Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2]. The
+    paper gives all parties the same weight, as ``Full("uniform")`` does.
     Update: theta_k = prox of delta*phi at w_k - w~; w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k +
     lam w~; w~ <- argmin over w of sum_k weight_k min_theta phi(theta) + |w_k - w - theta|^2/(2 delta).
-    Travels: down 1 model, up 1; a party keeps its own.
+    Communication: down 1 model, up 1; a party stores its model.
     Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), which recommends a sigma for which 1/(1 +
     learning_rate*sigma) lies in [0.9, 0.999].
-    Use when: one penalty for all layers is not right: ``PerLayer`` and ``Scaled`` give each layer its own.
-    Source: Fed+, (3), (7), (11), (12) and Algorithm 1
+    Use when: one penalty for all layers is not suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
 
     Args:
-        solver: the local solver.
+        solver: local solver of each party.
         penalty: phi.
-        sigma: how strongly a party's model is held to its anchor.
-        delta: the smoothing: differences that phi's prox with this step removes are pulled to the centre whole.
-        lam: where local work starts, 0 at the own model, 1 at the centre.
-        aggregate: over the active parties, or over all N with absent ones' last models.
-        stragglers: drop or keep partial work.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
+        delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
+            [0, 1].
+
+    Example:
+        >>> layers = rv.penalties.PerLayer({"bias": rv.penalties.OriginIndicator()}, default=rv.penalties.L2Norm())
+        >>> algorithm = rv.fedplus(rv.SGD(0.1, batch_size=20, epochs=1), layers, sigma=1.0)
+
+    References:
+        Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
+        Regularization, 2022, (3), (7), (11), (12) and Algorithm 1.
     """
-    return _over(aggregate, FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, lam,
-                                    stragglers=stragglers))
+    method = FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, lam,
+                     stragglers=stragglers)
+    return aggregate_parties(aggregate, method)
 
 
 def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-                aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+                aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
+
+    The quadratic penalty makes every difference from the mean cost its square.
 
     Problem: Fed+'s, min over W, w~ of sum_k lambda_k [f_k(w_k) + sigma*delta/(2(1 + delta)) |w_k - w~|^2].
     Update: theta_k = (w_k - w~)/(1 + delta); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k + lam w~;
     w~ <- mean of w_k.
-    Travels: down 1 model, up 1; a party keeps its own.
-    Defaults: delta = 0.1 (section 4.4.1); the experiments use 0.001 in the newest paper and rho = 1000 in the first:
-    nearly local training and nearly FedProx, so tune it (errata 4).
+    Communication: down 1 model, up 1; a party stores its model.
+    Defaults: delta = 0.1 (section 4.4.1). The experiments use 0.001 in the newest paper and rho = 1000 in the first,
+    which is nearly local training and nearly FedProx, so tune it.
     Use when: parties differ and all of them are honest.
-    Source: Fed+, section 4.4.1, with (7) and (11)
 
     Args:
-        solver: the local solver.
-        sigma: how strongly a party's model is held to its anchor.
-        delta: how strongly the anchor is drawn from the own model to the mean.
-        lam: where local work starts, 0 at the own model, 1 at the centre.
-        aggregate: over the active parties, or over all N with absent ones' last models.
-        stragglers: drop or keep partial work.
+        solver: local solver of each party.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
+        delta: how strongly the anchor is pulled from the party's model to the mean.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
+            [0, 1].
+
+    Example:
+        >>> algorithm = rv.fedavg_plus(rv.SGD(0.1, batch_size=20, epochs=1), sigma=1.0, delta=0.1)
+
+    References:
+        Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
+        Regularization, 2022, section 4.4.1 with (7) and (11).
     """
-    # The Moreau centre of a squared norm is the mean: no iteration is needed.
-    return _over(aggregate, FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), sigma, lam,
-                                    stragglers=stragglers))
+    # The Moreau centre of a squared norm is the mean, so no iteration is needed.
+    method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), sigma, lam, stragglers=stragglers)
+    return aggregate_parties(aggregate, method)
 
 
 def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-                   aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+                   aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
-    Problem: Fed+'s with phi = |theta|: a party may be far from the centre at a cost that grows like the distance only.
+    The cost of a party's difference from the centre grows only linearly with its length, so that outliers neither lose
+    their own model nor move the centre.
+
+    Problem: Fed+'s with phi = |theta|.
     Update: theta_k = max(0, 1 - delta/|w_k - w~|) (w_k - w~); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from
     (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of |w_k - w|.
-    Travels: down 1 model, up 1; a party keeps its own.
-    Defaults: delta = 0.1 and lam = 0 (section 4.4.1). A party nearer than delta is pulled all the way to the centre,
-    one further away by delta; so delta is to be read against the distances between models.
-    Use when: parties differ and some may be outliers or corrupt: the first to try where nothing is known.
-    Source: Fed+, section 4.4.1 and (16)
+    Communication: down 1 model, up 1; a party stores its model.
+    Defaults: delta = 0.1 and lam = 0 (section 4.4.1). A party nearer than delta is pulled to the centre completely, one
+    further away by delta; compare delta with the distances between models.
+    Use when: parties differ and some may be outliers or corrupt: the first method to try if nothing is known.
 
     Args:
-        solver: the local solver.
-        sigma: how strongly a party's model is held to its anchor.
-        delta: the radius within which parties agree.
-        lam: where local work starts, 0 at the own model, 1 at the centre.
-        aggregate: over the active parties, or over all N with absent ones' last models.
-        stragglers: drop or keep partial work.
+        solver: local solver of each party.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
+        delta: the distance from the centre below which a party has the centre as its anchor.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
+            [0, 1].
+
+    Example:
+        >>> algorithm = rv.fedgeomed_plus(rv.SGD(0.1, batch_size=20, epochs=1), sigma=1.0, delta=0.5)
+        >>> algorithm.aggregator.breakdown
+        0.5
+
+    References:
+        Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
+        Regularization, 2022, section 4.4.1 and (16).
     """
     return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
 
 
 def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-                  aggregate: Over = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+                  aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
 
-    Problem: Fed+'s with phi = |theta|_1: few coordinates of a party's model differ from the centre's.
+    The 1-norm makes a party's model differ from the centre in few coordinates.
+
+    Problem: Fed+'s with phi = |theta|_1.
     Update: theta_k = sign(r) max(|r| - delta, 0), r = w_k - w~, by coordinate; w_k <- solve f_k + sigma/2 |. - w~ -
     theta_k|^2 from (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of each
-    coordinate of w_k - w.
-    Travels: down 1 model, up 1; a party keeps its own.
-    Defaults: delta = 0.1 and lam = 0 (section 4.4.1); delta is per coordinate, so smaller than FedGeoMed+'s would be.
+    coordinate of w_k - w. The paper prints a soft threshold that loses negative coordinates; this is the odd one.
+    Communication: down 1 model, up 1; a party stores its model.
+    Defaults: delta = 0.1 and lam = 0 (section 4.4.1); delta applies per coordinate, so it should be smaller than for
+    FedGeoMed+.
     Use when: parties differ in few coordinates, such as the bias of a layer; in the paper's Table 2 it is the weakest
     of the three on images.
-    Source: Fed+, section 4.4.1, (19) and (22), with the soft threshold in its odd form (errata 1)
 
     Args:
-        solver: the local solver.
-        sigma: how strongly a party's model is held to its anchor.
+        solver: local solver of each party.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
         delta: the threshold per coordinate.
-        lam: where local work starts, 0 at the own model, 1 at the centre.
-        aggregate: over the active parties, or over all N with absent ones' last models.
-        stragglers: drop or keep partial work.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
+            [0, 1].
+
+    Example:
+        >>> algorithm = rv.fedcomed_plus(rv.SGD(0.1, batch_size=20, epochs=1), sigma=1.0, delta=0.01)
+
+    References:
+        Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
+        Regularization, 2022, section 4.4.1, (19) and (22).
     """
     return fedplus(solver, L1(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
 
 
 def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
-                 sigma: float = 0.1, lam: float = 0.0, aggregate: Over = "active",
+                 sigma: float = 0.1, lam: float = 0.0, aggregate: Aggregated = "active",
                  stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Fed+ with any aggregator and any pull per party: the anchor and the centre need not share a penalty.
+    """Fed+ with any aggregator and a pull per party: the anchor and the centre need not share a penalty.
 
-    Problem: none in general; at a fixed point, for the mean and the medians, the aggregate of grad f^_k(z_k)/(sigma
-    gamma_k) is zero, f^_k the Moreau envelope of f_k.
+    With the mean and gamma = delta/(1 + delta) it is FedAvg+.
+
+    Problem: none in general. At a fixed point, for the mean and the medians, the aggregate of grad f^_k(z_k)/(sigma
+    gamma_k) is zero, with f^_k the Moreau envelope of f_k.
     Update: z_k = (1 - gamma_k) w_k + gamma_k w~; w_k <- solve f_k + sigma/2 |. - z_k|^2 from (1-lam) w_k + lam w~; w~
-    <- A(w_1, ..., w_N). With the mean and gamma = delta/(1 + delta) it is FedAvg+.
-    Travels: down 1 model and gamma_k, up 1 model; a party keeps its own.
-    Defaults: gamma = 0.5 pulls half of the way.
-    Use when: you want a certain aggregator, or some parties held closer than others.
-    Source: Fed+ (first paper), Proposition 3 with (27)-(29)
+    <- A(w_1, ..., w_N).
+    Communication: down 1 model and gamma_k, up 1 model; a party stores its model.
+    Defaults: gamma = 0.5: the anchor is half of the way to the centre.
+    Use when: you want a certain aggregator, or some parties held closer to the centre than others.
 
     Args:
-        solver: the local solver.
+        solver: local solver of each party.
         aggregator: A.
-        gamma: in (0, 1], one number or one per party.
-        sigma: how strongly a party's model is held to its anchor.
-        lam: where local work starts, 0 at the own model, 1 at the centre.
-        aggregate: over the active parties, or over all N with absent ones' last models.
-        stragglers: drop or keep partial work.
+        gamma: how far the anchor is from the party's model to the centre, in (0, 1]; one number or one per party.
+        sigma: weight of the term that keeps a party's model near its anchor z_k.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``gamma`` is outside (0, 1], ``sigma`` is negative, or ``lam`` is outside [0, 1]; ``aggregate`` is
+            not known; at the start of a run, ``gamma`` has another length than N.
+
+    Example:
+        >>> solver, median = rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.CoordinateMedian()
+        >>> algorithm = rv.fedplus_pull(solver, median, gamma=np.array([0.2, 0.5, 0.9]))
+
+    References:
+        Yu, Kundu, Wynter, Lim: Fed+: A Unified Approach to Robust Personalized Federated Learning, 2020, Proposition 3
+        with (27)-(29).
     """
-    return _over(aggregate, FedPlus(solver, PullAnchor(gamma), aggregator, sigma, lam,
-                                    stragglers=stragglers))
+    method = FedPlus(solver, PullAnchor(gamma), aggregator, sigma, lam, stragglers=stragglers)
+    return aggregate_parties(aggregate, method)
 
 
-def _over(aggregate: Over, algorithm: Algorithm) -> Algorithm:
-    return StaleReplies(algorithm) if aggregate == "all" else algorithm
+def aggregate_parties(parties: Aggregated, method: Algorithm) -> Algorithm:
+    """Let a method aggregate over the active parties, or over all N with the last replies of absent parties.
+
+    Raises:
+        InputError: ``parties`` is not known.
+    """
+    if parties not in ("active", "all"):
+        raise InputError(f"aggregate={parties!r} is not known: use 'active' or 'all'")
+    return StaleReplies(method) if parties == "all" else method

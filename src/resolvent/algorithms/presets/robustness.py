@@ -1,32 +1,43 @@
 """Robust aggregation of one shared model, and attacks on any algorithm."""
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.methods.aggregation import ModelAggregation
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["attacked", "robust"]
 
 
 def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
            stragglers: StragglerPolicy = "drop") -> Algorithm:
-    """FedAvg or FedProx with any aggregator in place of the mean.
+    """FedAvg or FedProx with any aggregator instead of the mean.
 
-    Problem: min over w of sum_k lambda_k f_k(w) over the good parties, as far as the aggregator tells them apart.
-    Update: w_k from w~ on f_k + mu/2 |. - w~|^2; w~ = A(w_1, ..., w_N).
-    Travels: down 1 model, up 1; a party keeps nothing.
-    Defaults: mu = 0 and stragglers dropped as in FedAvg; an aggregator's own share is 0.2.
-    Use when: some parties may be broken or malicious and the others' data are alike; where good parties differ, robust
-    aggregators leave out the unusual ones too: see the Fed+ family.
-    Source: McMahan et al. with the aggregator's paper.
+    Aggregators such as the trimmed mean, Krum or a norm bound limit the influence of bad replies.
+
+    Problem: min over w of sum_k lambda_k f_k(w) over the good parties, as far as the aggregator can distinguish them.
+    Update: w_k = solve f_k + mu/2 |. - w~|^2 from w~; w~ <- A(w_1, ..., w_N).
+    Communication: down 1 model, up 1; a party stores nothing.
+    Defaults: mu = 0 and stragglers dropped as in FedAvg; the aggregators' default share of bad replies is 0.2.
+    Use when: some parties may be faulty or malicious and the data of the others are alike. If good parties differ,
+    robust aggregators also leave out the unusual ones: see the Fed+ family.
 
     Args:
-        solver: the local solver.
-        aggregator: A, such as trimmed_mean, multi_krum or norm_bound.
-        mu: the weight of the proximal term.
-        stragglers: drop or keep partial work.
+        solver: local solver of each party.
+        aggregator: A, such as TrimmedMean, MultiKrum or NormBound.
+        mu: weight of the proximal term.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``mu`` is negative.
+
+    Example:
+        >>> algorithm = rv.robust(rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.TrimmedMean(share=0.2))
+
+    References:
+        McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
+        Decentralized Data, AISTATS 2017, with the aggregator's paper.
     """
     return ModelAggregation(solver=solver, aggregator=aggregator, mu=mu, stragglers=stragglers)
 
@@ -35,18 +46,29 @@ def attacked(inner: Algorithm, attack: Attack, *, share: float = 0.2, parties: t
              seed: int = 0) -> Algorithm:
     """Any algorithm under attack: a share of the parties is bad.
 
+    The same parties are bad in all rounds and for all algorithms with the same seed and number of parties.
+
     Problem: the inner algorithm's.
-    Update: the inner algorithm's, but bad parties send what the attack makes of their updates.
-    Travels: what the inner algorithm sends, and one flag down; a party keeps what it keeps there.
-    Defaults: one party in five is bad, the same ones for every method with this seed.
-    Use when: you want to know what bad parties do to a method; scores are over all parties' own data.
-    Source: see resolvent list attacks.
+    Update: the inner algorithm's, but the attack changes the updates that bad parties send.
+    Communication: the inner algorithm's, and one flag down; a party stores what the inner algorithm stores.
+    Defaults: one party in five is bad.
+    Use when: you want to know how bad parties affect a method; the scores are those of all parties on their own data.
 
     Args:
         inner: the algorithm that is attacked.
         attack: what bad parties do.
-        share: of all parties that are bad, in [0, 1].
-        parties: numbers of parties that are bad whatever is drawn.
+        share: share of all parties that is drawn to be bad, in [0, 1].
+        parties: ids of parties that are bad in addition to the drawn ones.
         seed: of the draw of bad parties.
+
+    Raises:
+        InputError: ``share`` is outside [0, 1]; at the start of a run, a party id does not exist.
+
+    Example:
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> algorithm = rv.attacked(rv.fedavg(solver), rv.attacks.SignFlip(), share=0.2)
+
+    References:
+        The attack's paper, see ``rv.attacks``.
     """
     return Attacked(inner=inner, attack=attack, share=share, parties=parties, seed=seed)

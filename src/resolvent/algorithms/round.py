@@ -1,0 +1,215 @@
+"""What happens in a round outside an algorithm: the same functions for the simulator and for a network.
+
+First states, which parties' work counts, how replies are collected, which party states are committed, and the server's
+step. Keys are in ``keys``, cohorts in ``participation``, the check of a reply in ``admission``.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+from typing_extensions import override
+
+from resolvent.algorithms.admission import finite_rows, reason_to_refuse
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Reply, ServerState
+from resolvent.algorithms.keys import initial_party_key, root_key
+from resolvent.algorithms.participation import Cohort
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle, ShapeOracle
+
+__all__ = [
+    "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
+    "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step", "stacked_replies",
+    "uses_held_out", "working_parties",
+]
+
+
+class Private(eqx.Module):
+    """A part of a party's state that the server does not mirror.
+
+    If a reply is refused, the rest of the party's state goes back to what it was before the round, because the server's
+    counterparts (Scaffold's c, DIANA's h) have not moved either. A private part keeps its new value.
+
+    Attributes:
+        value: the part.
+    """
+
+    value: PyTree[Any]
+
+
+class CollectedReplies(NamedTuple):
+    """The replies that count, and why others do not.
+
+    Attributes:
+        replies: rows of parties without a reply that counts are zero and not alive.
+        refused: party id -> reason.
+    """
+
+    replies: Replies
+    refused: dict[int, str]
+
+
+def initial_server(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"]) -> ServerState:
+    """The server's state before the first round.
+
+    Raises:
+        InputError: a setting does not fit the number of parties.
+    """
+    algorithm.check(len(shares))
+    return _strongly_typed(algorithm.init(w0, shares))
+
+
+def initial_party(algorithm: Algorithm, w0: Vector, oracle: Oracle, initial: Array, k: Int[Array, ""]) -> PartyState:
+    """Party k's state before the first round; ``initial`` is ``keys.initial_key(seed)``."""
+    return _strongly_typed(algorithm.init_party(w0, oracle, initial_party_key(initial, k)))
+
+
+def _strongly_typed(state: PyTree[Any]) -> PyTree[Any]:
+    """Make weak types strong: a counter that begins at a Python 0 has another type after a round, which recompiles."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
+
+
+def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
+    """The shapes and dtypes of a party's reply in each phase, from a trace without data.
+
+    Args:
+        algorithm: the algorithm.
+        w0: a model, or its shapes.
+
+    Raises:
+        TypeError: the algorithm asks its oracle for something that ``ShapeOracle`` does not have.
+    """
+    return _trace_party(algorithm, w0, ShapeOracle())[0]
+
+
+def uses_held_out(algorithm: Algorithm, w0: Vector) -> bool:
+    """Whether the algorithm looks at parties' held-out samples, from a trace without data."""
+    try:
+        _trace_party(algorithm, w0, _HeldOutProbe(samples=jnp.array(1)))
+    except _HeldOutAsked:
+        return True
+    return False
+
+
+class _HeldOutAsked(Exception):
+    """Raised where an algorithm asks for held-out samples."""
+
+
+class _HeldOutProbe(ShapeOracle):
+    @override
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        raise _HeldOutAsked
+
+
+def _trace_party(algorithm: Algorithm, w0: Vector, oracle: Oracle) -> tuple[tuple[Reply, ...], Vector]:
+    """The shapes of party 0's replies in a round and of its personal model."""
+    def trace(w0: Vector) -> tuple[tuple[Reply, ...], Vector]:
+        k, key = jnp.array(0), root_key(0)
+        # One party stands for all: no shape of a message or a reply depends on their number.
+        server, state = algorithm.init(w0, jnp.ones(1)), algorithm.init_party(w0, oracle, key)
+        replies = tuple(phase.party(state, phase.message(server, k), oracle, key, jnp.ones(()))[1]
+                        for phase in algorithm.phases)
+        return replies, algorithm.personal_model(state, algorithm.model_message(server, k), oracle)
+
+    shapes: tuple[tuple[Reply, ...], Vector] = jax.eval_shape(trace, w0)
+    return shapes
+
+
+def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:
+    """[C] whose work is used: everybody who takes part, without stragglers if the algorithm drops partial work."""
+    return cohort.alive if algorithm.straggler_policy == "keep" else cohort.alive & ~cohort.late
+
+
+def counted_parties(payload: Reply, working: Bool[Array, " C"]) -> Bool[Array, " C"]:
+    """[C] whose reply counts: a reply that is not finite counts as one that did not arrive."""
+    return working & finite_rows(payload, len(working))
+
+
+def stacked_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) -> Replies:
+    """Replies from the stacked rows of a cohort; rows that do not count are set to zero.
+
+    Args:
+        payload: leaves [C, ...].
+        cohort: the cohort of the round.
+        counted: [C] whose reply counts.
+    """
+    return Replies(
+        payload=select_rows(counted, payload, jax.tree.map(jnp.zeros_like, payload)),
+        weight=jnp.where(counted, cohort.weight, 0),
+        index=cohort.index,
+        alive=counted,
+        shares=jnp.where(counted, cohort.shares, 0),
+    )
+
+
+def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohort) -> CollectedReplies:
+    """Replies from single messages, as a network receives them.
+
+    Args:
+        replies: party id -> its reply; absent parties are left out.
+        expected: leaves with the shape and dtype of a reply (``jax.eval_shape`` gives them).
+        cohort: the cohort of the round.
+    """
+    ids = [int(k) for k in np.asarray(cohort.index)]
+    refused = {k: "the party is not in this round's cohort" for k in replies if k not in ids}
+    for k in ids:
+        if k in replies and (reason := reason_to_refuse(replies[k], expected)) is not None:
+            refused[k] = reason
+    counted = np.array([k in replies and k not in refused for k in ids], bool)
+    zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), expected)
+    rows = [replies[k] if counts else zero for k, counts in zip(ids, counted, strict=True)]
+    payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+    return CollectedReplies(stacked_replies(payload, cohort, jnp.asarray(counted)), refused)
+
+
+def commit_rows(new: PartyState, old: PartyState, *, working: Bool[Array, " C"],
+                counted: Bool[Array, " C"]) -> PartyState:
+    """The states of a cohort after a phase, leaves [C, ...].
+
+    A party whose reply counts gets its new state, every other party keeps its old one. ``Private`` parts are new for
+    everybody who worked.
+    """
+    return _merge(partial(select_rows, working), partial(select_rows, counted), new, old)
+
+
+def commit_party(new: PartyState, old: PartyState, *, counted: bool) -> PartyState:
+    """One party's state after its work, once it knows whether its reply counted."""
+    return _merge(lambda after, before: after, lambda after, before: after if counted else before, new, old)
+
+
+def _merge(of_private: Any, of_mirrored: Any, new: PartyState, old: PartyState) -> PartyState:
+    """Combine two states of the same structure, private parts by one function and all else by another."""
+    def is_private(part: Any) -> bool:
+        return isinstance(part, Private)
+
+    def combine(after: Any, before: Any) -> Any:
+        return (of_private if is_private(after) else of_mirrored)(after, before)
+
+    return jax.tree.map(combine, new, old, is_leaf=is_private)
+
+
+def server_step(phase: Phase, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
+    """The server's step of a phase; its state is unchanged if no reply counts.
+
+    Args:
+        phase: the phase.
+        state: the server's state.
+        replies: the replies.
+        key: ``keys.server_key`` of the phase.
+    """
+    after, info = phase.server(state, replies, key)
+    any_counts = jnp.any(replies.alive)
+    return jax.tree.map(lambda new, old: jnp.where(any_counts, new, old).astype(old.dtype), after, state), info
+
+
+def select_rows(mask: Bool[Array, " C"], new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:
+    """Rows of ``new`` where the mask holds, of ``old`` elsewhere, in the dtypes of ``old``; leaves [C, ...]."""
+    def select(a: Array, b: Array) -> Array:
+        return jnp.where(tree.column(mask, b), a, b).astype(b.dtype)
+    return jax.tree.map(select, new, old)
