@@ -28,7 +28,7 @@ from resolvent.study.components import first_line, listings
 from resolvent.study.experiment import ExperimentFile, experiments
 
 if TYPE_CHECKING:
-    from resolvent.data.fetch import Found
+    from resolvent.data.fetch import FileStatus
     from resolvent.study.catalogue import Entry
 
 __all__ = ["main"]
@@ -189,13 +189,14 @@ def data(
         names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
         to: the folder to download to; default: RESOLVENT_DATA, or else the user's cache folder.
     """
-    from resolvent.data.fetch import CATALOGUE, check, fetch
+    from resolvent.data.fetch import check, fetch
+    from resolvent.data.sources import SOURCES
 
     if action == "check":
         _check_data([found for name in names or (None,) for found in check(name)])
         return
     if not names:
-        raise InputError(f"say what to fetch: {', '.join(CATALOGUE)}")
+        raise InputError(f"say what to fetch: {', '.join(SOURCES)}")
     columns = (TextColumn("{task.description:>28}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as shown:
         tasks: dict[str, TaskID] = {}
@@ -210,7 +211,7 @@ def data(
         Console().print(str(path), highlight=False, markup=False, soft_wrap=True)
 
 
-def _check_data(found: "list[Found]") -> None:
+def _check_data(found: "list[FileStatus]") -> None:
     """A line per file; exit code 1 where one is damaged."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for _ in range(4):

@@ -32,7 +32,7 @@ def shorten(value: object) -> str:
 
     >>> shorten("no")
     'no'
-    >>> shorten("x" * 1000)[-30:]
+    >>> shorten("x" * 1000)[-31:]
     'xxx... (1000 characters in all)'
     """
     text = str(value)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.data.texts import CHARACTERS
+from resolvent.data.tokens import CHARACTERS
 from resolvent.problem.models import networks
 
 # Layer by layer: Tables 2 and 3 of the operator-splitting paper.

@@ -1,7 +1,5 @@
-"""Data sets by name: each a function that returns ``FederatedData``."""
+"""Data sets by name: each is a function that returns ``FederatedData``."""
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,10 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.formats import leaf, libsvm
 from resolvent.data.generators import fedplus_regression, fedprox_synthetic, sines, splitting_logistic
 from resolvent.data.images import cifar10, emnist, fashion_mnist, mnist
+from resolvent.data.partitions import cut_points
 from resolvent.data.tables import from_frame, table
 from resolvent.data.texts import sentiment, shakespeare, stackexchange
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 
 __all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic", "from_frame",
            "leaf", "libsvm", "mnist", "sentiment", "shakespeare", "sines", "splitting_logistic", "stackexchange",
@@ -22,94 +21,107 @@ __all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression",
 
 def digits(*, parties: int = 10, classes_per_party: int = 3, outliers: int = 0, size_spread: float = 0.6,
            validation: float = 0.2, test: float = 0.3, seed: int = 0) -> FederatedData:
-    """scikit-learn's 1,797 handwritten digits (8x8), every party with few classes and a size of its own.
+    """scikit-learn's 1,797 handwritten digits (8x8); every party has a few of the ten classes.
 
-    The digits are real; who holds which is drawn from the seed. Each party is given its classes in turn, so that all
-    ten are held by someone, and shares each class with the others that hold it in proportion to its log-normal size.
+    The images are real; their distribution over parties is drawn from the seed. Classes are assigned to parties in
+    turn, so that every class has a party if parties * classes_per_party is at least 10. The images of a class are
+    divided over its parties in proportion to log-normal draws, one per party.
 
     Args:
-        parties: how many parties.
-        classes_per_party: how many of the ten digits each party sees.
-        outliers: the last so many parties' images are inverted (dark on light).
-        size_spread: standard deviation of the log-normal sizes; 0 for equal shares.
-        validation: share of each party's samples kept for validation.
-        test: share of each party's samples kept for testing.
+        parties: number of parties.
+        classes_per_party: number of digits of each party.
+        outliers: number of parties, the last ones, whose images are inverted (dark on light).
+        size_spread: standard deviation of the logarithm of the parties' relative sizes; 0 for equal sizes.
+        validation: share of each party's samples for validation.
+        test: share of each party's samples for testing.
         seed: of the partition and the split.
+
+    Raises:
+        InputError: an argument is out of range.
+
+    Example:
+        >>> data = digits(parties=5, seed=1)
+        >>> len(data), data.input_shape, data.outputs
+        (5, (64,), 10)
     """
     if not 1 <= classes_per_party <= 10:
-        raise InputError(f"classes_per_party={classes_per_party} must lie in 1 to 10: there are ten digits")
+        raise InputError(f"digits(classes_per_party={classes_per_party}) must lie in 1 to 10: there are ten digits")
     if not 1 <= parties <= 100:
-        raise InputError(f"parties={parties} must lie in 1 to 100: there are 1,797 images to share")
+        raise InputError(f"digits(parties={parties}) must lie in 1 to 100: there are 1,797 images")
     if not 0 <= outliers <= parties:
-        raise InputError(f"outliers={outliers} must lie in 0 to {parties}, the number of parties")
-    x, y = _handwritten()
+        raise InputError(f"digits(outliers={outliers}) must lie in 0 to {parties}, the number of parties")
+    check_range("digits", "[0, inf)", size_spread=size_spread, seed=seed)
+    x, y = _load_digits()
     rng = np.random.default_rng(seed)
-    rows = _by_classes(y, parties, classes_per_party, np.exp(rng.normal(0, size_spread, parties)), rng)
+    sizes = np.exp(rng.normal(0, size_spread, parties))
+    rows = _divide_classes(y, _assign_classes(np.unique(y), parties, classes_per_party, rng), sizes, rng)
     inputs = [1 - x[r] if k >= parties - outliers else x[r] for k, r in enumerate(rows)]
     data = FederatedData.from_arrays(
         inputs, [y[r] for r in rows], validation=validation, test=test, seed=seed, name="digits",
         classes=[str(c) for c in range(10)], features=[f"pixel {i // 8},{i % 8}" for i in range(64)])
-    return data.noting(*(f"{data.parties[k]} is an outlier: its images are inverted"
-                         for k in range(parties - outliers, parties)))
+    return data.with_notes(*(f"{data.parties[k]} is an outlier: its images are inverted"
+                             for k in range(parties - outliers, parties)))
 
 
-def _handwritten() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """scikit-learn's digits, in [0, 1], and their labels; from its file, for it takes seconds to import."""
-    package = importlib.util.find_spec("sklearn")
-    file = None if package is None or package.origin is None else (
-        Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz")
-    if file is not None and file.is_file():
-        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
-        return table[:, :-1] / np.float32(16), table[:, -1].astype(np.int32)
-    from sklearn.datasets import load_digits
+def _load_digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """scikit-learn's digits [1797, 64] in [0, 1], and their labels [1797]."""
+    from sklearn.datasets import load_digits  # here, because importing scikit-learn takes about 1.7 s
 
     bunch = load_digits()
-    inputs: NDArray[np.float32] = bunch.data.astype(np.float32) / 16
+    inputs: NDArray[np.float32] = bunch.data.astype(np.float32) / np.float32(16)
     return inputs, bunch.target.astype(np.int32)
 
 
-def _by_classes(y: NDArray[Any], parties: int, per_party: int, sizes: NDArray[Any],
-                rng: np.random.Generator) -> list[NDArray[Any]]:
-    """Rows of each party: classes dealt in turn from shuffled decks of all classes, shared by relative size."""
-    classes = np.unique(y)
-    holds: list[set[int]] = [set() for _ in range(parties)]
-    deck: list[int] = []
+def _assign_classes(classes: NDArray[Any], parties: int, per_party: int, rng: np.random.Generator) -> list[set[int]]:
+    """The classes of each party, assigned in turn from a queue of shuffled copies of all classes."""
+    assigned: list[set[int]] = [set() for _ in range(parties)]
+    queue: list[int] = []
     for _ in range(per_party):
         for k in range(parties):
-            if not set(deck) - holds[k]:
-                deck += [int(c) for c in rng.permutation(classes)]
-            card = next(c for c in deck if c not in holds[k])
-            deck.remove(card)
-            holds[k].add(card)
-    rows: list[list[NDArray[Any]]] = [[] for _ in range(parties)]
-    for c in classes:
-        holders = [k for k in range(parties) if int(c) in holds[k]]
+            if not set(queue) - assigned[k]:
+                queue += [int(c) for c in rng.permutation(classes)]
+            label = next(c for c in queue if c not in assigned[k])
+            queue.remove(label)
+            assigned[k].add(label)
+    return assigned
+
+
+def _divide_classes(y: NDArray[Any], classes: list[set[int]], sizes: NDArray[Any],
+                    rng: np.random.Generator) -> list[NDArray[Any]]:
+    """The rows of each party: each class is divided over its parties in proportion to their sizes."""
+    rows: list[list[NDArray[Any]]] = [[] for _ in classes]
+    for label in np.unique(y):
+        holders = [k for k, assigned in enumerate(classes) if int(label) in assigned]
         if not holders:
             continue
-        members = rng.permutation(np.flatnonzero(y == c))
-        share = np.array([sizes[k] for k in holders])
-        cuts = np.round(np.cumsum(share / share.sum())[:-1] * len(members)).astype(int)
-        for k, part in zip(holders, np.split(members, cuts), strict=True):
+        of_class = rng.permutation(np.flatnonzero(y == label))
+        cuts = cut_points(sizes[holders], len(of_class))
+        for k, part in zip(holders, np.split(of_class, cuts), strict=True):
             rows[k].append(part)
     return [np.concatenate(parts) for parts in rows]
 
 
 def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heterogeneity: float = 1.0,
               noise: float = 0.1, validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
-    """Linear regressions whose true weights differ from party to party: y = x'(w + heterogeneity*v_k) + noise.
+    """Linear regressions whose true weights differ between parties: y = x'(w + heterogeneity*v_k) + noise.
 
     For benchmarks and first steps, with any number of parties; x, w and v_k are standard normal.
 
     Args:
-        parties: how many parties.
+        parties: number of parties.
         samples: samples per party.
         features: number of inputs.
         heterogeneity: standard deviation of the parties' true weights around the common ones.
         noise: standard deviation of the noise on the labels.
-        validation: share of each party's samples kept for validation.
-        test: share of each party's samples kept for testing.
+        validation: share of each party's samples for validation.
+        test: share of each party's samples for testing.
         seed: of everything random.
+
+    Raises:
+        InputError: an argument is out of range.
     """
+    check_range("synthetic", "[0, inf)", seed=seed)
+    check_range("synthetic", "[1, inf)", parties=parties, samples=samples, features=features)
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(parties, samples, features)).astype(np.float32)
     true = rng.normal(size=features) + heterogeneity * rng.normal(size=(parties, features))

@@ -1,7 +1,8 @@
-"""Federated data: every party's samples packed one after the other, never padded.
+"""Federated data: every party's samples packed one after the other, without padding.
 
-Party sizes follow a power law, so one array with an offset and a length per party is the only layout whose
-memory is that of the samples. Within a party the samples of each split lie side by side.
+Party sizes follow a power law. One array with an offset and a length per party therefore needs only the memory of the
+samples, whereas padding needs that of the largest party for each party. Within a party the samples of each split are
+contiguous.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +12,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from resolvent.errors import InputError, nearest
+from resolvent.data.samples import Task, check_party, number_labels, split_order, split_sizes
+from resolvent.errors import InputError, check_range, nearest, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "FederatedData", "Split", "Task", "check_party", "number_labels", "split_sizes"]
+    from resolvent.data.encoding import TableEncoding
 
-Task = Literal["classification", "regression"]
+__all__ = ["SPLITS", "FederatedData", "Split", "Task"]
+
 SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Where each party's samples of a split lie in the packed arrays: length[k] of them from offset[k] on."""
+    """The rows of a split in the packed arrays: party k has ``length[k]`` rows from ``offset[k]`` on.
+
+    Attributes:
+        offset: [N] first row of each party.
+        length: [N] number of rows of each party.
+    """
 
     offset: NDArray[np.integer]
     length: NDArray[np.int32]
@@ -32,7 +40,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """The samples of all parties, packed.
+    """The samples of N parties, packed.
 
     Attributes:
         x: [total, ...] inputs, party by party.
@@ -41,11 +49,15 @@ class FederatedData:
         parties: the parties' names, in order.
         task: ``classification`` or ``regression``.
         classes: the classes' names, in the order of their numbers; empty for regression.
-        features: the names of the inputs' columns where they have names.
-        name: what the data is, for reports.
-        notes: facts that a reader of a report should know (which party is an outlier, what was imputed).
-        vocabulary: what the tokens 0, 1, ... stand for, where inputs are sequences of tokens (integers): such inputs
-            stay integers, all others become floating numbers.
+        features: the names of the inputs' columns; empty if they have no names.
+        name: the name of the data set, for reports.
+        notes: facts for the reader of a report, such as which party is an outlier or what was imputed.
+        vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
+            Such inputs stay integers; all others become floating numbers.
+        encoding: how the inputs were made from a table's columns; None if the data do not come from a table.
+
+    Raises:
+        InputError: there is a vocabulary, and inputs are not integers of its range.
     """
 
     x: NDArray[Any]
@@ -58,6 +70,7 @@ class FederatedData:
     name: str = "data"
     notes: tuple[str, ...] = field(default=())
     vocabulary: tuple[str, ...] = ()
+    encoding: "TableEncoding | None" = None
 
     def __post_init__(self) -> None:
         if self.vocabulary:
@@ -68,7 +81,6 @@ class FederatedData:
                                  f"{len(self.vocabulary)}: they are numbered 0 to {len(self.vocabulary) - 1}")
 
     def __len__(self) -> int:
-        """How many parties there are."""
         return len(self.parties)
 
     @property
@@ -78,32 +90,39 @@ class FederatedData:
 
     @property
     def outputs(self) -> int:
-        """How many classes there are; 1 for regression."""
+        """The number of outputs that a model needs: one per class; 1 for regression."""
         return len(self.classes) if self.task == "classification" else 1
 
     def sizes(self, split: str = "train") -> NDArray[np.int32]:
-        """How many samples each party has in ``split``: [N]."""
+        """[N] number of samples of each party in ``split``."""
         return self.splits[split].length
 
     def party(self, party: int | str, split: str = "train") -> tuple[NDArray[Any], NDArray[Any]]:
-        """One party's inputs and labels, by number or name."""
+        """One party's inputs and labels in ``split``, by its number or name.
+
+        Raises:
+            InputError: there is no such party.
+        """
         k = self.index(party)
-        s = self.splits[split]
-        rows = slice(int(s.offset[k]), int(s.offset[k] + s.length[k]))
-        return self.x[rows], self.y[rows]
+        start, length = int(self.splits[split].offset[k]), int(self.splits[split].length[k])
+        return self.x[start:start + length], self.y[start:start + length]
 
     def index(self, party: int | str) -> int:
-        """The number of a party, from its name or its number."""
+        """The number of a party, from its name or its number.
+
+        Raises:
+            InputError: there is no such party.
+        """
         if isinstance(party, str):
             if party not in self.parties:
-                raise InputError(f"there is no party {party!r}{nearest(party, self.parties[:1000])}")
+                raise InputError(f"there is no party {shorten(repr(party))}{nearest(party, self.parties[:1000])}")
             return self.parties.index(party)
         if not 0 <= party < len(self):
             raise InputError(f"there is no party {party}: they are numbered 0 to {len(self) - 1}")
         return int(party)
 
     def summary(self) -> "pd.DataFrame":
-        """A row per party: its samples in each split and, for classification, how many of each class."""
+        """A row per party with its number of samples in each split and, for classification, of each class."""
         import pandas as pd
 
         rows = []
@@ -116,8 +135,8 @@ class FederatedData:
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def noting(self, *notes: str) -> "FederatedData":
-        """The same data with more notes."""
+    def with_notes(self, *notes: str) -> "FederatedData":
+        """The same data with these notes added."""
         return replace(self, notes=(*self.notes, *notes))
 
     @classmethod
@@ -139,133 +158,67 @@ class FederatedData:
         """Data from one array of inputs and one of labels per party, split at random within each party.
 
         Args:
-            x: per party, inputs [n_k, ...] of one common shape.
-            y: per party, labels [n_k].
-            parties: names; default ``party 0``, ``party 1``, ...
-            task: ``classification``, ``regression``, or ``auto``: classification where labels are integers,
-                booleans or text.
-            validation: share of each party's samples kept for validation.
-            test: share of each party's samples kept for testing; or, where the data say which these are, how many of
-                each party's last samples they are, and the rest is split between training and validation.
-            seed: of the split; each party's depends on it, the party's number and size, and nothing else.
-            name: what the data is, for reports.
+            x: inputs [n_k, ...] of each party, of one common shape.
+            y: labels [n_k] of each party.
+            parties: the parties' names; default ``party 0``, ``party 1``, ...
+            task: ``classification``, ``regression``, or ``auto``: classification if labels are integers, booleans or
+                text, regression otherwise.
+            validation: share of each party's samples for validation.
+            test: share of each party's samples for testing. Or one number per party, if the test samples are fixed:
+                this many of its last samples are for testing, and the others are split between training and
+                validation.
+            seed: of the split. A party's split depends on the seed, the party's number and its size, and nothing else.
+            name: the name of the data set, for reports.
             features: names of the inputs' columns.
-            classes: the labels in the order of their class numbers; default: those that occur, sorted.
-            vocabulary: what the tokens 0, 1, ... stand for, where inputs are sequences of tokens.
+            classes: the labels in the order of their class numbers; default: the labels that occur, sorted.
+            vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
 
         Raises:
-            InputError: shapes that differ, a party without samples, values that are missing or not finite;
-                the message names the party and the row.
+            InputError: shapes differ, a party has no samples, or a value is missing or not finite. The message names
+                the party and the row.
+
+        Example:
+            >>> data = FederatedData.from_arrays([np.eye(3), np.ones((5, 3))], [[0, 1, 0], [1, 1, 0, 1, 0]], test=0.4)
+            >>> len(data), data.sizes("train").tolist(), data.sizes("test").tolist()
+            (2, [1, 2], [1, 2])
         """
         names = tuple(parties) if parties is not None else tuple(f"party {k}" for k in range(len(x)))
         if len(set(names)) < len(names):
-            twice = next(n for n in names if names.count(n) > 1)
-            raise InputError(f"two parties are named {twice!r}: give each party a name of its own")
+            duplicate = next(n for n in names if names.count(n) > 1)
+            raise InputError(f"two parties are named {shorten(repr(duplicate))}: give each party a different name")
         if not len(x) == len(y) == len(names) or not names:
             raise InputError(f"there are inputs for {len(x)} parties, labels for {len(y)} and {len(names)} "
                              "names; give one of each per party, and at least one party")
         xs, ys = [np.asarray(a) for a in x], [np.asarray(a) for a in y]
-        for party, a, b in zip(names, xs, ys, strict=True):
-            check_party(party, a, b, xs[0].shape[1:])
-        if features and xs[0].shape[1:] != (len(features),):
-            raise InputError(f"there are {len(features)} names of features for inputs of shape "
-                             f"{xs[0].shape[1:]}: give one name per column, or none")
-        if seed < 0:
-            raise InputError(f"seed={seed} must not be negative: use 0 or more")
-        held_out = list(test) if isinstance(test, Sequence) else [0] * len(names)
-        share = 0.0 if isinstance(test, Sequence) else test
-        if len(held_out) != len(names) or any(not 0 <= h < len(a) for h, a in zip(held_out, xs, strict=False)):
-            raise InputError(f"test={held_out} must be one number per party, and leave it a sample to train on")
-        labels, task, class_names = number_labels(ys, task, classes, names)
-        parts: list[NDArray[np.intp]] = []
-        lengths = np.zeros((len(SPLITS), len(names)), np.int32)
-        start = 0
-        for k, a in enumerate(xs):
-            order = np.random.default_rng([seed, k]).permutation(len(a) - held_out[k])
-            lengths[:, k] = split_sizes(len(order), validation, share)
-            lengths[2, k] += held_out[k]
-            parts.append(start + np.concatenate([order, np.arange(len(order), len(a))]))
-            start += len(a)
-        order = np.concatenate(parts)
-        begin = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))[:-1]])
-        offsets = begin + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
-        splits = {s: Split(offsets[i].astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}
-        return cls(np.concatenate(xs)[order], labels[order], splits, names, task, class_names,
+        shape = xs[0].shape[1:]
+        for party, inputs, labels in zip(names, xs, ys, strict=True):
+            check_party(party, inputs, labels, shape)
+        if features and shape != (len(features),):
+            raise InputError(f"there are {len(features)} names of features for inputs of shape {shape}: give one name "
+                             "per column, or none")
+        check_range("from_arrays", "[0, inf)", seed=seed)
+        sizes = [len(a) for a in xs]
+        share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, [0] * len(names))
+        if len(fixed) != len(names) or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=False)):
+            raise InputError(f"test={shorten(fixed)} must be one number per party, and leave it a sample to train on")
+        packed, class_task, class_names = number_labels(ys, task, classes, names)
+        order, splits = _split_parties(sizes, validation, share, fixed, seed)
+        return cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
                    tuple(features), name, vocabulary=vocabulary)
 
 
-def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int, int]:
-    """How many of a party's samples go to training, validation and test.
-
-    Rounded to the nearest; training gets what is left and is never empty.
-    """
-    if not (validation >= 0 and test >= 0 and validation + test < 1):
-        raise InputError(f"validation={validation} and test={test} must not be negative, and must sum "
-                         "to less than 1, so that samples are left for training")
-    of_validation, of_test = round(samples * validation), round(samples * test)
-    while of_validation + of_test >= samples:
-        if of_validation >= of_test:
-            of_validation -= 1
-        else:
-            of_test -= 1
-    return samples - of_validation - of_test, of_validation, of_test
-
-
-def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Refuse a party's samples that nothing can be learned from; the message names the party and the row."""
-    if len(x) == 0:
-        raise InputError(f"party {party!r} has no samples: leave it out, or merge it with another")
-    if y.shape != (len(x),):
-        raise InputError(f"party {party!r} has {len(x)} inputs but labels of shape {y.shape}: "
-                         "give one label per input")
-    if x.shape[1:] != shape:
-        raise InputError(f"party {party!r} has inputs of shape {x.shape[1:]}, the first party's are {shape}")
-    if x.dtype.kind not in "biuf":
-        raise InputError(f"party {party!r} has inputs of type {x.dtype}: inputs must be numbers")
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0, 0])
-        raise InputError(f"party {party!r}, row {row}: the input has a value that is not finite")
-
-
-def number_labels(
-    ys: list[NDArray[Any]], task: str, classes: Sequence[str] | None, names: tuple[str, ...]
-) -> tuple[NDArray[Any], Task, tuple[str, ...]]:
-    """All labels in one array, as class numbers or as reals, with the task and the classes' names."""
-    y = np.concatenate(ys)
-    if task == "auto":
-        task = "regression" if np.issubdtype(y.dtype, np.floating) else "classification"
-    if task == "regression":
-        if y.dtype.kind not in "iuf":
-            raise InputError(f"regression needs labels that are numbers, got type {y.dtype}")
-        for party, part in zip(names, ys, strict=True):
-            if not np.isfinite(part.astype(float)).all():
-                row = int(np.flatnonzero(~np.isfinite(part.astype(float)))[0])
-                raise InputError(f"party {party!r}, row {row}: the label is not finite")
-        return y.astype(np.result_type(y.dtype, np.float32)), "regression", ()
-    if task != "classification":
-        raise InputError(f"task={task!r} is not known: use 'classification', 'regression' or 'auto'")
-    for party, part in zip(names, ys, strict=True):
-        if (missing := _missing(part)).any():
-            row = int(np.flatnonzero(missing)[0])
-            raise InputError(f"party {party!r}, row {row}: the label is missing")
-    if classes is None:
-        found, numbers = np.unique(y, return_inverse=True)
-        return numbers.astype(np.int32), "classification", tuple(str(c) for c in found)
-    number = {str(c): i for i, c in enumerate(classes)}
-    if len(number) < len(classes):
-        raise InputError(f"the classes {list(map(str, classes))} name one twice: give each class once")
-    for party, part in zip(names, ys, strict=True):
-        unknown = [str(v) for v in part if str(v) not in number]
-        if unknown:
-            raise InputError(f"party {party!r} has label {unknown[0]!r}, which is not among the classes "
-                             f"{list(number)}{nearest(unknown[0], list(number))}")
-    return np.array([number[str(v)] for v in y], np.int32), "classification", tuple(number)
-
-
-def _missing(part: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a label is nan, None or the like."""
-    if part.dtype.kind in "biuSU":
-        return np.zeros(part.shape, bool)
-    import pandas as pd
-
-    return np.asarray(pd.isna(part))
+def _split_parties(sizes: Sequence[int], validation: float, test: float, fixed: Sequence[int],
+                   seed: int) -> tuple[NDArray[np.intp], dict[str, Split]]:
+    """The packed order of all samples and the splits; a party's last ``fixed[k]`` samples are for testing."""
+    orders: list[NDArray[np.intp]] = []
+    lengths = np.zeros((len(SPLITS), len(sizes)), np.int32)
+    start = 0
+    for k, (size, n_fixed) in enumerate(zip(sizes, fixed, strict=True)):
+        drawn = size - n_fixed
+        lengths[:, k] = split_sizes(drawn, validation, test)
+        lengths[SPLITS.index("test"), k] += n_fixed
+        orders.append(start + np.concatenate([split_order(drawn, k, seed), np.arange(drawn, size)]))
+        start += size
+    first_rows = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))[:-1]])
+    offsets = first_rows + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
+    return np.concatenate(orders), {s: Split(offsets[i].astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}

@@ -1,7 +1,8 @@
-"""Downloads from the official addresses, with checksum and resumption, and a check of what is there.
+"""Downloads of the data sets in `sources`, and a check of the files that are present.
 
-A transfer goes to a file that ends in ``.part`` and takes its name only when it is whole and has the published MD5;
-what an interruption leaves is gone on with by an HTTP range.
+A transfer is written to a file that ends in ``.part``. The file gets its name only when it is complete and has the
+expected SHA-256. An interrupted download is resumed by an HTTP range request. This is the reason why the module does
+not use pooch, which starts an interrupted download again from its first byte.
 """
 
 import hashlib
@@ -12,159 +13,121 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
+
+from typing_extensions import override
 
 from resolvent.data import files
-from resolvent.errors import InputError, nearest
+from resolvent.data.readers import read_cifar_batch, read_idx
+from resolvent.data.sources import SOURCES, Download, check_address
+from resolvent.errors import InputError, nearest, shorten
 
-__all__ = ["CATALOGUE", "Download", "Found", "check", "fetch"]
+__all__ = ["FileStatus", "check", "fetch"]
 
 Progress = Callable[[str, int, int], None]
-_BLOCK = 1 << 18
-
-
-@dataclass(frozen=True)
-class Download:
-    """A file at an official address.
-
-    Attributes:
-        url: the address.
-        md5: of the file, as published; empty where none is.
-        path: where it goes, in the data folder; an archive's is a folder.
-        members: for an archive, the files to take out of it; empty for a plain file.
-        content: MD5 of the unzipped content, where it is published too.
-    """
-
-    url: str
-    md5: str
-    path: str
-    members: tuple[str, ...] = ()
-    content: str = ""
-
-    def files(self) -> list[str]:
-        """What it leaves in the data folder."""
-        return [f"{self.path}/{Path(m).name}" for m in self.members] or [self.path]
-
-
-def _idx_files(address: str, folder: str, md5: tuple[str, ...], content: tuple[str, ...] = ("",) * 4) -> list[Download]:
-    names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-    return [Download(address + name, sum_, f"{folder}/{name}", (), inner)
-            for name, sum_, inner in zip(names, md5, content, strict=True)]
-
-
-_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-CATALOGUE: dict[str, list[Download]] = {
-    "mnist": _idx_files(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/", "mnist",
-        ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
-         "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
-        ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-         "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637")),
-    "fashion_mnist": _idx_files(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", "fashion_mnist",
-        ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
-         "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310")),
-    "emnist": [Download(
-        "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e", "emnist",
-        tuple(f"gzip/emnist-{split}-{part}-{kind}-ubyte.gz" for split in ("byclass", "letters")
-              for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")))],
-    "cifar10": [Download(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530",
-        "cifar-10-batches-bin", tuple(f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES))],
-    "shakespeare": [Download(
-        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-        "6fb458f1232090904fb40fe944165e91", "shakespeare/tinyshakespeare.txt")],
-    "sentiment140": [Download(
-        "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip", "1647eb110dd2492512e27b9a70d5d1bc",
-        "sentiment", ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv"))],
-}
+Sources = Mapping[str, list[Download]]
+_BLOCK_BYTES = 1 << 18
+_TIMEOUT_SECONDS = 30
+_CIFAR_BATCH_IMAGES = 10_000
+_PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
 
 
 def fetch(name: str, folder: Path | None = None, progress: Progress | None = None, *,
-          catalogue: dict[str, list[Download]] = CATALOGUE) -> list[Path]:
-    """Download a data set; files that are there and whole are left alone.
+          sources: Sources = SOURCES) -> list[Path]:
+    """Download a data set; files that are present and complete are not downloaded again.
 
     Args:
-        name: of the data set in the catalogue.
-        folder: where to; default: the first of the data folders, which is ``RESOLVENT_DATA`` where that is set.
-        progress: called with (file, bytes so far, bytes in all or 0 where the server does not say).
-        catalogue: what there is to download.
+        name: of the data set in ``sources``.
+        folder: where files are written; default: the first data folder, which is ``RESOLVENT_DATA`` if that is set.
+        progress: called with (file, bytes so far, bytes in all), or 0 for the latter if the server does not state it.
+        sources: the data sets that can be downloaded.
 
     Returns:
         The files of the data set.
 
     Raises:
-        InputError: an unknown name, no network, a transfer that broke off (run it again to go on), a wrong checksum.
+        InputError: the name is unknown, there is no network, the transfer was interrupted (run it again to resume it),
+            or the checksum is wrong.
     """
-    if name not in catalogue:
-        raise InputError(f"there is nothing to download that is called {name!r}; there are {', '.join(catalogue)}"
-                         f"{nearest(name, catalogue)}")
-    place, result = folder or files.folders()[0], []
-    for download in catalogue[name]:
-        wanted = [place / path for path in download.files()]
-        if not all(p.is_file() and _state(p, download)[0] for p in wanted):
-            _download(download, place, progress)
-        result += wanted
-    return result
+    if name not in sources:
+        raise InputError(f"there is no data set {shorten(repr(name))} to download; there are {', '.join(sources)}"
+                         f"{nearest(name, sources)}")
+    target, paths = folder or files.data_folders()[0], []
+    for download in sources[name]:
+        wanted = [target / path for path in download.paths]
+        if not all(p.is_file() and _check_file(p, download)[0] for p in wanted):
+            _download(download, target, progress)
+        paths += wanted
+    return paths
 
 
-def _download(download: Download, place: Path, progress: Progress | None) -> None:
-    target = place / (f"{download.path}/{Path(download.url).name}" if download.members else download.path)
-    part = target.with_name(target.name + ".part")
+def _download(download: Download, folder: Path, progress: Progress | None) -> None:
+    path = folder / (f"{download.path}/{Path(download.url).name}" if download.members else download.path)
+    part = path.with_name(path.name + ".part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         _transfer(download.url, part, progress)
-        found = _md5(part)
-        if download.md5 and found != download.md5:
+        digest = _sha256(part)
+        if digest != download.sha256:
             part.unlink()
-            raise InputError(f"{download.url} has the MD5 {found}, expected {download.md5}: it was damaged on its way, "
-                             "or another file is there now; nothing was kept")
+            raise InputError(f"{download.url} has the SHA-256 {digest}, expected {download.sha256}: it was damaged, or "
+                             "there is another file at this address; it was removed: download it again")
         if download.members:
-            _unpack(part, target.parent, download.members)
+            _unpack(part, path.parent, download.members)
             part.unlink()
         else:
-            part.replace(target)
+            part.replace(path)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        there = part.stat().st_size if part.exists() else 0
-        raise InputError(f"{download.url} could not be downloaded ({error}): {there} bytes are kept in {part}; run it "
-                         "again to go on from there, or put the file there yourself") from error
+        done = part.stat().st_size if part.exists() else 0
+        raise InputError(f"{download.url} could not be downloaded ({error}): {part} has {done} bytes: run it "
+                         "again to resume it, or download the file by other means") from error
     except OSError as error:
-        raise InputError(f"{target.parent} cannot be written ({error}): choose another folder with --to, or set "
+        raise InputError(f"{path.parent} cannot be written ({error}): choose another folder with --to, or set "
                          "RESOLVENT_DATA") from error
 
 
+class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https addresses only."""
+
+    @override
+    def redirect_request(self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
+                         headers: http.client.HTTPMessage, newurl: str) -> urllib.request.Request | None:
+        check_address(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _transfer(url: str, part: Path, progress: Progress | None) -> None:
-    """Append what is missing; start over where the server knows no ranges."""
+    """Append the missing bytes; start again from the first byte if the server does not support ranges."""
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     try:
-        answer = urllib.request.urlopen(request, timeout=30)
+        response = urllib.request.build_opener(_CheckedRedirects).open(request, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing is missing: the checksum will tell
+        if error.code == _RANGE_NOT_SATISFIABLE:  # no bytes are missing; the checksum decides whether they are right
             error.close()
             return
         raise
-    with answer:
-        start = start if answer.status == 206 else 0
-        length = int(answer.headers.get("Content-Length") or 0)
+    with response:
+        start = start if response.status == _PARTIAL_CONTENT else 0
+        length = int(response.headers.get("Content-Length") or 0)
+        done = start
         with part.open("ab" if start else "wb") as file:
-            done = start
-            while block := answer.read(_BLOCK):
+            while block := response.read(_BLOCK_BYTES):
                 file.write(block)
                 done += len(block)
                 if progress:
                     progress(Path(url).name, done, start + length if length else 0)
         if length and done < start + length:
-            raise ConnectionError(f"it broke off after {done} of {start + length} bytes")
+            raise ConnectionError(f"interrupted after {done} of {start + length} bytes")
 
 
 def _unpack(archive: Path, folder: Path, members: tuple[str, ...]) -> None:
-    """The members that were asked for, by their last name only, so that nothing lands outside the folder."""
+    """Extract members under their last name only, so that no file is written outside the folder."""
     try:
-        for name, source in _members(archive, members):
+        for name, source in _open_members(archive, members):
             part = folder / f"{Path(name).name}.part"
             with source, part.open("wb") as file:
                 shutil.copyfileobj(source, file)
@@ -173,88 +136,92 @@ def _unpack(archive: Path, folder: Path, members: tuple[str, ...]) -> None:
         raise InputError(f"{archive} cannot be unpacked ({error}): remove it and download it again") from error
 
 
-def _members(archive: Path, members: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+def _open_members(archive: Path, members: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
     if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as packed:
+        with zipfile.ZipFile(archive) as zipped:
             for name in members:
-                yield name, packed.open(name)
+                yield name, zipped.open(name)
     else:
         with tarfile.open(archive) as tarred:
             for name in members:
                 source = tarred.extractfile(name)
                 if source is None:
-                    raise KeyError(f"{name} is no file")
+                    raise KeyError(f"{name} is not a file")
                 yield name, source
 
 
 @dataclass(frozen=True)
-class Found:
-    """A file of the catalogue, as it was found.
+class FileStatus:
+    """The result of checking a file.
 
     Attributes:
-        data_set: whose it is.
-        path: where it lies, or would lie.
+        data_set: the data set that the file belongs to.
+        path: the path of the file, or the path it would be downloaded to.
         state: ``whole``, ``damaged`` or ``missing``.
-        detail: why, in words.
+        detail: the reason, for the reader.
     """
 
     data_set: str
     path: Path
-    state: str
+    state: Literal["whole", "damaged", "missing"]
     detail: str
 
 
-def check(name: str | None = None, *, catalogue: dict[str, list[Download]] = CATALOGUE) -> list[Found]:
-    """What of the catalogue is in the data folders, and whether it is whole: by checksum, or by reading all of it.
+def check(name: str | None = None, *, sources: Sources = SOURCES) -> list[FileStatus]:
+    """Check the data sets' files in the data folders, by checksum or by reading all of them.
 
     Args:
         name: one data set; default: all of them.
-        catalogue: what to look for.
+        sources: the data sets that can be downloaded.
 
     Raises:
-        InputError: an unknown name.
+        InputError: the name is unknown.
     """
-    if name is not None and name not in catalogue:
-        raise InputError(f"there is no data set {name!r} to check; there are {', '.join(catalogue)}"
-                         f"{nearest(name, catalogue)}")
-    result = []
-    for data_set in catalogue if name is None else [name]:
-        for download in catalogue[data_set]:
-            for path in download.files():
-                places = [p for folder in files.folders()
-                          for p in (folder / path, folder / path.removesuffix(".gz")) if p.is_file()]
-                if not places:
-                    result.append(Found(data_set, files.folders()[0] / path, "missing",
-                                        f"resolvent data fetch {data_set}"))
-                for there in places[:1]:
-                    whole, detail = _state(there, download)
-                    result.append(Found(data_set, there, "whole" if whole else "damaged", detail))
-    return result
+    if name is not None and name not in sources:
+        raise InputError(f"there is no data set {shorten(repr(name))} to check; there are {', '.join(sources)}"
+                         f"{nearest(name, sources)}")
+    return [_check_path(data_set, path, download) for data_set in (sources if name is None else [name])
+            for download in sources[data_set] for path in download.paths]
 
 
-def _state(path: Path, download: Download) -> tuple[bool, str]:
-    """Whether a file is whole, and how that is known."""
-    if not download.members and download.md5 and _md5(path) == download.md5:
-        return True, "it has the published checksum"
+def _check_path(data_set: str, path: str, download: Download) -> FileStatus:
+    """The status of a file in the first data folder that has it, gzipped or not."""
+    for folder in files.data_folders():
+        for candidate in (folder / path, folder / path.removesuffix(".gz")):
+            if candidate.is_file():
+                is_whole, detail = _check_file(candidate, download)
+                return FileStatus(data_set, candidate, "whole" if is_whole else "damaged", detail)
+    return FileStatus(data_set, files.data_folders()[0] / path, "missing", f"resolvent data fetch {data_set}")
+
+
+def _check_file(path: Path, download: Download) -> tuple[bool, str]:
+    """Whether a file is complete, and how this is known."""
+    if not download.members and _sha256(path) == download.sha256:
+        return True, "it has the expected checksum"
     try:
-        if download.content:
-            found = hashlib.md5(files.read(path), usedforsecurity=False).hexdigest()
-            whole = found == download.content
-            return whole, ("its content has the published checksum" if whole else
-                           f"its content has the MD5 {found}, expected {download.content}")
-        name = path.name.removesuffix(".gz")
-        if name.endswith("-ubyte"):
-            shape = files.idx(path).shape
-            return True, f"an array of {' x '.join(map(str, shape))} values can be read"
-        if path.parent.name.startswith("cifar-10"):
-            labels: Any = files.cifar_batch(path)[1]
-            whole = len(labels) == 10_000
-            return whole, f"{len(labels):,} images can be read" + ("" if whole else ", expected 10,000")
-        return bool(size := len(files.read(path))), f"{size:,} bytes can be read; no checksum is published"
+        if download.content_sha256:
+            digest = hashlib.sha256(files.read(path)).hexdigest()
+            is_whole = digest == download.content_sha256
+            return is_whole, ("its content has the expected checksum" if is_whole else
+                              f"its content has the SHA-256 {digest}, expected {download.content_sha256}")
+        return _check_content(path)
     except InputError as error:
         return False, str(error)
 
 
-def _md5(path: Path) -> str:
+def _check_content(path: Path) -> tuple[bool, str]:
+    """Whether a file without a checksum of its own can be read to its end."""
+    if path.name.removesuffix(".gz").endswith("-ubyte"):
+        return True, f"an array of {' x '.join(map(str, read_idx(path).shape))} values can be read"
+    if path.parent.name.startswith("cifar-10"):
+        labels: Any = read_cifar_batch(path)[1]
+        is_whole = len(labels) == _CIFAR_BATCH_IMAGES
+        expected = "" if is_whole else f", expected {_CIFAR_BATCH_IMAGES:,}"
+        return is_whole, f"{len(labels):,} images can be read{expected}"
+    size = len(files.read(path))
+    return size > 0, f"{size:,} bytes can be read; there is no checksum of its content"
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,12 +1,13 @@
-"""Feature shift: parties who see the same classes differently."""
+"""Feature shifts: changes of some parties' inputs, so that parties see the same classes differently."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 
 __all__ = ["LaplaceNoise", "Negative", "Shift"]
 
@@ -17,45 +18,44 @@ class Shift(ABC):
 
     @abstractmethod
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:
-        """The same samples with changed inputs, and a note that says whose."""
+        """The same samples with changed inputs, and notes that name the changed parties."""
 
 
 @dataclass(frozen=True)
 class Negative(Shift):
-    """The last parties' images are inverted: MNIST-robust.
+    """The last parties' images are inverted, x -> 1 - x: the MNIST-robust data set.
 
     Source: Fed+ (newest notation), section 5.1: a share of 0.1 for 10 parties, 0.2 for 50.
 
     Attributes:
-        share: of the parties, rounded to the nearest number of them.
+        share: share of the parties with inverted images, rounded to the nearest number of parties.
     """
 
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise InputError(f"Negative(share={self.share}) must lie in [0, 1]")
+        check_range(self, "[0, 1]", share=self.share)
 
+    @override
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:
-        """1 - x."""
         x, first = data.x.copy(), len(data) - round(self.share * len(data))
         for k in range(first, len(data)):
-            rows = _rows(data, k)
+            rows = _party_rows(data, k)
             x[rows] = 1 - x[rows]
-        return replace(data, x=x).noting(*(f"{name} is an outlier: its images are inverted"
-                                           for name in data.parties[first:]))
+        return replace(data, x=x).with_notes(*(f"{name} is an outlier: its images are inverted"
+                                               for name in data.parties[first:]))
 
 
 @dataclass(frozen=True)
 class LaplaceNoise(Shift):
-    """Every party has Laplacian noise on its images of a few classes of its own: MNIST-personal.
+    """Laplacian noise on each party's images of a few classes, drawn for each party: the MNIST-personal data set.
 
-    Source: Fed+ (newest notation), section 5.1, which noises the robust variant and does not give the scale.
+    Source: Fed+ (newest notation), section 5.1, which adds noise to the robust variant and does not state its scale.
 
     Attributes:
-        classes: how many classes, drawn for each party.
-        scale: of the Laplace distribution, in units of the whole range from black to white.
-        inner: a shift that comes first.
+        classes: number of classes with noise, for each party.
+        scale: of the Laplace distribution, in units of the range from black to white.
+        inner: a shift that is applied before; None: no other shift.
     """
 
     classes: int = 2
@@ -63,27 +63,26 @@ class LaplaceNoise(Shift):
     inner: Shift | None = None
 
     def __post_init__(self) -> None:
-        if self.classes < 0 or not self.scale >= 0:
-            raise InputError(f"LaplaceNoise(classes={self.classes}, scale={self.scale}) must not be negative")
+        check_range(self, "[0, inf)", classes=self.classes, scale=self.scale)
 
+    @override
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:
-        """X + noise where the label is one of the party's."""
         if data.task != "classification" or self.classes > len(data.classes):
-            raise InputError(f"LaplaceNoise(classes={self.classes}) needs so many classes, the data have "
-                             f"{len(data.classes)}")
+            raise InputError(f"LaplaceNoise(classes={self.classes}) needs at least {self.classes} classes, the data "
+                             f"have {len(data.classes)}: choose other data, or fewer classes")
         data = data if self.inner is None else self.inner(data, seed)
         x, notes = data.x.copy(), []
         for k, name in enumerate(data.parties):
-            rng = np.random.default_rng([seed, k, 2**20 + 1])
-            chosen = np.sort(rng.permutation(len(data.classes))[:self.classes])
-            start = _rows(data, k).start
-            rows = start + np.flatnonzero(np.isin(data.y[_rows(data, k)], chosen))
+            rng = np.random.default_rng([seed, k, 2**20 + 1])  # independent of the generators of splits and partitions
+            noisy = np.sort(rng.permutation(len(data.classes))[:self.classes])
+            party_rows = _party_rows(data, k)
+            rows = party_rows.start + np.flatnonzero(np.isin(data.y[party_rows], noisy))
             x[rows] += rng.laplace(0, self.scale, x[rows].shape).astype(x.dtype)
-            notes.append(f"{name} has noise on {', '.join(data.classes[c] for c in chosen)}")
-        return replace(data, x=x).noting(*notes)
+            notes.append(f"{name} has noise on {', '.join(data.classes[c] for c in noisy)}")
+        return replace(data, x=x).with_notes(*notes)
 
 
-def _rows(data: FederatedData, k: int) -> slice:
-    """All rows of a party, whose splits lie side by side."""
+def _party_rows(data: FederatedData, k: int) -> slice:
+    """All rows of a party, whose splits are contiguous."""
     starts = [int(data.splits[s].offset[k]) for s in SPLITS]
     return slice(min(starts), min(starts) + sum(int(data.splits[s].length[k]) for s in SPLITS))

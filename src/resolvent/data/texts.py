@@ -1,14 +1,14 @@
-"""Text data sets: Shakespeare by role, sentiment of short messages, Stack Exchange posts; tokens are integers."""
+"""Text data sets: Shakespeare by role, sentiment of short messages, Stack Exchange posts. Tokens are integers."""
 
 import html
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,148 +16,168 @@ from numpy.typing import NDArray
 from resolvent.data import files
 from resolvent.data.federated import FederatedData
 from resolvent.data.partitions import ByUser, Partition, divide
-from resolvent.errors import InputError, nearest
+from resolvent.data.readers import iterate_xml_rows
+from resolvent.data.tokens import (
+    CHARACTERS,
+    UNKNOWN_TOKEN,
+    build_vocabulary,
+    encode_characters,
+    encode_words,
+    split_words,
+)
+from resolvent.errors import InputError, check_range, nearest, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHARACTERS", "PAD", "UNKNOWN", "sentiment", "shakespeare", "stackexchange"]
+__all__ = ["sentiment", "shakespeare", "stackexchange"]
 
-CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-PAD, UNKNOWN = "<pad>", "<unknown>"
-_WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[!?:;()]+")
 _TAG = re.compile(r"<[^>]*>")
-_SENT140 = ["polarity", "tweet_id", "date", "query", "user_id", "text"]
+_SENTIMENT140_COLUMNS = ["polarity", "tweet_id", "date", "query", "user_id", "text"]
+_QUESTION, _ANSWER = "1", "2"
+_SITE_ACCOUNT = "-1"
 
 
 def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 80, stride: int = 1,
                 most: int | None = None, partition: Partition = ByUser(), validation: float = 0.0,  # noqa: B008
                 test: float = 0.2, seed: int = 0) -> FederatedData:
-    """Shakespeare's plays by speaking role: the next character after each window of 80.
+    """Shakespeare's plays by speaking role: predict the character after each window of 80 characters.
 
-    A role's speeches are joined by newlines; a sample is ``length`` characters and, as label, the one that follows. The
-    80 characters are LEAF's; one that is not among them becomes a space. FedProx keeps 143 roles: ``partition: {name:
+    A role's speeches are joined by newlines. A sample is ``length`` characters; its label is the next character. The
+    80 characters are LEAF's; every other character becomes a space. FedProx uses 143 roles: ``partition: {name:
     by_user, parties: 143, least: 64}``. Source: FedProx, section 5.1 and C.1.
 
     Args:
-        file: JSON lines with play, role and text; or plain text in which the role, with a colon, stands on a line
-            before its speech, and a blank line ends it (Tiny Shakespeare). Absolute, or in a data folder.
-        length: characters in an input.
-        stride: characters from one window to the next; 1 makes every character but the first ones a label.
-        most: a role's first so many samples are kept; left out, all of them.
-        partition: who holds which samples; by_user is by play and role.
-        validation: share of each party's samples kept for validation.
-        test: share of each party's samples kept for testing.
+        file: JSON lines with play, role and text. Or plain text (Tiny Shakespeare): the role and a colon are on the
+            line before its speech, and a blank line ends the speech. An absolute path, or one in a data folder.
+        length: number of characters in an input.
+        stride: number of characters from one window to the next; 1 makes every character after the first ``length``
+            a label.
+        most: maximum number of samples of a role, its first ones; default: no maximum.
+        partition: how samples are distributed over parties; the users of by_user are the pairs of play and role.
+        validation: share of each party's samples for validation.
+        test: share of each party's samples for testing.
         seed: of the partition and the split.
 
     Raises:
-        InputError: the file is missing, cut off or in neither format; no role speaks ``length`` characters.
+        InputError: the file is missing, cut off or in neither format; no role speaks more than ``length`` characters.
     """
-    if length < 1 or stride < 1:
-        raise InputError(f"shakespeare: length={length} and stride={stride} must be at least 1")
-    code = np.full(0x110000, CHARACTERS.index(" "), np.uint8)
-    code[[ord(c) for c in CHARACTERS]] = np.arange(len(CHARACTERS))
+    check_range("shakespeare", "[1, inf)", length=length, stride=stride)
+    speeches = sorted(_read_speeches(files.find(file, fetch="shakespeare")).items())
     windows: list[NDArray[np.uint8]] = []
     roles: list[str] = []
-    for role, text in sorted(_speeches(files.find(file, fetch="shakespeare")).items()):
-        tokens = code[np.frombuffer(text.encode("utf-32-le"), "<u4")]
+    for (role, _), tokens in zip(speeches, encode_characters([text for _, text in speeches]), strict=True):
         if len(tokens) > length:
             windows.append(np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride][:most])
             roles.append(role)
     if not windows:
-        raise InputError(f"shakespeare: no role of {file} speaks more than {length} characters: ask for a shorter "
+        raise InputError(f"shakespeare: no role of {file} speaks more than {length} characters: ask for a smaller "
                          "length")
-    held, users = np.concatenate(windows), np.repeat(np.arange(len(roles)), [len(w) for w in windows])
-    return divide(held[:, :-1], held[:, -1], partition, users=users, names=roles, classes=list(CHARACTERS), seed=seed,
-                  validation=validation, test=test, name="Shakespeare", vocabulary=tuple(CHARACTERS))
+    samples, users = np.concatenate(windows), np.repeat(np.arange(len(roles)), [len(w) for w in windows])
+    return divide(samples[:, :-1], samples[:, -1], partition, users=users, names=roles, classes=list(CHARACTERS),
+                  seed=seed, validation=validation, test=test, name="Shakespeare", vocabulary=tuple(CHARACTERS))
 
 
-def _speeches(path: Path) -> dict[str, str]:
-    """All that each role says, by ``play: role``."""
+def _read_speeches(path: Path) -> dict[str, str]:
+    """All speeches of each role, joined, by ``play: role``."""
     try:
         text = files.read(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8: {error}") from error
-    said: dict[str, list[str]] = {}
-    if ".jsonl" in path.name:
-        for number, line in enumerate(text.splitlines(), 1):
-            try:
-                speech = json.loads(line)
-                said.setdefault(f"{speech['play']}: {speech['role']}", []).append(speech["text"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{path}, line {number} is cut off, or no JSON object with play, role and text "
-                                 f"({error!r})") from error
-    else:
-        for number, block in enumerate(re.split(r"\n\s*\n", text.strip()), 1):
-            role, _, speech = block.partition("\n")
-            if not role.endswith(":"):
-                raise InputError(f"{path}, speech {number}: expected a role and a colon on its first line, found "
-                                 f"{role[:40]!r}")
-            said.setdefault(role[:-1], []).append(speech)
-    return {role: "\n".join(speeches) for role, speeches in said.items()}
+    speeches: dict[str, list[str]] = {}
+    pairs = _json_speeches(path, text) if ".jsonl" in path.name else _plain_speeches(path, text)
+    for role, speech in pairs:
+        speeches.setdefault(role, []).append(speech)
+    return {role: "\n".join(parts) for role, parts in speeches.items()}
+
+
+def _json_speeches(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            speech = json.loads(line)
+            yield f"{speech['play']}: {speech['role']}", speech["text"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}, line {number} is cut off, or is not a JSON object with play, role and text "
+                             f"({shorten(repr(error))})") from error
+
+
+def _plain_speeches(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    for number, block in enumerate(re.split(r"\n\s*\n", text.strip()), 1):
+        role, _, speech = block.partition("\n")
+        if not role.endswith(":"):
+            raise InputError(f"{path}, speech {number}: its first line must be a role and a colon, not "
+                             f"{shorten(repr(role))}")
+        yield role[:-1], speech
 
 
 def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.csv", user: str = "user_id",
               label: str = "polarity", text: str = "text", classes: list[str] | None = None, words: int = 25,
               vocabulary: int = 10_000, partition: Partition = ByUser(), validation: float = 0.0,  # noqa: B008
               test: float = 0.2, seed: int = 0) -> FederatedData:
-    """Short messages by account and how they feel: Sentiment140, or any CSV with a user, a label and a text.
+    """Short messages by account and their sentiment: Sentiment140, or any CSV with a user, a label and a text.
 
-    A message becomes its first ``words`` words, padded in front; words are lower-case letters, digits and emoticons'
-    marks, numbered by how often they occur in all messages. FedProx keeps 772 accounts: ``partition: {name: by_user,
+    An input is the first ``words`` words of a message, padded in front. Words are in lower case; emoticons count as
+    words. They are numbered by their frequency in all messages. FedProx uses 772 accounts: ``partition: {name: by_user,
     parties: 772, least: 40}``. Source: FedProx, section 5.1 and C.1.
 
     Args:
-        file: a CSV with these columns, or Sentiment140's own, which has no header. Absolute, or in a data folder.
-        user: the column that says whose a message is.
-        label: the column with its feeling.
+        file: a CSV with these columns, or Sentiment140's own file, which has no header. An absolute path, or one in a
+            data folder.
+        user: the column with the message's author.
+        label: the column with its sentiment.
         text: the column with its words.
-        classes: the labels to keep, in the order of their numbers; left out, all that occur, sorted.
-        words: tokens in an input.
-        vocabulary: how many words have a number of their own, beside padding and unknown.
-        partition: who holds which messages.
-        validation: share of each party's messages kept for validation.
-        test: share of each party's messages kept for testing.
+        classes: the labels to use, in the order of their class numbers; default: all that occur, sorted.
+        words: number of tokens in an input.
+        vocabulary: number of words with a token, besides padding and unknown.
+        partition: how messages are distributed over parties.
+        validation: share of each party's messages for validation.
+        test: share of each party's messages for testing.
         seed: of the partition and the split.
 
     Raises:
-        InputError: the file is missing, cut off, or has no such columns or labels.
+        InputError: the file is missing or cut off, or lacks these columns or labels.
     """
+    check_range("sentiment", "[1, inf)", words=words, vocabulary=vocabulary)
     path = files.find(file, fetch="sentiment140")
-    table = _messages(path, (user, label, text))
-    found = sorted(set(table[label]))
-    for wanted in classes or ():
-        if wanted not in found:
-            raise InputError(f"{path}: no message has the {label} {wanted!r}: they are {', '.join(map(repr, found))}"
-                             f"{nearest(wanted, found)}")
-    names = found if classes is None else classes
+    table = _read_messages(path, (user, label, text))
+    labels = sorted(set(table[label]))
+    for name in classes or ():
+        if name not in labels:
+            raise InputError(f"{path}: no message has the {label} {shorten(repr(name))}: the values are "
+                             f"{shorten(', '.join(map(repr, labels)))}{nearest(name, labels)}")
+    names = labels if classes is None else classes
     if len(names) < 2:
-        raise InputError(f"{path}: the only {label} is {', '.join(names)}, so there is nothing to learn")
+        raise InputError(f"{path}: the only {label} is {shorten(', '.join(names))}, so there is nothing to learn: "
+                         "choose another label, or more classes")
     table = table[table[label].isin(names)]
     y = table[label].map({c: i for i, c in enumerate(names)}).to_numpy()
-    x, known = _encode([tokens(t) for t in table[text]], words, vocabulary)
+    x, token_words = encode_words([split_words(t) for t in table[text]], words, vocabulary)
     return divide(x, y, partition, users=table[user].to_numpy(str), classes=names, seed=seed, validation=validation,
-                  test=test, name=path.name.split(".")[0], vocabulary=known)
+                  test=test, name=path.name.split(".")[0], vocabulary=token_words)
 
 
-def _messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
-    """The columns as text; Sentiment140's own file is in Latin-1 and has no header."""
+def _read_messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
+    """The messages with all columns as text. Sentiment140's own file is in Latin-1 and has no header."""
     import pandas as pd
 
     data = files.read(path)
-    bare = re.match(rb'"[024]","\d+",', data) is not None
+    is_sentiment140 = re.match(rb'"[024]","\d+",', data) is not None
     try:
-        table = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False, header=None if bare else 0,
-                            names=_SENT140 if bare else None, encoding="latin-1" if bare else "utf-8")
+        table = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False,
+                            header=None if is_sentiment140 else 0,
+                            names=_SENTIMENT140_COLUMNS if is_sentiment140 else None,
+                            encoding="latin-1" if is_sentiment140 else "utf-8")
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as CSV: {error}") from error
+    names = list(map(str, table.columns))
     for column in columns:
         if column not in table.columns:
-            raise InputError(f"{path} has no column {column!r}: it has {', '.join(map(str, table.columns))}"
-                             f"{nearest(column, map(str, table.columns))}")
+            raise InputError(f"{path} has no column {shorten(repr(column))}: it has {shorten(', '.join(names))}"
+                             f"{nearest(column, names)}")
         if (table[column] == "").any():
             row = int(np.flatnonzero(table[column] == "")[0]) + 1
-            raise InputError(f"{path}, message {row}: the {column} is missing: it may be cut off there")
+            raise InputError(f"{path}, message {row}: the {column} is missing: the file may be cut off there: "
+                             "download it again, or complete the row")
     return table
 
 
@@ -165,103 +185,93 @@ def stackexchange(*, file: str = "stackexchange/Posts.xml", target: Literal["nex
                   words: int = 20, vocabulary: int = 10_000, tags: int = 10,
                   partition: Partition = ByUser(), validation: float = 0.0, test: float = 0.2,  # noqa: B008
                   seed: int = 0) -> FederatedData:
-    """Posts of a Stack Exchange site by author, from the public dump: the next word, or the tag of a question.
+    """Posts of a Stack Exchange site by author, from the public dump: predict the next word, or a question's tag.
 
-    ``next_word``: a post, without its HTML, is cut into pieces of ``words`` words; the label is the word that follows
-    each, among all words with a number (posts are dropped where that is none of them). ``tag``: which of the most
-    frequent ``tags`` a question or an answer to it has, the first one of the question, from a bag of words, each the
-    share of the post's words. Posts without an author, and the site's own account, are left out. The FedMix poster
-    takes the users of Stack Overflow.
+    ``next_word``: the text of a post is cut into pieces of ``words`` words; a piece's label is the next word. Pieces
+    whose next word is not in the vocabulary are left out. ``tag``: the input is a bag of words, [vocabulary] relative
+    frequencies of the words in a post; the label is the first tag of the question, also for its answers. Only the
+    most frequent ``tags`` are classes, and posts with other tags are left out. Posts without an author and posts of
+    the site's own account are left out. The FedMix poster uses the users of Stack Overflow.
 
     Args:
-        file: the dump's Posts.xml. Absolute, or in a data folder.
+        file: the dump's Posts.xml. An absolute path, or one in a data folder.
         target: what to predict.
-        words: tokens in an input (next_word).
-        vocabulary: how many words have a number of their own, beside padding and unknown.
-        tags: how many of the most frequent tags are classes (tag).
-        partition: who holds which samples.
-        validation: share of each party's samples kept for validation.
-        test: share of each party's samples kept for testing.
+        words: number of tokens in an input (next_word).
+        vocabulary: number of words with a token, besides padding and unknown.
+        tags: number of tags that are classes, the most frequent ones (tag).
+        partition: how samples are distributed over parties.
+        validation: share of each party's samples for validation.
+        test: share of each party's samples for testing.
         seed: of the partition and the split.
 
     Raises:
-        InputError: the file is missing, cut off or no such dump; nothing in it can be a sample.
+        InputError: the file is missing, cut off or not such a dump, or it has no sample.
     """
+    check_range("stackexchange", "[1, inf)", words=words, vocabulary=vocabulary)
     path = files.find(file)
-    owners, bodies, topics = _posts(path)
-    texts = [tokens(html.unescape(_TAG.sub(" ", body))) for body in bodies]
+    posts = _read_posts(path)
+    texts = [split_words(html.unescape(_TAG.sub(" ", body))) for body in posts.bodies]
     if target == "tag":
-        names = [t for t, _ in Counter(t for t in topics if t).most_common(tags)]
-        kept = [i for i, t in enumerate(topics) if t in names]
+        names = [t for t, _ in Counter(t for t in posts.tags if t).most_common(tags)]
+        rows = [i for i, t in enumerate(posts.tags) if t in names]
         if len(names) < 2:
-            raise InputError(f"{path}: its posts have {len(names)} tags, so there is nothing to tell apart")
-        x, known = _encode([texts[i] for i in kept], max(map(len, texts)), vocabulary)
-        bags = np.zeros((len(x), len(known)), np.float32)
-        np.add.at(bags, (np.arange(len(x))[:, None], x), 1)
-        bags[:, 0] = 0
-        bags /= np.maximum(bags.sum(axis=1, keepdims=True), 1)
-        y = np.array([names.index(topics[i]) for i in kept])
-        data = divide(bags, y, partition, users=np.array([owners[i] for i in kept]), classes=names, seed=seed,
+            raise InputError(f"{path}: its posts have {len(names)} tags, so there is nothing to learn: choose the "
+                             "target next_word")
+        bags, token_words = _bags_of_words([texts[i] for i in rows], max(map(len, texts)), vocabulary)
+        y = np.array([names.index(posts.tags[i]) for i in rows])
+        data = divide(bags, y, partition, users=np.array([posts.owners[i] for i in rows]), classes=names, seed=seed,
                       validation=validation, test=test, name="Stack Exchange")
-        return replace(data, features=known)
-    known = _vocabulary(texts, vocabulary)
-    number = {word: i for i, word in enumerate(known)}
-    samples = [(owner, piece) for owner, text in zip(owners, texts, strict=True) for piece in _pieces(text, words)
-               if piece[-1] in number]
-    if not samples:
-        raise InputError(f"{path}: no post has more than {words} words: ask for fewer")
-    held = np.array([[number.get(w, 1) for w in piece] for _, piece in samples], np.int32)
-    return divide(held[:, :-1], held[:, -1], partition, users=np.array([owner for owner, _ in samples]), seed=seed,
-                  classes=list(known), validation=validation, test=test, name="Stack Exchange", vocabulary=known)
+        return replace(data, features=token_words)
+    token_words = build_vocabulary(texts, vocabulary)
+    token_of = {word: i for i, word in enumerate(token_words)}
+    pieces = [(owner, piece) for owner, text in zip(posts.owners, texts, strict=True)
+              for piece in _cut_pieces(text, words) if piece[-1] in token_of]
+    if not pieces:
+        raise InputError(f"{path}: no post has more than {words} words: ask for fewer words")
+    samples = np.array([[token_of.get(w, UNKNOWN_TOKEN) for w in piece] for _, piece in pieces], np.int32)
+    return divide(samples[:, :-1], samples[:, -1], partition, users=np.array([owner for owner, _ in pieces]), seed=seed,
+                  classes=list(token_words), validation=validation, test=test, name="Stack Exchange",
+                  vocabulary=token_words)
 
 
-def _posts(path: Path) -> tuple[list[str], list[str], list[str]]:
-    """Author, HTML and first tag of each question and answer; an answer has its question's tag."""
-    owners, bodies, topics = [], [], []
+class _Posts(NamedTuple):
+    """Author, HTML and tag of each question and answer; the tag is the question's first one, or empty."""
+
+    owners: list[str]
+    bodies: list[str]
+    tags: list[str]
+
+
+def _read_posts(path: Path) -> _Posts:
+    posts = _Posts([], [], [])
     tag_of: dict[str, str] = {}
-    for row in files.xml_rows(path):
+    for row in iterate_xml_rows(path):
         if "Id" not in row or "PostTypeId" not in row:
-            raise InputError(f"{path} is not a Stack Exchange Posts.xml: a row has {', '.join(sorted(row)[:4])}, "
+            raise InputError(f"{path} is not a Stack Exchange Posts.xml: a row has {', '.join(sorted(row)[:4])}; "
                              "expected Id, PostTypeId, Body and others")
-        found = re.search(r"[<|]([^<>|]+)[>|]", row.get("Tags", ""))
-        tag_of[row["Id"]] = found.group(1) if found else ""
-        owner = row.get("OwnerUserId", "-1")
-        if row["PostTypeId"] in ("1", "2") and owner != "-1":
-            owners.append(owner)
-            bodies.append(row.get("Body", ""))
-            topics.append(tag_of[row["Id"]] or tag_of.get(row.get("ParentId", ""), ""))
-    if not owners:
+        tag = re.search(r"[<|]([^<>|]+)[>|]", row.get("Tags", ""))
+        tag_of[row["Id"]] = tag.group(1) if tag else ""
+        owner = row.get("OwnerUserId", _SITE_ACCOUNT)
+        if row["PostTypeId"] in (_QUESTION, _ANSWER) and owner != _SITE_ACCOUNT:
+            posts.owners.append(owner)
+            posts.bodies.append(row.get("Body", ""))
+            posts.tags.append(tag_of[row["Id"]] or tag_of.get(row.get("ParentId", ""), ""))
+    if not posts.owners:
         raise InputError(f"{path} has no question or answer with an author: expected a Stack Exchange Posts.xml")
-    return owners, bodies, topics
+    return posts
 
 
-def _pieces(text: list[str], words: int) -> Iterator[list[str]]:
-    """``words`` words and the one that follows, one piece after the other."""
+def _bags_of_words(texts: list[list[str]], length: int, size: int) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """[n, vocabulary] relative frequencies of the words of each text, of at most ``length`` words; padding is 0."""
+    x, token_words = encode_words(texts, length, size)
+    bags = np.zeros((len(x), len(token_words)), np.float32)
+    np.add.at(bags, (np.arange(len(x))[:, None], x), 1)
+    bags[:, 0] = 0
+    bags /= np.maximum(bags.sum(axis=1, keepdims=True), 1)
+    return bags, token_words
+
+
+def _cut_pieces(text: list[str], words: int) -> Iterator[list[str]]:
+    """Successive pieces of ``words`` words, each with the word that follows it."""
     for start in range(0, len(text) - words, words):
         yield text[start:start + words + 1]
-
-
-def tokens(text: str) -> list[str]:
-    """The words of a text, in lower case, and its marks."""
-    return _WORD.findall(text.lower())
-
-
-def _vocabulary(texts: Iterable[list[str]], size: int) -> tuple[str, ...]:
-    """Padding, unknown, and the most frequent words; ties in the order of the alphabet."""
-    if size < 1:
-        raise InputError(f"vocabulary={size} must be at least 1")
-    counted = Counter(word for text in texts for word in text)
-    return (PAD, UNKNOWN, *sorted(counted, key=lambda w: (-counted[w], w))[:size])
-
-
-def _encode(texts: list[list[str]], words: int, size: int) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """[n, words] numbers of each text's first words, padded in front, and what they stand for."""
-    if words < 1:
-        raise InputError(f"words={words} must be at least 1")
-    known = _vocabulary(texts, size)
-    number = {word: i for i, word in enumerate(known)}
-    x = np.zeros((len(texts), words), np.int32)
-    for row, text in zip(x, texts, strict=True):
-        first = [number.get(word, 1) for word in text[:words]]
-        row[words - len(first):] = first
-    return x, known

@@ -26,7 +26,7 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import initial_party, initial_server
 from resolvent.data.federated import FederatedData
-from resolvent.data.packed import PackedArray
+from resolvent.data.array_files import PackedArray
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from resolvent.data.packed import open_until_gone, read_exactly
+from resolvent.data.array_files import open_until_collected, read_exactly
 from resolvent.errors import InputError
 
 __all__ = ["RowFile"]
@@ -45,7 +45,7 @@ class RowFile:
         leaves, self._structure = jax.tree.flatten(like)
         self.record = np.dtype([*_CHECK.descr, *((f"{i}", leaf.dtype, leaf.shape) for i, leaf in enumerate(leaves))])
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open_until_gone(self, self.path, os.O_RDWR | os.O_CREAT)
+        self._file = open_until_collected(self, self.path, os.O_RDWR | os.O_CREAT)
 
     def restore(self, table: NDArray[np.int32]) -> None:
         """Go on from a checkpoint's table.

@@ -227,7 +227,7 @@ def _glove(path: Path, vocabulary: tuple[str, ...], embedding: int) -> np.ndarra
     number = {word.encode(): i for i, word in enumerate(vocabulary)}
     vectors = np.zeros((len(vocabulary), embedding), np.float32)
     found = 0
-    with files.opened(path) as lines:
+    with files.open_unpacked(path) as lines:
         for at, line in enumerate(lines, 1):
             word, *values = line.rstrip().split(b" ")
             if len(values) != embedding:

@@ -1,0 +1,177 @@
+"""Arrays in ``.npy`` files that are written and read by rows, so that they may exceed the memory."""
+
+import hashlib
+import math
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from resolvent.errors import InputError, shorten
+
+__all__ = ["ArrayWriter", "PackedArray", "open_until_collected", "read_exactly"]
+
+_BUFFER_BYTES = 2**20
+
+
+class PackedArray:
+    """An array [total, ...] in an ``.npy`` file, whose rows are read when they are indexed.
+
+    The file is read, not memory-mapped: the pages of a map count as memory of this process; and if a mapped file is
+    truncated, or the disk is full, an access kills the process, whereas reading raises an error.
+
+    Attributes:
+        shape: of the array.
+        dtype: of the rows that are read: float32 if stored numbers are scaled, otherwise the stored type.
+        digest: a text that identifies the content.
+    """
+
+    def __init__(self, path: Path, *, scale: float = 1.0, limits: Sequence[int] = (0, 0), digest: str = "") -> None:
+        self._path, self._scale, self._limits, self.digest = path, scale, limits, digest
+        try:
+            with path.open("rb") as file:
+                np.lib.format.read_magic(file)
+                self.shape, _, self._stored = np.lib.format.read_array_header_2_0(file)
+                self._data_offset = file.tell()
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {error}. Write the data again") from error
+        self._file = open_until_collected(self, path, os.O_RDONLY)
+        self.dtype = np.dtype(np.float32) if scale != 1 else self._stored
+        self._row_bytes = self._stored.itemsize * math.prod(self.shape[1:])
+        size, expected = os.fstat(self._file).st_size, self._data_offset + self.nbytes_stored
+        if size != expected:
+            raise InputError(f"{path} has {size} bytes, and its {len(self)} rows need {expected}: it is damaged, write "
+                             "the data again")
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes_stored(self) -> int:
+        """Number of bytes on disk, without the header."""
+        return len(self) * self._row_bytes
+
+    def min(self) -> int:
+        """The minimum of an array of integers, recorded when it was written."""
+        return int(self._limits[0])
+
+    def max(self) -> int:
+        """The maximum of an array of integers, recorded when it was written."""
+        return int(self._limits[1])
+
+    def __getitem__(self, rows: slice | ArrayLike) -> NDArray[Any]:
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            stored = np.empty((max(stop - start, 0), *self.shape[1:]), self._stored)
+            read_exactly(self._file, stored, self._data_offset + start * self._row_bytes, self._path)
+            return self._scaled(stored)[::step]
+        numbers = np.arange(len(self))[np.asarray(rows)]
+        return np.concatenate([self[k:k + 1] for k in numbers.ravel()]).reshape(*numbers.shape, *self.shape[1:])
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        array = self[:]
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def astype(self, dtype: DTypeLike) -> NDArray[Any]:
+        """All rows, in memory, in another type."""
+        return self[:].astype(dtype, copy=False)
+
+    def _scaled(self, stored: NDArray[Any]) -> NDArray[Any]:
+        return stored if self._scale == 1 else stored.astype(np.float32) * np.float32(self._scale)
+
+
+class ArrayWriter:
+    """A context manager that writes an ``.npy`` file row by row.
+
+    Attributes:
+        shape: of one row; empty before the first rows.
+        limits: minimum and maximum of the numbers so far, if they are integers; otherwise [0, 0].
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=_BUFFER_BYTES)
+        self.shape: tuple[int, ...] = ()
+        self._dtype: np.dtype[Any] | None = None
+        self._rows = 0
+        self.limits = [0, 0]
+        self._sha256 = hashlib.sha256()
+
+    def __enter__(self) -> "ArrayWriter":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        with self._file:
+            if self._dtype is not None and failure[0] is None:
+                end = self._file.tell()
+                self._file.seek(0)
+                self._write_header()  # of the same length: NumPy leaves room for the first axis to grow
+                self._file.seek(end)
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+    def append(self, rows: NDArray[Any], party: str) -> None:
+        """Write the rows of a party.
+
+        Raises:
+            InputError: they are of another type than the first party's; the message names the party.
+        """
+        if self._dtype is None:
+            self.shape, self._dtype = rows.shape[1:], rows.dtype
+            self._write_header()
+        if rows.dtype != self._dtype:
+            raise InputError(f"party {shorten(repr(party))} has numbers of type {rows.dtype}, the first party's are "
+                             f"{self._dtype}: give all numbers one type")
+        if rows.dtype.kind in "iu":
+            low, high = int(rows.min()), int(rows.max())
+            self.limits = [min(low, self.limits[0]), max(high, self.limits[1])] if self._rows else [low, high]
+        data = np.ascontiguousarray(rows).data
+        self._file.write(data)
+        self._sha256.update(data)
+        self._rows += len(rows)
+
+    @property
+    def digest(self) -> str:
+        """A text that identifies the content: SHA-256 of the numbers, their type, and the shape."""
+        return f"{self._sha256.hexdigest()} {self._dtype} {self._rows} {self.shape}"
+
+    def _write_header(self) -> None:
+        assert self._dtype is not None
+        np.lib.format.write_array_header_2_0(self._file, {
+            "descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False,
+            "shape": (self._rows, *self.shape)})
+
+
+def open_until_collected(owner: object, path: Path, flags: int) -> int:
+    """Open a file and return its descriptor, which is closed when ``owner`` is garbage-collected."""
+    file = os.open(path, flags, 0o644)
+    weakref.finalize(owner, os.close, file)
+    return file
+
+
+def read_exactly(file: int, into: NDArray[Any], offset: int, path: Path) -> None:
+    """Fill an array with the bytes of a file from ``offset`` on, whatever the file's position.
+
+    Raises:
+        InputError: the file is too short.
+    """
+    remaining = into.reshape(-1).view(np.uint8).data
+    while remaining:
+        count = os.preadv(file, [remaining], offset)
+        if not count:
+            raise InputError(f"{path} ends at byte {offset}, and {len(remaining)} more were expected: it is damaged, "
+                             "write the data again")
+        remaining, offset = remaining[count:], offset + count

@@ -1,0 +1,163 @@
+"""Columns of a table as arrays: features as numbers or text, labels as numbers or classes.
+
+A column is checked as a whole. What a column cannot be used for is an `InputError` that names the column, or the row.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.samples import Task
+from resolvent.errors import InputError, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_empty", "is_text",
+           "read_feature", "read_label", "read_numbers", "read_text"]
+
+Columns = dict[str, NDArray[Any]]
+LabelKind = Literal["boolean", "integer", "decimal", "text"]
+MAX_CATEGORIES = 100
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?")
+# pandas' names of kinds of values
+_DECIMAL_KINDS = ("floating", "mixed-integer-float", "decimal")
+_NUMBER_KINDS = ("boolean", "integer", "empty", *_DECIMAL_KINDS)
+_TIME_KINDS = ("datetime", "datetime64", "date", "time", "timedelta", "timedelta64", "period")
+_LABEL_KINDS: dict[str, LabelKind] = {"boolean": "boolean", "integer": "integer", "string": "text",
+                                      **dict.fromkeys(_DECIMAL_KINDS, "decimal")}
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """The names of a table's rows in errors.
+
+    Attributes:
+        index: the rows' index labels: for a text file the lines on which they begin.
+        parties: [n] the parties' names; None if the table has no such column.
+    """
+
+    index: "pd.Index[Any]"
+    parties: NDArray[Any] | None = None
+
+    def refuse(self, wrong: NDArray[np.bool_], columns: Sequence[str], reason: str) -> None:
+        """Raise an error with the first row and column for which ``wrong`` [n, columns] is true, if there is one."""
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            party = "" if self.parties is None else f"party {shorten(repr(self.parties[i]))}, "
+            raise InputError(f"{party}row {shorten(self.index[i])}, column {shorten(repr(columns[j]))}: {reason}")
+
+
+def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
+    """[n] whether a row has no value: NaN, None, or text of blanks only."""
+    blank = [isinstance(v, str) and not v.strip() for v in column]
+    return np.array(blank, bool) | column.isna().to_numpy(bool)
+
+
+def is_text(values: NDArray[Any]) -> bool:
+    """Whether a feature that was read is a category."""
+    return values.dtype == object
+
+
+def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
+    """A feature as floats, or as objects that are text; NaN if it is missing.
+
+    Raises:
+        InputError: the column holds dates, times or values of several kinds, or has too many categories.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    empty = is_empty(column)
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    kind = types.infer_dtype(column.cat.categories if is_category else column[~empty], skipna=True)
+    if not is_category and kind in _NUMBER_KINDS:
+        return read_numbers(column, empty)
+    values = read_text(column, empty)
+    categories = sorted(set(values[~empty]))
+    title = f"column {shorten(repr(name))}"
+    if kind in _TIME_KINDS or (categories and not is_category and all(map(_DATE.fullmatch, categories))):
+        raise InputError(f"{title} holds dates or times, which are neither numbers nor categories: "
+                         "exclude it, or replace it by a number, such as the days since a date")
+    if kind != "string" and not is_category:
+        raise InputError(f"{title} holds {kind} values ({column.dtype}), and a feature must be all "
+                         "numbers, all true/false or all text: convert it, or exclude it")
+    if len(categories) > MAX_CATEGORIES:
+        words = [v for v in categories if pd.isna(pd.to_numeric(v, errors="coerce"))]
+        is_mostly_numbers = 0 < 2 * len(words) < len(categories)
+        hint = f", most of them numbers but {shorten(repr(words[0]))} not" if is_mostly_numbers else ""
+        raise InputError(f"{title} has {len(categories)} different values{hint}, each to become a "
+                         f"column (at most {MAX_CATEGORIES}): exclude it, or group or correct its values")
+    return values
+
+
+def read_numbers(column: "pd.Series[Any]", empty: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """A column of numbers or true/false as floats; NaN if ``empty``."""
+    values = np.full(len(column), np.nan)
+    values[~empty] = column[~empty].to_numpy(dtype=float)
+    return values
+
+
+def read_text(column: "pd.Series[Any]", empty: NDArray[np.bool_]) -> NDArray[Any]:
+    """A column as objects that are text; NaN if ``empty``."""
+    values = column.to_numpy(dtype=object, copy=True)
+    values[empty] = np.nan
+    values[~empty] = [str(v) for v in values[~empty]]
+    return values
+
+
+def check_magnitudes(columns: Iterable[tuple[str, NDArray[Any]]], rows: RowNames) -> None:
+    """Raise an error if a number is infinite or exceeds a 32-bit float; NaN passes."""
+    for name, values in columns:
+        if values.dtype.kind == "f":
+            rows.refuse((np.abs(values) > _MAX_FLOAT32)[:, None], [name],
+                        "the value is infinite, or too large for a 32-bit float: correct it, or leave the row out")
+
+
+class Label(NamedTuple):
+    """The label column: its values [n], their kind, and the task that follows."""
+
+    values: NDArray[Any]
+    kind: LabelKind
+    task: Task
+
+
+def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]) -> Label:
+    """The label column, in which no value is missing.
+
+    With task ``auto``, decimal numbers mean regression, and all other values classification.
+
+    Raises:
+        InputError: the values are of no or of several such kinds, do not fit the task, are all equal, or are too many
+            different ones to be classes unless ``task`` says so.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    pandas_kind = types.infer_dtype(column.cat.categories if is_category else column, skipna=True)
+    title = f"the label {shorten(repr(name))}"
+    if pandas_kind not in _LABEL_KINDS:
+        raise InputError(f"{title} holds {pandas_kind} values ({column.dtype}): it must be all numbers, "
+                         "all true/false or all text; convert it, or name another label")
+    kind = _LABEL_KINDS[pandas_kind]
+    if task == "regression" or (task == "auto" and kind == "decimal" and not is_category):
+        if kind in ("boolean", "text"):
+            raise InputError(f"{title} holds {pandas_kind} values: set task: classification, or name "
+                             "another label for regression, which needs numbers")
+        return Label(column.to_numpy(dtype=float), kind, "regression")
+    values = np.array(column.tolist(), str if kind == "text" else None)
+    classes = np.unique(values)
+    if len(classes) == 1:
+        raise InputError(f"{title} has only one class, {shorten(repr(str(classes[0])))}, so there is nothing "
+                         "to learn: name another label, or add rows of another class")
+    if task == "auto" and len(classes) > max(MAX_CATEGORIES, len(values) / 5):
+        other = "" if kind == "text" else "task: regression if it is a quantity, or "
+        raise InputError(f"{title} has {len(classes)} different values in {len(values)} rows, too "
+                         f"many to be taken for classes: set {other}task: classification if each is a class")
+    return Label(values, kind, "classification")

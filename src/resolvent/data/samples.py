@@ -1,0 +1,144 @@
+"""Checks, labels and splits of parties' samples, for data in memory and on disk alike."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.errors import InputError, nearest, shorten
+
+__all__ = ["Task", "check_party", "number_labels", "split_order", "split_sizes"]
+
+Task = Literal["classification", "regression"]
+
+
+def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int, int]:
+    """The numbers of a party's samples for training, validation and testing.
+
+    Validation and test are rounded to the nearest integer; training gets the remainder and at least one sample.
+
+    >>> split_sizes(10, validation=0.2, test=0.3)
+    (5, 2, 3)
+
+    Raises:
+        InputError: a share is negative, or the shares leave nothing for training.
+    """
+    if not (validation >= 0 and test >= 0 and validation + test < 1):
+        raise InputError(f"validation={validation} and test={test} must not be negative, and must sum "
+                         "to less than 1, so that samples are left for training")
+    n_validation, n_test = round(samples * validation), round(samples * test)
+    while n_validation + n_test >= samples:
+        if n_validation >= n_test:
+            n_validation -= 1
+        else:
+            n_test -= 1
+    return samples - n_validation - n_test, n_validation, n_test
+
+
+def split_order(samples: int, party: int, seed: int) -> NDArray[np.intp]:
+    """The random order in which a party's samples are split: training first, then validation, then test.
+
+    It depends on the seed, the party's number and its size alone, so that no party's split depends on another party.
+    """
+    return np.random.default_rng([seed, party]).permutation(samples)
+
+
+def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Check one party's samples.
+
+    Args:
+        party: its name, for the error.
+        x: [n, ...] its inputs.
+        y: [n] its labels.
+        shape: the shape of one input of the first party, which all parties share.
+
+    Raises:
+        InputError: there are no samples, shapes differ, or inputs are not finite numbers.
+    """
+    party = shorten(repr(party))
+    if len(x) == 0:
+        raise InputError(f"party {party} has no samples: leave it out, or merge it with another")
+    if y.shape != (len(x),):
+        raise InputError(f"party {party} has {len(x)} inputs but labels of shape {y.shape}: "
+                         "give one label per input")
+    if x.shape[1:] != shape:
+        raise InputError(f"party {party} has inputs of shape {x.shape[1:]}, the first party's inputs have shape "
+                         f"{shape}: give all inputs one shape")
+    if x.dtype.kind not in "biuf":
+        raise InputError(f"party {party} has inputs of type {x.dtype}: inputs must be numbers")
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0, 0])
+        raise InputError(f"party {party}, row {row}: the input has a value that is not finite: correct it, or leave "
+                         "the row out")
+
+
+def number_labels(
+    ys: list[NDArray[Any]], task: str, classes: Sequence[str] | None, parties: Sequence[str]
+) -> tuple[NDArray[Any], Task, tuple[str, ...]]:
+    """All parties' labels in one array.
+
+    Args:
+        ys: [n_k] labels of each party.
+        task: ``classification``, ``regression``, or ``auto``: regression if the labels are floating numbers.
+        classes: the classes' names in the order of their numbers; None: the labels that occur, sorted.
+        parties: the parties' names, for errors.
+
+    Returns:
+        [total] class numbers (int32) or real targets; the task; the classes' names.
+
+    Raises:
+        InputError: a label is missing, not finite or not among the classes; the message names the party and the row.
+    """
+    y = np.concatenate(ys)
+    if task == "auto":
+        task = "regression" if np.issubdtype(y.dtype, np.floating) else "classification"
+    if task == "regression":
+        _check_targets(ys, y.dtype, parties)
+        return y.astype(np.result_type(y.dtype, np.float32)), "regression", ()
+    if task != "classification":
+        raise InputError(f"task={shorten(repr(task))} is not known: use 'classification', 'regression' or 'auto'")
+    for party, labels in zip(parties, ys, strict=True):
+        if (missing := _missing(labels)).any():
+            row = int(np.flatnonzero(missing)[0])
+            raise InputError(f"party {shorten(repr(party))}, row {row}: the label is missing: fill it in, or leave the "
+                             "row out")
+    if classes is None:
+        values, numbers = np.unique(y, return_inverse=True)
+        return numbers.astype(np.int32), "classification", tuple(str(c) for c in values)
+    number_of = _class_numbers(ys, classes, parties)
+    return np.array([number_of[str(v)] for v in y], np.int32), "classification", tuple(number_of)
+
+
+def _check_targets(ys: list[NDArray[Any]], dtype: np.dtype[Any], parties: Sequence[str]) -> None:
+    if dtype.kind not in "iuf":
+        raise InputError(f"regression needs labels that are numbers, got type {dtype}: convert them, or set "
+                         "task: classification")
+    for party, labels in zip(parties, ys, strict=True):
+        finite = np.isfinite(labels.astype(float))
+        if not finite.all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise InputError(f"party {shorten(repr(party))}, row {row}: the label is not finite: correct it, or leave "
+                             "the row out")
+
+
+def _class_numbers(ys: list[NDArray[Any]], classes: Sequence[str], parties: Sequence[str]) -> dict[str, int]:
+    """The number of each class, after a check that every label is a class."""
+    number_of = {str(c): i for i, c in enumerate(classes)}
+    if len(number_of) < len(classes):
+        raise InputError(f"the classes {shorten(list(map(str, classes)))} name one twice: give each class once")
+    for party, labels in zip(parties, ys, strict=True):
+        unknown = next((str(v) for v in labels if str(v) not in number_of), None)
+        if unknown is not None:
+            raise InputError(f"party {shorten(repr(party))} has label {shorten(repr(unknown))}, which is not among the "
+                             f"classes {shorten(list(number_of))}{nearest(unknown, number_of)}")
+    return number_of
+
+
+def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each label is NaN, None or another missing value of pandas."""
+    if labels.dtype.kind in "biuSU":
+        return np.zeros(labels.shape, bool)
+    import pandas as pd
+
+    return np.asarray(pd.isna(labels))
