@@ -1,25 +1,33 @@
-# Everything runs in .venv, made here from the python3 on the PATH (3.11 or newer); nothing else is touched.
+# Everything runs in .venv, which is made here from the python3 on the PATH (3.11 or newer).
 PYTHON ?= python3
 BIN := .venv/bin
 
-# What verdicts are compared with: those of the small settings, or without these, all committed ones.
+# The verdicts that `make nightly` compares with: those of the small settings, or without that file all committed ones.
 KNOWN ?= $(or $(wildcard benchmarks/quick.tsv),results)
 
-.PHONY: help digits test lint docs nightly clean
+# What `make nightly` runs: names of reproductions, or all.
+REPRODUCTIONS ?= --all
+
+.PHONY: help digits test test-fast lint docs wheel nightly clean
 
 help:
-	@echo "make digits   install, then compare seven algorithms on real handwritten digits"
-	@echo "make test     install with the test extra, then run all tests"
-	@echo "make lint     ruff and mypy"
-	@echo "make docs     build the documentation into site/"
-	@echo "make nightly  every reproduction in its small setting, two at a time; fails where a verdict got worse"
-	@echo "make clean    remove .venv, site/ and caches"
+	@echo "make digits     install, then compare seven algorithms on real handwritten digits"
+	@echo "make test       install with the test extra, then run all tests"
+	@echo "make test-fast  the same without the slow tests and those of browsers, kills and devices"
+	@echo "make lint       ruff and mypy"
+	@echo "make docs       build the documentation into site/"
+	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
+	@echo "make nightly    every reproduction in its small setting, two at a time; fails if a verdict got worse"
+	@echo "make clean      remove .venv, dist/, site/ and caches"
 
 digits: .venv/installed
 	$(BIN)/resolvent run digits
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+test-fast: .venv/installed-test
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not browser and not kill and not devices"
 
 lint: .venv/installed-lint
 	$(BIN)/ruff check
@@ -28,11 +36,16 @@ lint: .venv/installed-lint
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+wheel: .venv/installed-build
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python .ci/check_wheel.py dist/*.whl
+
 nightly: .venv/installed
-	$(BIN)/resolvent reproduce --all --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN)
+	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN)
 
 clean:
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,0 +1,54 @@
+"""Check a wheel: what it contains, that it installs into a fresh environment, and that it runs an experiment there."""
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def main() -> None:
+    """Check the wheel that the command line names."""
+    wheel = Path(sys.argv[1]).resolve()
+    check_contents(wheel)
+    with tempfile.TemporaryDirectory() as folder:
+        check_installation(wheel, Path(folder))
+    print(f"{wheel.name}: contents, installation and `resolvent run digits` are right")
+
+
+def check_contents(wheel: Path) -> None:
+    """The package's own files, all of them, with the license, and nothing else."""
+    packed = {PurePosixPath(name) for name in ZipFile(wheel).namelist()}
+    metadata = {path for path in packed if path.parts[0].endswith(".dist-info")}
+    files = {PurePosixPath(path.relative_to(SOURCE).as_posix()) for path in SOURCE.rglob("*")
+             if path.is_file() and "__pycache__" not in path.parts and not path.parts[-2].endswith(".egg-info")}
+    missing, extra = files - packed, packed - metadata - files
+    if missing or extra:
+        raise SystemExit(f"{wheel.name}: missing: {_listed(missing)}; should not be there: {_listed(extra)}")
+    kinds = {path.suffix for path in files}
+    if not {".py", ".yaml", ".jinja"} <= kinds:
+        raise SystemExit(f"{wheel.name}: experiments (.yaml) or templates (.jinja) are missing, only {sorted(kinds)}")
+    if not any(path.name == "LICENSE" for path in metadata):
+        raise SystemExit(f"{wheel.name}: the LICENSE is missing")
+
+
+def check_installation(wheel: Path, folder: Path) -> None:
+    """Install into a fresh environment, with the dependencies that the wheel declares, and run an experiment."""
+    venv.create(folder / "env", with_pip=True)
+    programs = folder / "env" / "bin"
+    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel],
+                   check=True)
+    subprocess.run([programs / "resolvent", "run", "digits", "--out", folder / "run"], check=True, cwd=folder)
+    if not (folder / "run" / "report.html").is_file():
+        raise SystemExit("resolvent run digits wrote no report.html")
+
+
+def _listed(paths: set[PurePosixPath]) -> str:
+    return ", ".join(sorted(map(str, paths))) or "nothing"
+
+
+if __name__ == "__main__":
+    main()
