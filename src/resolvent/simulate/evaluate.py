@@ -48,7 +48,7 @@ def evaluate(problem: Problem, models: Vector, which: Int[Array, " M"], index: I
     """Mean loss and mean score of model which[i] on party index[i]'s samples of a split; nan where there are none."""
     def of_party(args: tuple[Array, Array]) -> tuple[Array, Array]:
         i, k = args
-        return problem.evaluate(tree.rows(models, i), k, split)
+        return problem.evaluate_party(tree.rows(models, i), k, split)
 
     result: tuple[Array, Array] = jax.lax.map(of_party, (which, index))
     return result
@@ -65,7 +65,7 @@ def evaluate_splits(problem: Problem, models: Vector,
 
     def of_party(args: tuple[Vector, Array]) -> tuple[Array, Array]:
         model, k = args
-        result: tuple[Array, Array] = jax.lax.map(lambda split: problem.evaluate(model, k, split), splits)
+        result: tuple[Array, Array] = jax.lax.map(lambda split: problem.evaluate_party(model, k, split), splits)
         return result
 
     result: tuple[Array, Array] = jax.lax.map(of_party, (models, index))
@@ -98,7 +98,7 @@ def line(problem: Problem, local: Vector, shared: Vector, index: Int[Array, " C"
 
     def of_party(args: tuple[Vector, Array]) -> Array:
         own, k = args
-        losses: Array = jax.lax.map(lambda s: problem.evaluate(tree.lerp(own, shared, s), k, split)[0], steps)
+        losses: Array = jax.lax.map(lambda s: problem.evaluate_party(tree.lerp(own, shared, s), k, split)[0], steps)
         return losses
 
     result: Array = jax.lax.map(of_party, (local, index))

@@ -20,7 +20,8 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
-from resolvent.problem.problem import LearningProblem, Problem, SolvedProblem
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.cache import keep_compiled
 from resolvent.simulate.checkpoints import RunCheckpoints
 from resolvent.simulate.clock import stopwatch
