@@ -1,4 +1,4 @@
-"""What the site's build makes of the code and the results: tables, pictures, sources, docstrings that show."""
+"""What the build of the site takes from the code and the results: tables, pictures, sources, reference entries."""
 
 import importlib
 import inspect
@@ -20,11 +20,12 @@ sys.path.insert(0, str(ROOT / "src"))
 TABLE, USES = "<!-- the table of algorithms -->", "<!-- the uses of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
+REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
 
 
 def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
     """Put the pictures of the committed results on the site."""
-    from mkdocs.structure.files import File  # the rest is tested where only the test extra is installed
+    from mkdocs.structure.files import File  # not at the top: the tests import this file without the docs extra
 
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
@@ -32,11 +33,25 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the tables of algorithms and the source of functions where a page asks for them."""
-    for mark, made in ((TABLE, table), (USES, uses), (FIGURES, figures)):
+    """Replace the marks on a page: tables of algorithms, figures, sources of functions, entries of the reference."""
+    for mark, content in ((TABLE, table), (USES, uses), (FIGURES, figures)):
         if mark in markdown:
-            markdown = markdown.replace(mark, made())
-    return SOURCE.sub(lambda found: source(found[1]), markdown)
+            markdown = markdown.replace(mark, content())
+    markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
+    return REFERENCE.sub(lambda match: "\n".join(f"::: {path}" for path in referenced(match)), markdown)
+
+
+def referenced(match: re.Match[str]) -> list[str]:
+    """The full paths of what a mark of the reference names: the names after the colon, or the module's ``__all__``.
+
+    The path is where a function or a class is defined, so that a page names a namespace, not a file.
+    """
+    module = importlib.import_module(match["module"])
+    names = re.findall(r"\w+", match["names"]) if match["names"] else module.__all__
+    parts = {name: getattr(module, name) for name in names}
+    paths = [f"{part.__module__}.{part.__qualname__}" if inspect.isroutine(part) or inspect.isclass(part)
+             else f"{match['module']}.{name}" for name, part in parts.items()]
+    return list(dict.fromkeys(paths))
 
 
 def table() -> str:
@@ -47,18 +62,19 @@ def table() -> str:
 
 
 def uses() -> str:
-    """When to use each algorithm, as its docstring says."""
+    """When to use each algorithm, as its docstring says. The situation comes first, the algorithm second."""
     from resolvent.algorithms import presets
-    from resolvent.study.catalogue import paragraphs
+    from resolvent.study.docstrings import paragraphs
 
-    return rows(("algorithm", "use when"),
-                [(name, paragraphs(getattr(presets, name))["Use when"]) for name in presets.__all__])
+    return rows(("use when", "algorithm"),
+                [(paragraphs(getattr(presets, name))["Use when"], name) for name in presets.__all__], column=1)
 
 
 def figures() -> str:
-    """Every committed picture with its claims, by paper; above them a line for each."""
+    """Every committed picture with its claims, by paper, after a table with a row for each."""
     records = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
-    lines = ["| figure | what of | setting | claims that hold | in part | that do not |", "|---|---|---|---|---|---|"]
+    lines = ["| figure | reproduces | setting | claims that hold | in part | that do not |",
+             "|---|---|---|---|---|---|"]
     for stem, r in records.items():
         verdicts = [claim["verdict"] for claim in r["claims"]]
         counts = (str(verdicts.count(v)) for v in ("holds", "holds in part", "does not hold"))
@@ -72,8 +88,8 @@ def figures() -> str:
 
 
 def figure(stem: str, record: dict[str, Any]) -> list[str]:
-    """One picture, its claims and what a reader should know, as lines of Markdown."""
-    from resolvent.study.results import claims_table, cpu_time, notes
+    """One picture, its claims and its notes, as lines of Markdown."""
+    from resolvent.study.reproductions.results import claims_table, cpu_time, notes
 
     seeds = f"{record['seeds']} seed{'s' if record['seeds'] > 1 else ''}"
     picture = f"results/{stem}.svg"
@@ -84,16 +100,16 @@ def figure(stem: str, record: dict[str, Any]) -> list[str]:
             *(f"| {' | '.join(cells)} |" for cells in claims_table(record)), "", *notes(record)]
 
 
-def rows(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    """A table in which the name of an algorithm, the first cell, leads to its docstring."""
+def rows(head: tuple[str, ...], lines: list[tuple[str, ...]], column: int = 0) -> str:
+    """A table; the cells of one column are names of algorithms, which become links to the reference."""
     from resolvent.algorithms import presets
 
-    def where(name: str) -> str:  # of an alias, the function itself
-        preset = getattr(presets, name)
-        return f"{preset.__module__}.{preset.__name__}"
+    def linked(name: str) -> str:
+        preset = getattr(presets, name)  # the entry of an alias is that of the function itself
+        return f"[`{name}`][{preset.__module__}.{preset.__name__}]"
 
-    linked = [(f"[`{name}`][{where(name)}]", *map(escaped, rest)) for name, *rest in lines]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *linked))
+    cells = [[linked(cell) if i == column else escaped(cell) for i, cell in enumerate(line)] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells))
 
 
 def source(name: str) -> str:
@@ -103,13 +119,14 @@ def source(name: str) -> str:
 
 
 def labelled(text: str) -> str:
-    """A docstring whose labels are bold and begin paragraphs; without any, as it is."""
-    from resolvent.study.catalogue import LABELS
+    """A docstring in which every label is bold and begins a paragraph, and examples show as code."""
+    from resolvent.study.docstrings import LABELS
 
     start = re.compile(rf"^(\s*)({'|'.join(LABELS)}): ", re.MULTILINE)
+    text = re.sub(r"^(\s*)Example:$", r"\1Examples:", text, flags=re.MULTILINE)  # the section that shows code as code
     return start.sub(r"\n\1**\2.** ", escaped(text)) if start.search(text) else text
 
 
 def escaped(text: str) -> str:
-    """Formulas' angle brackets and bars as text."""
+    """Angle brackets and bars of formulas as text."""
     return re.sub(r"<(?=\w)", "&lt;", text).replace("|", "&#124;")
