@@ -63,7 +63,7 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "scaffold": lambda solver, _: rv.scaffold(solver, server_rate=0.7),
     "feddane": lambda solver, _: rv.feddane(solver, mu=1.0),
     "local": lambda solver, _: rv.local(solver),
-    "gradient": lambda solver, _: rv.dgd(solver, alpha=1.0),
+    "gradient": lambda *_: rv.dgd(alpha=1.0),
     "adaptive": lambda solver, _: rv.fedprox_adaptive(solver, mu=0.2),
     "FedNova": lambda solver, _: rv.fednova(solver),
     "APFL": lambda solver, _: rv.apfl(solver),

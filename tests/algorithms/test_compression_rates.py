@@ -41,7 +41,7 @@ def test_dcgd_stalls_where_its_second_moments_say(alpha, k):
     problem, rate, rounds = mixed(quadratic(), alpha), 0.05 / alpha**2, 30_000
     expected = predicted(problem, rate, k, 2000)
     assert expected[-1] == pytest.approx(expected[-500], rel=1e-9)  # it stands still
-    run = rv.simulate(rv.dcgd(rv.solvers.ClosedForm(), learning_rate=rate, codec=rv.codecs.RandK(k=k), alpha=1.0), problem,
+    run = rv.simulate(rv.dcgd(learning_rate=rate, codec=rv.codecs.RandK(k=k), alpha=1.0), problem,
                       participation=rv.participation.Full("uniform"), rounds=rounds, evaluate_every=rounds, progress=False)
     gaps = run.metrics.query("metric == 'gap'")["value"].to_numpy()
     assert gaps[0] == pytest.approx(expected[0], rel=1e-9)

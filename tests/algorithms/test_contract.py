@@ -47,8 +47,8 @@ ROWS = {
     "flix": lambda s: rv.flix(s, alpha=0.3, inner=rv.combinators.Compressed(rv.scaffold(s), rv.codecs.QSGD()), repeats=2),
     "one_shot": lambda s: rv.one_shot(s, smoothness=2.0, repeats=2),
     "dgd": lambda s: rv.dgd(s, learning_rate=s.learning_rate, repeats=2),
-    "dcgd": lambda s: rv.dcgd(s, codec=rv.codecs.NaturalCompression(), alpha=1.0),
-    "diana": lambda s: rv.diana(s, alpha=1.0),
+    "dcgd": lambda s: rv.dcgd(codec=rv.codecs.NaturalCompression(), alpha=1.0),
+    "diana": lambda s: rv.diana(alpha=1.0),
     "l2gd": rv.l2gd,
 }
 

@@ -92,5 +92,5 @@ def test_l2gd_of_pulls_only_is_gradient_descent():
     """As p -> 1: between any two steps all models come to the mean, so that a round is one of DGD."""
     p = 1 - 1e-6
     one = trajectory(rv.l2gd(rv.solvers.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p), quadratic(), 10, rv.participation.Full())
-    other = trajectory(rv.dgd(rv.solvers.ClosedForm(), learning_rate=0.2, alpha=1.0), quadratic(), 10, rv.participation.Full())
+    other = trajectory(rv.dgd(learning_rate=0.2, alpha=1.0), quadratic(), 10, rv.participation.Full())
     equal([s.server[0] for s in one], [s.server for s in other], 1e-9)

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.problem.instances import least_squares, logistic_data
+from resolvent.problem.problems import least_squares, logistic_data
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.mixed import mixed
 
@@ -60,11 +60,11 @@ def test_the_preset_and_the_problem_are_the_same_method(preset):
     codec, shares = rv.codecs.RandK(k=2), jnp.full(3, 1 / 3)
     plain, mix = least_squares(**SQUARES), least_squares(**SQUARES, alpha=ALPHA)
 
-    def run(problem, alpha):
-        method = preset(rv.solvers.ClosedForm(), learning_rate=0.02, codec=codec, alpha=alpha, repeats=1)
+    def run(problem, alpha, *own_optimum):
+        method = preset(*own_optimum, learning_rate=0.02, codec=codec, alpha=alpha)
         return rv.simulate(method, problem, rounds=40, evaluate_every=40, progress=False)
 
-    one, other = run(plain, ALPHA), run(mix, 1.0)
+    one, other = run(plain, ALPHA, rv.solvers.ClosedForm()), run(mix, 1.0)
     np.testing.assert_allclose(one.server_model, other.server_model, rtol=1e-10)
     gap = other.metrics.query("metric == 'gap'")["value"].to_numpy()
     assert gap[-1] == pytest.approx(ALPHA**2 * float(plain.gap(one.server_model, shares)), rel=1e-9)
@@ -86,7 +86,7 @@ def test_logistic_data_against_another_program():
     w = jax.tree.map(lambda leaf: leaf + 0.3, problem.minimiser)
     assert float(problem.gap(w, None)) == pytest.approx(objective(flat(w)) - best.fun, rel=1e-6)
     assert float(problem.gap(problem.minimiser, None)) == 0
-    loss, accuracy = problem.evaluate(w, jnp.array(0), jnp.array(0))  # of the party's mixture, without l2
+    loss, accuracy = problem.evaluate_party(w, jnp.array(0), jnp.array(0))  # of the party's mixture, without l2
     t = ALPHA * flat(w) + (1 - ALPHA) * own[0]
     assert float(loss) == pytest.approx(by_hand(*pairs[0], t) - 0.05 * t @ t, rel=1e-6)
     assert float(accuracy) == np.mean((pairs[0][0] @ t[:3] + t[3] > 0) == pairs[0][1])
@@ -98,13 +98,13 @@ def test_what_has_no_minimiser_is_refused(monkeypatch):
             mixed(least_squares(**SQUARES), alpha)
         with pytest.raises(InputError, match=r"alpha=.* must lie in \(0, 1\]"):
             logistic_data(data=data(), alpha=alpha)
-    with pytest.raises(InputError, match="one minimiser each"):
+    with pytest.raises(InputError, match="unique minimiser"):
         mixed(rv.problems.QuadraticProblem(jnp.ones((2, 2, 2)), jnp.ones((2, 2))), 0.5)
     with pytest.raises(InputError, match="l2=0 must be positive"):
         logistic_data(data=data(), l2=0)
     with pytest.raises(InputError, match="must be for classification, not regression"):
         logistic_data(data=rv.datasets.sines(parties=2))
-    monkeypatch.setattr("resolvent.problem.mixed._STEPS", 1)
+    monkeypatch.setattr("resolvent.problem.mixed._MAX_STEPS", 1)
     for alpha, what in ((1.0, "mixed objective"), (0.5, "objective f_")):
         with pytest.raises(InputError, match=f"no minimiser of the {what}.* was found .* positive l2"):
             mixed(rv.problems.LearningProblem(rv.models.logistic(3, 2), data()), alpha)
