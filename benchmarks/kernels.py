@@ -25,7 +25,7 @@ import optax
 from resolvent.problem.models import networks
 from resolvent.problem.models.losses import CrossEntropy
 from resolvent.xla import kernels
-from resolvent.xla.compact import compact
+from resolvent.xla.small_call import allow_small_calls
 
 STEPS, REPEATS = 10, 7
 MANY = 100  # as many times the steps for a kernel whose step takes less than calling the compiled loop
@@ -75,7 +75,7 @@ def _loop(function: Callable[..., jax.Array], args: list[jax.Array], steps: int,
     def step(_: Any, args: list[jax.Array]) -> list[jax.Array]:
         if not gradient:
             return [function(*args) * 1e-3]
-        with compact():  # as the engine does
+        with allow_small_calls():  # as the engine does
             g = jax.grad(lambda args: jnp.vdot(function(*args), ahead))(args)
         return jax.tree.map(lambda a, b: a - 1e-4 * b, args, g)  # type: ignore[no-any-return]
 

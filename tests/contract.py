@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 import resolvent as rv
+from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation, Stragglers, Uniform
-from resolvent.problem.problem import LearningProblem
+from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.engine import Federation, initial, run_chunk
 from resolvent.simulate.tree_files import digest
@@ -157,7 +158,7 @@ def check_twin(make: Make) -> None:
                 state = run(algorithm, p, who, start=state, rounds=1, first=t, scheduler=scheduler)
                 server, parties = history[t + 1]
                 close((state.server, state.parties), (server, stacked(parties)), 1e-11)
-                key = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), t), 2**31 - 1)
+                key = keys.cohort_key(keys.round_key(keys.root_key(7), jnp.array(t)))
                 absent = np.setdiff1d(np.arange(len(SIZES)), np.asarray(who(key, p.sizes).index))
                 for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(state.parties), strict=True):
                     np.testing.assert_array_equal(old[absent], np.asarray(new)[absent])

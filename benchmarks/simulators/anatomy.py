@@ -17,9 +17,9 @@ from workloads import WORKLOADS, cache, model_of, prepare
 import resolvent as rv
 from resolvent.data.federated import Split
 from resolvent.math import tree
-from resolvent.problem.solvers.solver import over_minibatches
+from resolvent.problem.solvers.minibatches import MinibatchBudget, over_minibatches
 from resolvent.problem.subproblem import Subproblem
-from resolvent.xla.compact import compact
+from resolvent.xla.small_call import allow_small_calls
 
 __all__ = ["anatomy"]
 
@@ -84,8 +84,8 @@ def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict
     def party(step: Callable[[Any, Any], Callable[..., Any]], state: Any) -> Callable[[Any, Any, Any], Any]:
         def of_party(problem: rv.problems.LearningProblem, k: Any, key: Any) -> Any:
             oracle = problem.oracle(k)
-            return over_minibatches(step(problem, oracle), state, oracle.samples, key, one, batch_size=facts["batch"],
-                                    epochs=facts["epochs"], steps=None)[0]
+            return over_minibatches(step(problem, oracle), state, oracle.samples, key, one,
+                                    MinibatchBudget(facts["batch"], facts["epochs"], None))[0]
         return of_party
 
     def order(problem: Any, oracle: Any) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.problems.Learnin
     @jax.jit
     def run(problem: rv.problems.LearningProblem, parties: Any) -> Any:
         def body(i: Any, total: Any) -> Any:
-            with compact():  # as the engine does
+            with allow_small_calls():  # as the engine does
                 leaves = jax.tree.leaves(of_party(problem, parties[i], jax.random.fold_in(jax.random.key(1), i)))
             return total + sum(jnp.sum(leaf) for leaf in leaves)
         return jax.lax.fori_loop(0, len(parties), body, jnp.zeros(()))

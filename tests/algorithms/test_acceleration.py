@@ -11,7 +11,7 @@ from helpers import classification, equal, limit, quadratic, trajectory
 import resolvent as rv
 from resolvent.algorithms.combinators.decentralised_anderson import OwnHistory, Slots
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
-from resolvent.problem.problem import LearningProblem
+from resolvent.problem.learning import LearningProblem
 from resolvent.simulate.engine import initial, run_chunk
 from resolvent.simulate.evaluate import deployed
 

@@ -52,7 +52,7 @@ def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
     known = expected(data, w, index)
     np.testing.assert_allclose(problem.evaluate_shared(w, np.array(index, np.int32)), known, rtol=1e-12)
-    alone = [[problem.evaluate(w, jnp.array(k), jnp.array(split)) for split in range(len(SPLITS))] for k in index]
+    alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(split)) for split in range(len(SPLITS))] for k in index]
     np.testing.assert_allclose(alone, known.transpose(1, 2, 0), rtol=1e-12)
 
 
@@ -61,7 +61,7 @@ def test_equal_accuracies_are_equal_to_the_bit_whichever_way_they_are_found(data
     with jax.enable_x64(False):
         problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
         _, together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))
-        alone = [[problem.evaluate(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))] for k in range(5)]
+        alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))] for k in range(5)]
     assert together.dtype == np.float32
     np.testing.assert_array_equal(together, np.array(alone))
 

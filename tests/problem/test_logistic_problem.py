@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 import resolvent as rv
-from resolvent.problem.instances import logistic_regression
+from resolvent.problem.problems import logistic_regression
 
 PARTIES, SAMPLES, FEATURES = 3, 40, 4
 SHARES = np.full(PARTIES, 1 / PARTIES)

@@ -90,7 +90,7 @@ def test_equinox_keeps_only_floating_arrays_as_parameters():
 
 
 def test_flax_with_running_statistics_is_refused():
-    with pytest.raises(ValueError, match=r"variables \['batch_stats'\] beside its parameters.*GroupNorm"):
+    with pytest.raises(ValueError, match=r"variables \['batch_stats'\].*GroupNorm"):
         rv.models.from_flax(nn.BatchNorm(use_running_average=False), np.zeros((1, 4)))
 
 
@@ -111,7 +111,7 @@ def test_a_model_that_does_not_fit_is_refused_before_any_work(model, message):
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: rv.models.logistic(0, 3), "features=0 must be at least 1"),
-    (lambda: rv.models.logistic(4, 1), "classes=1: classification needs at least 2"),
+    (lambda: rv.models.logistic(4, 1), "classes=1"),
     (lambda: rv.models.mlp(4, 3, depth=0), "depth=0 must be at least 1"),
     (lambda: rv.models.from_functions(lambda k: 0, lambda p, x: x, loss="crossentropy"),
      "loss='crossentropy' is not known"),

@@ -15,7 +15,7 @@ from resolvent.problem.models import networks
 from resolvent.problem.models.losses import CrossEntropy
 from resolvent.problem.oracle import SampleOracle
 from resolvent.xla import kernels
-from resolvent.xla.compact import compact
+from resolvent.xla.small_call import allow_small_calls
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_it_is_the_same_with_the_gates_as_one_function(lanes):
             return jax.jit(jax.vmap(one, in_axes=(0, None)))
         return jax.jit(lambda args, out: jax.lax.map(lambda a: one(a, out), args))
 
-    with compact():
+    with allow_small_calls():
         assert "xla_cpu_small_call" in of_two(ours).lower(args, out).as_text()
         found = of_two(ours)(args, out)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, of_two(theirs)(args, out))
@@ -188,7 +188,7 @@ def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeyp
         return jnp.mean(losses) + model.l2 / 2 * tree.full_dot(p, p)
 
     expected, one_by_one, of_nobody = jax.grad(mean)(params), gradient(mask), gradient(jnp.zeros(5, bool))
-    monkeypatch.setattr(kernels, "_FEW", 0)
+    monkeypatch.setattr(kernels, "_MAX_SAMPLES", 0)
     for found in (one_by_one, gradient(mask)):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, model.l2 * b), of_nobody, params)

@@ -23,7 +23,7 @@ def makespan(counts, width):
 
 def logistic_map(rate, count, x):
     """Chaotic, so that a step too many or too few could not go unseen."""
-    return loops.counted(lambda i, v: rate * v * (1 - v) + i * 1e-3, x, total=count)
+    return loops.fori_loop(lambda i, v: rate * v * (1 - v) + i * 1e-3, x, total=count)
 
 
 def expected(rates, counts, x):
@@ -72,7 +72,7 @@ def test_a_queued_loop_is_differentiated_and_batched_as_a_plain_one():
         return jax.jvp(f, (shift,), (jnp.float32(1.0),))
 
     plain = jax.vmap(both)(jnp.array([0.0, 0.1]))
-    with loops.queued(2):
+    with loops.lane_queue(2):
         queue = jax.vmap(both)(jnp.array([0.0, 0.1]))
         alone = logistic_map(rates[1], counts[1], jnp.float32(0.3))
     for a, b in zip(plain, queue, strict=True):
@@ -89,10 +89,10 @@ def test_loops_that_end_by_themselves_and_prepared_ones():
                                 lambda s: ((s[0] + a / s[0]) / 2, s[1] + 1), (a, 0), work=a)
 
     def dealt(total):
-        return loops.prepared(lambda i: i**2 - i, lambda term, s: s + term, 0, total=total, at_once=3)
+        return loops.fori_loop_with_prefetch(lambda i: i**2 - i, lambda term, s: s + term, 0, total=total, block=3)
 
     plain, alone = jax.vmap(root)(numbers), [root(a) for a in numbers]
-    with loops.queued(2):
+    with loops.lane_queue(2):
         found, sums = jax.vmap(root)(numbers), jax.vmap(dealt)(jnp.arange(9))
     np.testing.assert_allclose(found[0], np.sqrt(numbers), rtol=1e-5)
     np.testing.assert_array_equal(found[1], plain[1])
@@ -111,7 +111,7 @@ def test_line_searches_queue_as_well():
 
     scales, budgets = jnp.array([1.0, 3.0, 9.0, 2.0, 5.0]), jnp.array([9, 2, 30, 0, 9])
     plain = jax.vmap(solve)(scales, budgets)
-    with loops.queued(2):
+    with loops.lane_queue(2):
         queue = jax.vmap(solve)(scales, budgets)
     for a, b in zip(plain, queue, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -1,7 +1,7 @@
-r"""Objectives composed with a map: f_k(T_k(w)), from which personalised and meta-learning objectives are made.
+"""Objectives composed with a map, f_k(T_k(w)): the objectives of personalisation and meta-learning.
 
-FedMix mixes the shared model with the party's own optimum, T(w) = a w + (1-a) x_k; MAML and PerFedAvg look one gradient
-step ahead, T(w) = w - gamma grad f_k(w). By the chain rule the gradient is T'(w)^T grad f_k(T(w)).
+FedMix mixes the shared model with the party's own optimum, T(w) = alpha w + (1-alpha) x_k. MAML and Per-FedAvg look one
+gradient step ahead, T(w) = w - gamma grad f_k(w). By the chain rule the gradient is T'(w)^T grad f_k(T(w)).
 """
 
 from abc import abstractmethod
@@ -12,7 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from typing_extensions import override
 
+from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, QuadraticOracle, ShapeOracle
@@ -23,11 +25,13 @@ Gradient = Callable[[Vector], Vector]
 
 
 class Map(eqx.Module):
-    """A map T of the parameters, which may ask for gradients of the objective that it is composed with."""
+    """A map T of the parameters, which may use gradients of the objective that it is composed with."""
 
     @property
-    def hands(self) -> int:
-        """Into how many parts a minibatch is dealt: for T, the gradient at T(w) and the pullback; 1 shares it."""
+    def minibatch_parts(self) -> int:
+        """Number of parts of a minibatch: for T, for the gradient at T(w) and for the pullback. 1: all use all of
+        it.
+        """
         return 1
 
     @abstractmethod
@@ -40,35 +44,38 @@ class Map(eqx.Module):
 
 
 class Mixture(Map):
-    """T(w) = share w + (1 - share) own. Source: FedMix, (FedMix).
+    """T(w) = alpha w + (1 - alpha) fixed. Source: FedMix, (FedMix).
 
     Attributes:
-        share: FedMix's alpha_k, in [0, 1]: 1 is the shared model, 0 the own one.
-        own: x_k, the party's own optimum.
+        alpha: the weight of w, in [0, 1].
+        fixed: the other model: in FedMix x_k, the party's own optimum.
     """
 
-    share: ArrayLike
-    own: Vector
+    alpha: ArrayLike
+    fixed: Vector
 
+    @override
     def __call__(self, w: Vector, grad: Gradient) -> Vector:
-        """The mixture."""
-        return tree.lerp(self.own, w, self.share)
+        return tree.lerp(self.fixed, w, self.alpha)
 
+    @override
     def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
-        """Share times g."""
-        return jax.tree.map(lambda leaf: (self.share * leaf).astype(leaf.dtype), g)
+        return jax.tree.map(lambda leaf: (self.alpha * leaf).astype(leaf.dtype), g)
 
 
 class GradientStep(Map):
     """T(w) = w - rate grad f(w). Source: MAML (Finn et al.); FedMix, (1).
 
     Attributes:
-        rate: gamma, the length of the step.
-        second_order: whether the pullback has its Hessian term, g - rate H g; without it T' counts as the identity.
-        delta: H g as the central difference (grad f(w + delta g) - grad f(w - delta g)) / (2 delta), which is off by
-            O(delta^2 |g|^3) where f has four derivatives; None: the exact derivative.
-        independent: whether T, the gradient at T(w) and the Hessian each see samples of their own: a third of every
-            minibatch (half without the Hessian), as Per-FedAvg's three batches D, D', D''.
+        rate: gamma, the step size.
+        second_order: whether the pullback has its Hessian term, g - rate H g; without it T' is taken as the identity.
+        delta: if set, H g is the central difference (grad f(w + delta g) - grad f(w - delta g)) / (2 delta), with an
+            error of O(delta^2 |g|^3) for four times differentiable f; None: the exact derivative.
+        independent: whether T, the gradient at T(w) and the Hessian each use samples of their own, a third of every
+            minibatch (half without the Hessian), as Per-FedAvg's batches D, D', D''.
+
+    Raises:
+        ValueError: ``rate`` or ``delta`` is not positive.
     """
 
     rate: ArrayLike
@@ -77,24 +84,22 @@ class GradientStep(Map):
     independent: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
-        for name in ("rate", "delta"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"GradientStep({name}={value}) must be positive")
+        check_range(self, "(0, inf)", rate=self.rate, delta=self.delta)
 
     @property
-    def hands(self) -> int:
-        """Three, two without the Hessian, or one for all."""
+    @override
+    def minibatch_parts(self) -> int:
         if not self.independent:
             return 1
         return 3 if self.second_order else 2
 
+    @override
     def __call__(self, w: Vector, grad: Gradient) -> Vector:
-        """One step ahead."""
         return tree.axpy(-jnp.asarray(self.rate), grad(w), w)
 
+    @override
     def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
-        """G - rate H(w) g: H is symmetric, so a forward derivative of the gradient will do."""
+        """g - rate H(w) g, with a forward derivative of the gradient, because H is symmetric."""
         if not self.second_order:
             return g
         if self.delta is None:
@@ -115,37 +120,44 @@ class Composed(Oracle):
     inner: Oracle
     map: Map
 
+    @override
     def value(self, w: Vector) -> Float[Array, ""]:
-        """f(T(w))."""
         return self.inner.value(self.map(w, self.inner.grad))
 
+    @override
     def grad(self, w: Vector) -> Vector:
         """T'(w)^T grad f(T(w))."""
         return self._chain(w, [self.inner.grad])
 
+    @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """The same over a minibatch, which the map's gradients share or are dealt parts of."""
-        hands = _deal(positions, mask, self.map.hands)
-        return self._chain(w, [partial(self.inner.batch_grad, positions=p, mask=m) for p, m in hands])
+        """An estimate of the gradient from a minibatch, or from its parts (``Map.minibatch_parts``)."""
+        parts = _split_minibatch(positions, mask, self.map.minibatch_parts)
+        return self._chain(w, [partial(self.inner.batch_grad, positions=p, mask=m) for p, m in parts])
 
+    @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Held-out loss and score of T(w); T itself asks the training samples."""
+        """Held-out loss and score of T(w); T itself uses the training samples."""
         return self.inner.held_out(self.map(w, self.inner.grad))
 
     def _chain(self, w: Vector, grads: list[Gradient]) -> Vector:
-        ahead, at, back = (grads * 3)[:3]
-        return self.map.pullback(w, at(self.map(w, ahead)), back)
+        """The chain rule, with one gradient function for T, the outer gradient and the pullback, or one for each."""
+        of_map, outer, of_pullback = (grads * 3)[:3]
+        return self.map.pullback(w, outer(self.map(w, of_map)), of_pullback)
 
 
-def _deal(positions: Int[Array, " B"], mask: Bool[Array, " B"],
-          hands: int) -> list[tuple[Int[Array, " P"], Bool[Array, " P"]]]:
-    """A minibatch dealt out like cards; a hand that would be empty is the first one, which never is."""
-    def cards(x: Array) -> Array:
-        return jnp.pad(x, (0, -len(x) % hands)).reshape(-1, hands).T
+def _split_minibatch(positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                     parts: int) -> list[tuple[Int[Array, " P"], Bool[Array, " P"]]]:
+    """Split a minibatch into parts, sample by sample in turn. An empty part is replaced by the first, never empty,
+    one.
+    """
+    def distribute(x: Array) -> Array:
+        return jnp.pad(x, (0, -len(x) % parts)).reshape(-1, parts).T
 
-    own, valid = cards(positions), cards(mask)
-    has = jnp.any(valid, axis=1, keepdims=True)
-    return list(zip(jnp.where(has, own, own[:1]), jnp.where(has, valid, valid[:1]), strict=True))
+    of_parts, valid = distribute(positions), distribute(mask)
+    has_samples = jnp.any(valid, axis=1, keepdims=True)
+    of_parts, valid = (jnp.where(has_samples, x, x[:1]) for x in (of_parts, valid))
+    return list(zip(of_parts, valid, strict=True))
 
 
 def through(oracle: Oracle, map: Map) -> Oracle:
@@ -157,8 +169,8 @@ def through(oracle: Oracle, map: Map) -> Oracle:
     if isinstance(oracle, ShapeOracle):
         return oracle
     if isinstance(oracle, QuadraticOracle) and isinstance(map, Mixture):
-        a = jnp.asarray(map.share)
-        constant_part = (1 - a) * map.own
-        return QuadraticOracle(oracle.samples, a**2 * oracle.hessian,
-                               a * (oracle.linear - oracle.hessian @ constant_part), oracle.value(constant_part))
+        alpha = jnp.asarray(map.alpha)
+        constant_part = (1 - alpha) * map.fixed
+        return QuadraticOracle(oracle.samples, alpha**2 * oracle.hessian,
+                               alpha * (oracle.linear - oracle.hessian @ constant_part), oracle.value(constant_part))
     return Composed(oracle.samples, oracle, map)

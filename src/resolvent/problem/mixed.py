@@ -1,142 +1,154 @@
-r"""FedMix's objectives as a problem whose minimiser is known, so that methods on them can be told by their gap.
+"""FedMix's objectives as a problem with a known minimiser, so that algorithms on them have an optimality gap.
 
 .. code-block:: text
 
     f~(w) = sum_k lambda_k f_k(alpha w + (1 - alpha) x_k),   x_k = argmin f_k
 
-The preset ``fedmix`` makes any algorithm work on these objectives; here they are the problem, and the algorithm is
-itself. Quadratics stay quadratics: f~_k = alpha^2 f_k + (1 - alpha^2) min f_k, with the minimiser of alpha = 1.
+The preset ``fedmix`` makes any algorithm work on these objectives. Here they are the problem, and the algorithm is used
+as it is. Quadratics stay quadratic: f~_k = alpha^2 f_k + (1 - alpha^2) min f_k, with the same minimiser as for alpha =
+1.
 Source: FedMix poster, (FedMix).
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem, QuadraticProblem, SolvedProblem
+from resolvent.problem.problem import Problem, SolvedProblem, shares_by_size
+from resolvent.problem.quadratic import QuadraticProblem
 from resolvent.problem.solvers.lbfgs import lbfgs
 
 __all__ = ["MixedProblem", "mixed"]
 
-_STEPS = 3000  # of L-BFGS, to a minimiser
+_MAX_STEPS = 3000  # of L-BFGS, for one minimiser
 
 
 class MixedProblem(SolvedProblem):
-    """The objectives f_k(alpha w + (1 - alpha) x_k), with the minimiser for weights by size.
+    """The objectives f_k(alpha w + (1 - alpha) x_k), with the minimiser for shares by size.
 
     Args:
-        inner: the problem of the f_k, each with one minimiser.
-        alpha: the share of the shared model, in (0, 1]; 1 is the problem itself.
+        inner: the problem of the f_k, each with a unique minimiser.
+        alpha: FedMix's alpha, in (0, 1]; 1 is the inner problem.
+
+    Attributes:
+        optima: leaves [N, ...], the minimisers x_k.
+        minimiser: the minimiser of f~ for shares by size.
 
     Raises:
-        InputError: a minimiser is not found: an objective has none, or the precision is too low.
+        InputError: L-BFGS finds no minimiser: an objective has none, or the precision is too low.
     """
 
     inner: Problem
     alpha: float
-    own: Vector
+    optima: Vector
     minimiser: Vector
 
     def __init__(self, inner: Problem, alpha: float = 1.0) -> None:
-        if not 0 < alpha <= 1:
-            raise InputError(f"alpha={alpha} must lie in (0, 1]: with alpha = 0 every model is a minimiser")
+        _check_alpha(alpha)
         self.inner, self.alpha, self.sizes = inner, alpha, inner.sizes
         self.splits, self.score_name, self.higher_is_better = inner.splits, inner.score_name, inner.higher_is_better
         tolerance = 1e-9 if jnp.zeros(()).dtype == jnp.float64 else 1e-4
         w0 = inner.init(jax.random.key(0))
-        self.own = tree.stack(w0, inner.parties)
+        self.optima = tree.stack(w0, inner.parties)
         if alpha < 1:
-            self.own, left = _own_minimisers(inner, w0, tolerance, _STEPS)
-            _check(float(jnp.max(left)), tolerance, f"objective f_{int(jnp.argmax(left))}")
-        self.minimiser, rest = _minimiser(self, w0, tolerance, _STEPS)
-        _check(float(rest), tolerance, "mixed objective")
+            self.optima, residuals = _party_minimisers(inner, w0, tolerance, _MAX_STEPS)
+            _check_converged(float(jnp.max(residuals)), tolerance, f"objective f_{int(jnp.argmax(residuals))}")
+        self.minimiser, residual = _minimiser(self, w0, tolerance, _MAX_STEPS)
+        _check_converged(float(residual), tolerance, "mixed objective")
 
+    @override
     def init(self, key: Array) -> Vector:
-        """As the problem of the f_k."""
         return self.inner.init(key)
 
+    @override
     def oracle(self, k: Int[Array, ""]) -> Oracle:
-        """f_k(alpha w + (1 - alpha) x_k)."""
-        return through(self.inner.oracle(k), self._mixture(k))
+        return through(self.inner.oracle(k), Mixture(self.alpha, tree.rows(self.optima, k)))
 
+    @override
     def split_sizes(self, split: int) -> Int[Array, " N"]:
-        """As the problem of the f_k."""
         return self.inner.split_sizes(split)
 
-    def evaluate(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        """Loss and score of the party's mixture."""
-        return self.inner.evaluate(tree.lerp(tree.rows(self.own, k), w, self.alpha), k, split)
+    @override
+    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """Loss and score of the party's mixture alpha w + (1 - alpha) x_k."""
+        return self.inner.evaluate_party(tree.lerp(tree.rows(self.optima, k), w, self.alpha), k, split)
 
+    @override
     def optimum(self, shares: Float[Array, " N"]) -> Vector:
-        """The minimiser for weights by size, found when the problem was made."""
+        """The minimiser for shares by size, whatever ``shares`` are, computed on construction."""
         return self.minimiser
 
+    @override
     def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
-        """f~(w) - f~*, as the parties' divergences from the minimiser; for weights by size, whatever the shares."""
+        """f~(w) - f~* for shares by size, whatever ``shares`` are, as a sum of Bregman divergences from the
+        minimiser.
+        """
         def divergence(k: Array) -> Array:
             f = self.oracle(k)
             slope = tree.full_dot(f.grad(self.minimiser), tree.sub(w, self.minimiser))
             return f.value(w) - f.value(self.minimiser) - slope
 
-        weights = self.sizes / jnp.sum(self.sizes)
-        apart: Array = jax.lax.map(divergence, jnp.arange(self.parties))
-        return jnp.maximum(weights.astype(apart.dtype) @ apart, 0)
-
-    def _mixture(self, k: Int[Array, ""]) -> Mixture:
-        return Mixture(self.alpha, tree.rows(self.own, k))
+        divergences: Array = jax.lax.map(divergence, jnp.arange(self.parties))
+        return jnp.maximum(shares_by_size(self.sizes).astype(divergences.dtype) @ divergences, 0)
 
 
 def mixed(problem: Problem, alpha: float) -> SolvedProblem:
-    """FedMix's objectives of a problem: of a quadratic one in closed form, else a ``MixedProblem``.
+    """FedMix's objectives of a problem: a quadratic problem for a quadratic one, else a ``MixedProblem``.
 
     Raises:
-        InputError: an alpha outside of (0, 1], or an objective without a single minimiser.
+        InputError: alpha lies outside (0, 1], or an objective has no unique minimiser.
     """
     if not isinstance(problem, QuadraticProblem):
         return MixedProblem(problem, alpha)
-    if not 0 < alpha <= 1:
-        raise InputError(f"alpha={alpha} must lie in (0, 1]: with alpha = 0 every model is a minimiser")
-    own = jax.vmap(lambda h, g: jax.scipy.linalg.solve(h, g, assume_a="pos"))(problem.hessians, problem.linears)
-    if alpha < 1 and not bool(jnp.all(jnp.isfinite(own))):
-        raise InputError(f"alpha={alpha} needs parties with one minimiser each, and some have none: give them at "
-                         "least as many samples as there are features")
-    least = problem.constants - jnp.einsum("kd,kd->k", own, problem.linears) / 2
-    constants = problem.constants if alpha == 1 else alpha**2 * problem.constants + (1 - alpha**2) * least
+    _check_alpha(alpha)
+    optima = jax.vmap(lambda h, g: jax.scipy.linalg.solve(h, g, assume_a="pos"))(problem.hessians, problem.linears)
+    if alpha < 1 and not bool(jnp.all(jnp.isfinite(optima))):
+        raise InputError(f"alpha={alpha} needs a unique minimiser of each party's objective, which some do not have: "
+                         "give each party at least as many samples as there are features")
+    minima = problem.constants - jnp.einsum("kd,kd->k", optima, problem.linears) / 2
+    constants = problem.constants if alpha == 1 else alpha**2 * problem.constants + (1 - alpha**2) * minima
     return QuadraticProblem(alpha**2 * problem.hessians, alpha**2 * problem.linears, constants, problem.sizes)
 
 
 @jax.jit
-def _own_minimisers(problem: Problem, w0: Vector, tolerance: float, steps: int) -> tuple[Vector, Float[Array, " N"]]:
-    """The parties' x_k, and the norms of their gradients there."""
-    def of_party(k: Array) -> tuple[Vector, Array]:
+def _party_minimisers(problem: Problem, w0: Vector, tolerance: float,
+                      steps: int) -> tuple[Vector, Float[Array, " N"]]:
+    """The minimisers x_k of all parties, leaves [N, ...], and the norms of the gradients at them."""
+    def minimise(k: Array) -> tuple[Vector, Array]:
         f = problem.oracle(k)
         return lbfgs(f.value, f.grad, w0, steps=steps, tolerance=tolerance)[:2]
 
-    found: tuple[Vector, Array] = jax.lax.map(of_party, jnp.arange(problem.parties))
-    return found
+    minimisers: tuple[Vector, Array] = jax.lax.map(minimise, jnp.arange(problem.parties))
+    return minimisers
 
 
 @jax.jit
 def _minimiser(problem: Problem, w0: Vector, tolerance: float, steps: int) -> tuple[Vector, Float[Array, ""]]:
-    """The minimiser of the mean by size, and the norm of the gradient there."""
-    weights, everyone = (problem.sizes / jnp.sum(problem.sizes)).astype(tree.dtype(w0)), jnp.arange(problem.parties)
+    """The minimiser of the objective with shares by size, and the norm of the gradient at it."""
+    shares, parties = shares_by_size(problem.sizes).astype(tree.dtype(w0)), jnp.arange(problem.parties)
 
     def value(w: Vector) -> Array:
-        of_party: Array = jax.lax.map(lambda k: problem.oracle(k).value(w), everyone)
-        return weights @ of_party
+        values: Array = jax.lax.map(lambda k: problem.oracle(k).value(w), parties)
+        return shares @ values
 
     def grad(w: Vector) -> Vector:
-        return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(w), everyone), weights)
+        return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(w), parties), shares)
 
     return lbfgs(value, grad, w0, steps=steps, tolerance=tolerance)[:2]
 
 
-def _check(left: float, tolerance: float, what: str) -> None:
-    if not left <= 100 * tolerance:
-        raise InputError(f"no minimiser of the {what} was found (its gradient's norm is still {left:.2g}): give the "
-                         "model a positive l2, and the experiment precision: float64")
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha <= 1:
+        raise InputError(f"alpha={alpha} must lie in (0, 1]: with alpha = 0 every model is a minimiser")
+
+
+def _check_converged(residual: float, tolerance: float, title: str) -> None:
+    if not residual <= 100 * tolerance:
+        raise InputError(f"no minimiser of the {title} was found (the norm of its gradient is still {residual:.2g}): "
+                         "set a positive l2 for the model, and precision: float64 for the experiment")

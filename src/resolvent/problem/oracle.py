@@ -1,10 +1,10 @@
-"""Oracles: what can be asked of one party's objective f_k.
+"""Oracles: the operations on one party's objective f_k.
 
-A local solver sees an oracle and nothing else, so the same solver serves samples, quadratics and whatever a
-user brings.
+A local solver uses only its oracle, so the same solver works for samples, quadratics and objectives of your own.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,13 @@ class Oracle(eqx.Module):
 
     @abstractmethod
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """The mean gradient over the samples at ``positions`` (in [0, samples)) where ``mask`` holds."""
+        """The mean gradient over a minibatch.
+
+        Args:
+            w: the point.
+            positions: positions of the samples among the party's, in [0, samples).
+            mask: which of the positions belong to the minibatch.
+        """
 
     def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
         """The exact minimiser over w of f_k(w) + <linear, w> + weight/2 |w - center|^2.
@@ -58,25 +64,28 @@ class Oracle(eqx.Module):
                         "SGD or GD")
 
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean loss, and mean score where larger is better, on samples that are not trained on; nan without any.
+        """Mean loss, and mean score with larger values better, on samples that are not used for training.
+
+        Returns:
+            The means; nan if there are no such samples.
 
         Raises:
-            TypeError: this kind of oracle does not say which samples are held out.
+            TypeError: oracles of this kind have no held-out samples.
         """
-        raise TypeError(f"{type(self).__name__} holds no samples out, by which a choice could be made: give it a "
-                        "method held_out()")
+        raise TypeError(f"{type(self).__name__} has no held-out samples for a choice between models: give it a method "
+                        "held_out()")
 
 
 class SampleOracle(Oracle):
-    """f_k(w) = mean over the party's samples of loss(apply(w, x), y) + l2/2 |w|^2, over packed arrays.
+    """f_k(w) = mean of loss(apply(w, x), y) over the party's samples + l2/2 |w|^2, on packed arrays.
 
     Attributes:
         model: the predictor and its loss.
-        x: [total, ...] everybody's inputs, packed; only rows offset to offset+samples are this party's.
-        y: [total] labels.
+        x: [total, ...] the inputs of all parties; rows offset, ..., offset + samples - 1 belong to this party.
+        y: [total] the labels.
         offset: the party's first row.
         block: rows per step of a pass over all samples.
-        validation: the first row and the number of the party's held-out samples, or None where there are none.
+        validation: the first row and the number of the party's held-out samples; None if there are none.
     """
 
     model: Model
@@ -86,46 +95,32 @@ class SampleOracle(Oracle):
     block: int = eqx.field(static=True)
     validation: tuple[Int[Array, ""], Int[Array, ""]] | None = None
 
-    def _sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
-        """Sums of loss and score over the masked samples."""
-        at = self.offset + jnp.where(mask, positions, 0)
-        outputs = self.model.apply(w, self.x[at])
-        loss = jnp.where(mask, self.model.loss.loss(outputs, self.y[at]), 0)
-        score = jnp.where(mask, self.model.loss.score(outputs, self.y[at]), 0)
-        return jnp.sum(loss), jnp.sum(score)
-
-    def _pass(self, part: Any, zero: PyTree[Any]) -> PyTree[Any]:
-        """Add ``part(positions, mask)`` up over all of the party's samples, block by block."""
-        def add(i: Array, total: PyTree[Any]) -> PyTree[Any]:
-            positions = i * self.block + jnp.arange(self.block)
-            return jax.tree.map(jnp.add, total, part(positions, positions < self.samples))
-        return jax.lax.fori_loop(0, (self.samples + self.block - 1) // self.block, add, zero)
-
     def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Sum of the losses (without l2) and sum of the scores over all samples."""
         dtype = jax.tree.leaves(w)[0].dtype
         zero = jnp.zeros((), dtype)
-        total: tuple[Array, Array] = self._pass(
-            lambda p, m: jax.tree.map(lambda s: s.astype(dtype), self._sums(w, p, m)), (zero, zero))
+        total: tuple[Array, Array] = self._sum_over_blocks(
+            lambda p, m: jax.tree.map(lambda s: s.astype(dtype), self._block_sums(w, p, m)), (zero, zero))
         return total
 
+    @override
     def value(self, w: Vector) -> Float[Array, ""]:
-        """Mean loss + l2/2 |w|^2."""
         return self.sums(w)[0] / self.samples + self.model.l2 / 2 * tree.full_dot(w, w)
 
+    @override
     def grad(self, w: Vector) -> Vector:
-        """Gradient of ``value``."""
-        loss_grad = jax.grad(lambda v, p, m: self._sums(v, p, m)[0])
-        total = self._pass(lambda p, m: loss_grad(w, p, m), jax.tree.map(jnp.zeros_like, w))
+        block_gradient = jax.grad(lambda v, p, m: self._block_sums(v, p, m)[0])
+        total = self._sum_over_blocks(lambda p, m: block_gradient(w, p, m), jax.tree.map(jnp.zeros_like, w))
         return tree.axpy(self.model.l2, w, jax.tree.map(lambda g: g / self.samples, total))
 
+    @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """Mean gradient over the masked positions, with l2."""
-        at = self.offset + jnp.where(mask, positions, 0)
-        return tree.axpy(self.model.l2, w, self.model.batch_gradient(w, self.x, self.y, at, mask))
+        rows = self.offset + jnp.where(mask, positions, 0)
+        return tree.axpy(self.model.l2, w, self.model.batch_gradient(w, self.x, self.y, rows, mask))
 
+    @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean loss (without l2) and mean score, larger being better, on the validation samples."""
+        """Mean loss (without l2) and mean score, with larger values better, on the validation samples."""
         if self.validation is None:
             return jnp.full((), jnp.nan, tree.dtype(w)), jnp.full((), jnp.nan, tree.dtype(w))
         offset, length = self.validation
@@ -133,9 +128,24 @@ class SampleOracle(Oracle):
         n = jnp.where(length > 0, length, jnp.nan).astype(loss.dtype)
         return loss / n, (score if self.model.loss.higher_is_better else -score) / n
 
+    def _block_sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
+        """Sums of loss and score over the masked samples."""
+        rows = self.offset + jnp.where(mask, positions, 0)
+        outputs = self.model.apply(w, self.x[rows])
+        loss = jnp.where(mask, self.model.loss.loss(outputs, self.y[rows]), 0)
+        score = jnp.where(mask, self.model.loss.score(outputs, self.y[rows]), 0)
+        return jnp.sum(loss), jnp.sum(score)
+
+    def _sum_over_blocks(self, f: Callable[[Array, Array], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
+        """The sum of ``f(positions, mask)`` over blocks that cover all of the party's samples."""
+        def add_block(i: Array, total: PyTree[Any]) -> PyTree[Any]:
+            positions = i * self.block + jnp.arange(self.block)
+            return jax.tree.map(jnp.add, total, f(positions, positions < self.samples))
+        return jax.lax.fori_loop(0, (self.samples + self.block - 1) // self.block, add_block, zero)
+
 
 class QuadraticOracle(Oracle):
-    """f_k(w) = w'Hw/2 - g'w + c for a vector w: the textbook problem, with everything in closed form.
+    """f_k(w) = w'Hw/2 - g'w + c for a vector w, with an exact proximal point.
 
     Attributes:
         hessian: H, [d, d], symmetric positive semidefinite.
@@ -147,17 +157,18 @@ class QuadraticOracle(Oracle):
     linear: Float[Array, " d"]
     constant: Float[Array, ""]
 
+    @override
     def value(self, w: Vector) -> Float[Array, ""]:
-        """w'Hw/2 - g'w + c."""
         value: Array = w @ (self.hessian @ w) / 2 - self.linear @ w + self.constant
         return value
 
+    @override
     def grad(self, w: Vector) -> Vector:
-        """Hw - g."""
         return self.hessian @ w - self.linear
 
+    @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """The full gradient: a quadratic has no samples to draw from."""
+        """The full gradient, because a quadratic has no samples."""
         return self.grad(w)
 
     @override
@@ -169,8 +180,9 @@ class QuadraticOracle(Oracle):
         system = self.hessian + weight * jnp.eye(right.size, dtype=right.dtype)
         return jax.scipy.linalg.solve(system, right, assume_a="pos")
 
+    @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """f_k(w), and -f_k(w): an objective that is known exactly holds nothing out."""
+        """f_k(w) and -f_k(w), because the objective itself is known."""
         value = self.value(w)
         return value, -value
 
@@ -182,8 +194,7 @@ class ShapeOracle(Oracle):
     parties' replies has none.
     """
 
-    def __init__(self) -> None:
-        self.samples = jnp.array(1)
+    samples: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.array(1))
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:

@@ -1,10 +1,113 @@
-"""Problems: the parties' objectives, from data and a model or in closed form, and maps of their parameters."""
+"""Problems: the objectives of all parties, and problems with a known optimum for experiments.
 
-from resolvent.problem.instances import least_squares, logistic_data, logistic_regression
+``LearningProblem`` is a model on federated data; ``simulate`` builds it from the two. ``QuadraticProblem`` has
+quadratic objectives. ``least_squares``, ``logistic_regression`` and ``logistic_data`` generate problems whose optimum
+is known, so that runs report the optimality gap. To write a problem of your own, derive from ``Problem`` (or
+``SolvedProblem``, if the optimum is known) and from ``Oracle``. ``Subproblem`` is the task of a local solver, and
+``GradientStep`` the map of MAML.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from resolvent.data import generators
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.problem import models
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.maps import GradientStep
+from resolvent.problem.mixed import MixedProblem, mixed
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import LearningProblem, Problem, QuadraticProblem, SolvedProblem
+from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.quadratic import QuadraticProblem
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["GradientStep", "LearningProblem", "Oracle", "Problem", "QuadraticProblem", "SolvedProblem", "Subproblem",
-           "least_squares", "logistic_data", "logistic_regression"]
+__all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022
+           "Problem", "SolvedProblem", "Oracle", "Subproblem", "GradientStep"]
+
+
+def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
+                  heterogeneity: float = 0.0, alpha: float = 1.0, seed: int = 0) -> SolvedProblem:
+    """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
+
+    The labels are b_k = A_k (w + heterogeneity*v_k) + noise*e_k; the entries of A_k, w, v_k and e_k are standard
+    normal. The objective is the mean over the parties (the paper has the sum). The paper's measure of heterogeneity, H
+    = mean of |grad f_k|^2 at the optimum, is about samples*features*(noise^2 + samples*heterogeneity^2). The paper
+    varies H and does not say how. Its three cases, H = 1.2e5, 7.6e6 and 1.9e8, correspond to heterogeneity = 0, 0.055
+    and 0.28. The defaults are the paper's sizes. Source: operator-splitting paper, A.1.
+
+    Args:
+        parties: number of parties.
+        samples: number of rows of every A_k.
+        features: the dimension of w.
+        noise: standard deviation of the noise on b_k.
+        heterogeneity: standard deviation of the parties' true weights around the common ones.
+        alpha: FedMix's alpha, in (0, 1]; below 1 the objectives are f_k(alpha w + (1-alpha) x_k) with x_k = argmin f_k.
+        seed: seed of all random numbers.
+
+    Raises:
+        InputError: a number is too small, or there is no unique optimum.
+    """
+    for name, value, minimum in (("parties", parties, 1), ("samples", samples, 1), ("features", features, 1),
+                                 ("noise", noise, 0), ("heterogeneity", heterogeneity, 0)):
+        if value < minimum:
+            raise InputError(f"{name}={value} must be at least {minimum}")
+    if parties * samples < features:
+        raise InputError(f"parties={parties} times samples={samples} must be at least features={features}: with fewer "
+                         "equations than unknowns there is no unique optimum")
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=features)
+    hessians, linears, constants = (np.empty((parties, *shape)) for shape in ((features, features), (features,), ()))
+    for k in range(parties):  # all designs together would take a hundred times the memory of the problem
+        a = rng.normal(size=(samples, features))
+        true = common + heterogeneity * rng.normal(size=features)
+        b = a @ true + noise * rng.normal(size=samples)
+        hessians[k], linears[k], constants[k] = a.T @ a, a.T @ b, b @ b / 2
+    problem = QuadraticProblem(jnp.asarray(hessians), jnp.asarray(linears), jnp.asarray(constants),
+                               jnp.full(parties, samples))
+    return problem if alpha == 1 else mixed(problem, alpha)
+
+
+def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int = 100, heterogeneity: float = 0.0,
+                        seed: int = 0) -> SolvedProblem:
+    """Logistic regression with normal inputs, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 m n).
+
+    The samples are those of the data set splitting_logistic. What is minimised is the mean over the parties (the paper
+    has the sum); f_k is a sum over samples, as the paper's steps of 1e-2 suppose. The defaults are the paper's sizes.
+    Source: operator-splitting paper, A.1.
+
+    Args:
+        parties: how many parties (m).
+        samples: samples of every party (n).
+        features: the dimension of w.
+        heterogeneity: standard deviation of the parties' true weights around the common ones.
+        seed: of everything random.
+    """
+    data = generators.splitting_logistic(parties=parties, samples=samples, features=features,
+                                         heterogeneity=heterogeneity, seed=seed)
+    a, b = (np.asarray(part, np.float64).reshape(parties, samples, -1) for part in (data.x, data.y))
+    return LogisticProblem(a, 2 * b[..., 0] - 1)
+
+
+def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) -> SolvedProblem:
+    """Logistic regression on any classification data, with the optimum computed to the precision in use.
+
+    f_k is the mean loss over party k's training samples plus l2/2 |w|^2; the objective is their mean by size. With
+    alpha below 1 the objectives are FedMix's, f_k(alpha w + (1 - alpha) x_k), and the minimiser x_k of each party is
+    computed as well. Use precision: float64.
+
+    Args:
+        data: the parties' samples: the name of a data set and its settings.
+        l2: weight of |w|^2 / 2; it must be positive, which makes the optimum unique.
+        alpha: FedMix's alpha, in (0, 1]; 1 is the problem itself.
+
+    Raises:
+        InputError: the data are not for classification, or an argument is out of range.
+    """
+    if data.task != "classification":
+        raise InputError(f"data={data.name} must be for classification, not {data.task}")
+    if not l2 > 0:
+        raise InputError(f"l2={l2} must be positive: without it there may be no unique optimum")
+    features = int(np.prod(data.input_shape))
+    return MixedProblem(LearningProblem(models.logistic(features, data.outputs, l2=l2), data), alpha)

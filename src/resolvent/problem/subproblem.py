@@ -1,7 +1,7 @@
-"""The one subproblem that all local work is."""
+"""The subproblem that a party solves in every algorithm."""
 
 import equinox as eqx
-import jax
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math import tree
@@ -19,9 +19,9 @@ class Subproblem(eqx.Module):
 
     Attributes:
         oracle: f_k.
-        center: the anchor of the proximal term.
-        weight: its strength; 0 for none.
-        linear: a linear correction, or None.
+        center: the centre of the proximal term.
+        weight: the weight of the proximal term; 0 for none.
+        linear: the linear term; None for zero.
     """
 
     oracle: Oracle
@@ -31,30 +31,30 @@ class Subproblem(eqx.Module):
 
     def value(self, w: Vector) -> Float[Array, ""]:
         """h(w)."""
-        gap = tree.sub(w, self.center)
-        extra = 0.0 if self.linear is None else tree.full_dot(self.linear, w)
-        return self.oracle.value(w) + extra + self.weight / 2 * tree.full_dot(gap, gap)
+        difference = tree.sub(w, self.center)
+        linear_term = 0.0 if self.linear is None else tree.full_dot(self.linear, w)
+        return self.oracle.value(w) + linear_term + self.weight / 2 * tree.full_dot(difference, difference)
 
     def grad(self, w: Vector) -> Vector:
-        """Gradient of h over all of the party's samples."""
+        """The gradient of h over all of the party's samples."""
         return self.pull(self.smooth(w), w)
 
     def smooth(self, w: Vector) -> Vector:
-        """Gradient of f_k + <linear, .>: all of h but the proximal term."""
-        return self._corrected(self.oracle.grad(w))
+        """The gradient of f_k + <linear, .>, which is h without the proximal term."""
+        return self._add_linear(self.oracle.grad(w))
 
     def batch_smooth(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         """A minibatch estimate of ``smooth``."""
-        return self._corrected(self.oracle.batch_grad(w, positions, mask))
+        return self._add_linear(self.oracle.batch_grad(w, positions, mask))
 
     def pull(self, g: Vector, w: Vector) -> Vector:
-        """G + weight*(w - center): add the proximal term's gradient."""
+        """g + weight*(w - center): add the gradient of the proximal term at w to g."""
         return tree.axpy(self.weight, tree.sub(w, self.center), g)
 
     def inexactness(self, w: Vector, start: Vector) -> Float[Array, ""]:
-        """Gamma = |grad h(w)| / |grad h(start)|: how far the work got; 0 is exact. Source: FedProx, Definition 2."""
-        before = tree.norm(self.grad(start))
-        return tree.norm(self.grad(w)) / jax.numpy.where(before > 0, before, 1)
+        """gamma = |grad h(w)| / |grad h(start)|; 0 for an exact solution w. Source: FedProx, Definition 2."""
+        at_start = tree.norm(self.grad(start))
+        return tree.norm(self.grad(w)) / jnp.where(at_start > 0, at_start, 1)
 
-    def _corrected(self, g: Vector) -> Vector:
+    def _add_linear(self, g: Vector) -> Vector:
         return g if self.linear is None else tree.axpy(1, self.linear, g)

@@ -1,8 +1,10 @@
-"""Loops whose length is known only at run time, and what becomes of them when many run side by side under ``vmap``.
+"""Loops whose number of steps is known at run time only, and how many of them run side by side under ``vmap``.
 
-Plain batching steps every lane until the longest is done. Within ``queued(width)`` a loop that is batched becomes a
-queue instead: ``width`` lanes step together, and a lane that is done is stored and takes up one of those that wait,
-the longest first. Lanes are then idle at the end only. Out of a batch a loop is what it always was.
+Plain batching steps every lane until the longest loop is done. Within ``lane_queue(width)`` a batched loop runs as a
+queue
+instead: ``width`` lanes step together, and when the loop of a lane is done, its result is stored and the lane continues
+with one of the waiting loops, the longest first. Lanes are then idle only at the end. A loop that is not batched is the
+same in both cases.
 """
 
 import contextlib
@@ -15,18 +17,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from resolvent.math import tree
-from resolvent.xla.compact import opened, repeated
+from resolvent.xla.small_call import convert_closure, repeat
 
-__all__ = ["Queued", "counted", "prepared", "queued", "run_queue", "while_loop"]
+__all__ = ["QueueResult", "fori_loop", "fori_loop_with_prefetch", "lane_queue", "run_queue", "while_loop"]
 
 State = TypeVar("State")
-Context = TypeVar("Context")
+Inputs = TypeVar("Inputs")
 _width: ContextVar[int | None] = ContextVar("width", default=None)
 
 
 @contextlib.contextmanager
-def queued(width: int) -> Iterator[None]:
-    """Loops that are traced within are queues of ``width`` lanes where they are batched."""
+def lane_queue(width: int) -> Iterator[None]:
+    """Run the batched loops of what is traced within as queues of ``width`` lanes."""
     token = _width.set(width)
     try:
         yield
@@ -34,133 +36,162 @@ def queued(width: int) -> Iterator[None]:
         _width.reset(token)
 
 
-def prepared(prepare: Callable[[Array], Context], step: Callable[[Context, State], State], state: State, *,
-             total: Int[Array, ""], at_once: int) -> State:
-    """For i = 0, ..., total-1: ``step(context of i, state)``.
+def fori_loop_with_prefetch(prefetch: Callable[[Array], Inputs], step: Callable[[Inputs, State], State],
+                            state: State, *, total: Int[Array, ""], block: int) -> State:
+    """For i = 0, ..., total-1: ``state = step(inputs of i, state)``, with the inputs of a block of steps made at once.
 
     Args:
-        prepare: the numbers of successive steps [S] -> their contexts, leaves [S, ...].
+        prefetch: the numbers of successive steps [S] -> their inputs, leaves [S, ...].
         step: one step.
-        state: what it starts from.
-        total: how many steps.
-        at_once: for how many steps contexts are prepared at a time.
+        state: the first state.
+        total: number of steps.
+        block: number of steps whose inputs are made at once.
     """
     if _width.get() is not None:
-        # Lanes are not in step with each other: that one prepares would cost all of them as much.
-        return counted(lambda i, s: step(tree.rows(prepare(i[None]), 0), s), state, total=total)
+        # The lanes of a queue are at different steps: a prefetch in one of them would cost the time of all.
+        return fori_loop(lambda i, s: step(tree.rows(prefetch(i[None]), 0), s), state, total=total)
 
-    def block(e: Array, state: State) -> State:
-        contexts = prepare(e * at_once + jnp.arange(at_once))
-        here = jnp.minimum(at_once, total - e * at_once)
-        return repeated(here, lambda i, s: step(tree.rows(contexts, i), s), state)
+    def run_block(b: Array, state: State) -> State:
+        inputs = prefetch(b * block + jnp.arange(block))
+        steps = jnp.minimum(block, total - b * block)
+        return repeat(steps, lambda i, s: step(tree.rows(inputs, i), s), state)
 
-    nested: State = jax.lax.fori_loop(0, (total + at_once - 1) // at_once, block, state)
-    return nested
+    last: State = jax.lax.fori_loop(0, (total + block - 1) // block, run_block, state)
+    return last
 
 
-def counted(step: Callable[[Array, State], State], state: State, *, total: Int[Array, ""],
-            cost: ArrayLike = 1) -> State:
-    """For i = 0, ..., total-1: ``step(i, state)``; ``cost`` is that of one step, in any unit."""
+def fori_loop(step: Callable[[Array, State], State], state: State, *, total: Int[Array, ""],
+              cost: ArrayLike = 1) -> State:
+    """For i = 0, ..., total-1: ``state = step(i, state)``.
+
+    Args:
+        step: one step.
+        state: the first state.
+        total: number of steps.
+        cost: cost of one step in any unit, by which a queue orders loops.
+    """
     if _width.get() is None:
-        return repeated(total, step, state)
+        return repeat(total, step, state)
     return while_loop(lambda s: s[0] < total, lambda s: (s[0] + 1, step(*s)), (jnp.zeros_like(total), state),
                       work=total * cost)[1]
 
 
-def while_loop(go_on: Callable[[State], Array], step: Callable[[State], State], state: State, *,
+def while_loop(has_work: Callable[[State], Array], step: Callable[[State], State], state: State, *,
                work: ArrayLike) -> State:
-    """``jax.lax.while_loop``, or a queue.
+    """``jax.lax.while_loop``, or a queue within ``lane_queue``.
 
     Args:
-        go_on: whether there is another step.
+        has_work: whether there is another step.
         step: one step.
-        state: what it starts from.
-        work: how much there is to do, as far as that is known: the queue begins with the most.
+        state: the first state.
+        work: estimated cost of the loop in any unit; a queue starts with the largest.
     """
     width = _width.get()
     if width is None:
-        plain: State = jax.lax.while_loop(go_on, step, state)
+        plain: State = jax.lax.while_loop(has_work, step, state)
         return plain
-    state = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.result_type(leaf)), state)  # nothing of a weak type
-    # What the functions close over may differ from lane to lane: it has to be an argument.
-    (more, asks), (forward, steps) = opened(go_on, state), opened(step, state)
-    split = len(asks.consts)
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.result_type(leaf)), state)  # no weak types
+    # Closed-over arrays may differ between lanes, so they have to be arguments.
+    condition, condition_program = convert_closure(has_work, state)
+    body, body_program = convert_closure(step, state)
+    split = len(condition_program.consts)
 
     @jax.custom_batching.custom_vmap
     def run(consts: list[Array], state: State, work: Array) -> State:
-        done: State = jax.lax.while_loop(
-            lambda s: more(consts[:split], s), lambda s: forward(consts[split:], s), state)
-        return done
+        last: State = jax.lax.while_loop(
+            lambda s: condition(consts[:split], s), lambda s: body(consts[split:], s), state)
+        return last
 
     @run.def_vmap
-    def batched(size: int, mapped: list[Any], consts: list[Array], state: State, work: Array) -> tuple[State, Any]:
-        def together(own: list[Array]) -> list[Array]:
-            """A lane's own constants among those that all share."""
-            mine = iter(own)
-            return [next(mine) if m else c for m, c in zip(mapped[0], consts, strict=True)]
+    def batched(size: int, is_batched: list[Any], consts: list[Array], state: State, work: Array) -> tuple[State, Any]:
+        def merge(lane_consts: list[Array]) -> list[Array]:
+            """The constants of one lane and those that all lanes share, in the order of ``consts``."""
+            remaining = iter(lane_consts)
+            return [next(remaining) if b else c for b, c in zip(is_batched[0], consts, strict=True)]
 
-        own = [c for m, c in zip(mapped[0], consts, strict=True) if m]
-        every = jax.tree.map(lambda leaf, m: leaf if m else tree.stack(leaf, size), (state, work), tuple(mapped[1:]))
-        found = run_queue(lambda o, s: more(together(o)[:split], s),
-                          lambda o, s: forward(together(o)[split:], s), own, *every, width=width)
-        return found.state, jax.tree.map(lambda _: True, state)
+        lane_consts = [c for b, c in zip(is_batched[0], consts, strict=True) if b]
+        states, works = jax.tree.map(lambda leaf, b: leaf if b else tree.stack(leaf, size), (state, work),
+                                     tuple(is_batched[1:]))
+        result = run_queue(lambda c, s: condition(merge(c)[:split], s), lambda c, s: body(merge(c)[split:], s),
+                           lane_consts, states, works, width=width)
+        return result.state, jax.tree.map(lambda _: True, state)
 
-    result: State = run([*asks.consts, *steps.consts], state, jnp.asarray(work))
+    result: State = run([*condition_program.consts, *body_program.consts], state, jnp.asarray(work))
     return result
 
 
-class Queued(NamedTuple):
-    """What a queue leaves.
+class QueueResult(NamedTuple):
+    """The result of a queue.
 
     Attributes:
-        state: leaves [size, ...], where each loop ended.
-        steps: how many steps the lanes made together.
+        state: leaves [size, ...], the last state of each loop.
+        steps: steps of all lanes together, idle ones included.
     """
 
     state: PyTree[Any]
     steps: Int[Array, ""]
 
 
-def run_queue(go_on: Callable[[PyTree[Any], State], Array], step: Callable[[PyTree[Any], State], State],
-              own: PyTree[Any], state: State, work: Array, *, width: int) -> Queued:
+class _Lanes(NamedTuple):
+    """The state of a queue.
+
+    Attributes:
+        started: number of loops that have been started.
+        loops: [width] the loop that each lane runs.
+        is_active: [width] whether the lane has a loop.
+        consts: leaves [width, ...], the constants of the lanes' loops.
+        state: leaves [width, ...], the states of the lanes' loops.
+        steps: steps of all lanes together.
+        results: leaves [size, ...], the last states of the loops that are done.
+    """
+
+    started: Int[Array, ""]
+    loops: Int[Array, " width"]
+    is_active: Bool[Array, " width"]
+    consts: PyTree[Any]
+    state: PyTree[Any]
+    steps: Int[Array, ""]
+    results: PyTree[Any]
+
+
+def run_queue(has_work: Callable[[PyTree[Any], State], Array], step: Callable[[PyTree[Any], State], State],
+              consts: PyTree[Any], state: State, work: Array, *, width: int) -> QueueResult:
     """Run ``size`` loops in ``width`` lanes.
 
     Args:
-        go_on: (constants, state) of one loop -> whether there is another step.
+        has_work: (constants, state) of one loop -> whether there is another step.
         step: (constants, state) of one loop -> its next state.
-        own: leaves [size, ...], each loop's constants.
-        state: leaves [size, ...], what they start from.
-        work: [size] how much each has to do; the queue begins with the most.
-        width: how many lanes.
+        consts: leaves [size, ...], the constants of each loop.
+        state: leaves [size, ...], the first state of each loop.
+        work: [size] estimated cost of each loop; the queue starts with the largest.
+        width: number of lanes.
     """
     size = len(work)
     width = min(width, size)
-    waiting = jnp.argsort(-work, stable=True)
-    step_all, more = jax.vmap(step), jax.vmap(go_on)
+    order = jnp.argsort(-work, stable=True)
+    step_all, have_work = jax.vmap(step), jax.vmap(has_work)
 
-    def until_one_is_done(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        taken, at, live, own_now, now, made, out = carry
+    def run_until_one_is_done(lanes: _Lanes) -> _Lanes:
+        def all_have_work(carry: tuple[State, Array]) -> Bool[Array, ""]:
+            return jnp.all(have_work(lanes.consts, carry[0]) | ~lanes.is_active)
 
-        def all_go_on(s: tuple[State, Array]) -> Bool[Array, ""]:
-            return jnp.all(more(own_now, s[0]) | ~live)
+        # A lane without a loop steps as well; its results are not used.
+        state, steps = jax.lax.while_loop(all_have_work, lambda c: (step_all(lanes.consts, c[0]), c[1] + width),
+                                          (lanes.state, lanes.steps))
+        done = lanes.is_active & ~have_work(lanes.consts, state)
+        results = jax.tree.map(
+            lambda rows, lane: rows.at[jnp.where(done, lanes.loops, size)].set(lane, mode="drop"), lanes.results, state)
+        position = lanes.started + jnp.cumsum(done) - 1
+        starts = done & (position < size)
+        loops = jnp.where(starts, order[jnp.minimum(position, size - 1)], lanes.loops)
+        new_consts, new_state = (
+            jax.tree.map(lambda rows, lane: jnp.where(tree.column(starts, lane), rows[loops], lane), *pair)
+            for pair in ((consts, lanes.consts), (first_state, state)))
+        return _Lanes(lanes.started + jnp.sum(starts), loops, (lanes.is_active & ~done) | starts, new_consts, new_state,
+                      steps, results)
 
-        # A lane without work steps on as well: nobody reads what it makes.
-        now, made = jax.lax.while_loop(all_go_on, lambda s: (step_all(own_now, s[0]), s[1] + width), (now, made))
-        done = live & ~more(own_now, now)
-        out = jax.tree.map(lambda all_, lane: all_.at[jnp.where(done, at, size)].set(lane, mode="drop"), out, now)
-        place = taken + jnp.cumsum(done) - 1
-        loads = done & (place < size)
-        at = jnp.where(loads, waiting[jnp.minimum(place, size - 1)], at)
-        own_now, now = (jax.tree.map(lambda all_, lane: _where(loads, all_[at], lane), *pair)
-                        for pair in ((own, own_now), (state, now)))
-        return taken + jnp.sum(loads), at, (live & ~done) | loads, own_now, now, made, out
-
-    first = waiting[:width]
-    carry = (jnp.array(width), first, jnp.ones(width, bool), tree.rows(own, first), tree.rows(state, first),
-             jnp.array(0), state)
-    *_, made, out = jax.lax.while_loop(lambda carry: jnp.any(carry[2]), until_one_is_done, carry)
-    return Queued(out, made)
-
-
-def _where(mask: Bool[Array, " width"], new: Array, old: Array) -> Array:
-    return jnp.where(mask.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
+    first_state, first = state, order[:width]
+    lanes = _Lanes(jnp.array(width), first, jnp.ones(width, bool), tree.rows(consts, first), tree.rows(state, first),
+                   jnp.array(0), state)
+    last = jax.lax.while_loop(lambda lanes: jnp.any(lanes.is_active), run_until_one_is_done, lanes)
+    return QueueResult(last.results, last.steps)

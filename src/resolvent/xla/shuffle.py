@@ -1,9 +1,10 @@
-"""Random permutations evaluated point by point, of a length that is known only at run time.
+"""Random permutations that are evaluated entry by entry, for a length that is known at run time only.
 
-Minibatches without replacement need a permutation of each party's n_k samples. Inside a compiled loop n_k is
-a traced number, so an array of n_k entries cannot exist, and sorting random keys padded to the largest party
-would cost more than the training. The swap-or-not network (Hoang, Morris, Rogaway, CRYPTO 2012) is a
-permutation of {0, ..., n-1} for every n, computed per index in a fixed number of integer operations.
+Minibatches without replacement need a permutation of each party's n_k samples. Inside a compiled loop n_k is a traced
+number, so an array of n_k entries is not possible, and to sort random keys padded to the largest party would take
+longer than the training. The swap-or-not network (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card
+Shuffle, CRYPTO 2012) is a permutation of {0, ..., n-1} for every n, and computes one entry in a fixed number of integer
+operations.
 """
 
 import equinox as eqx
@@ -11,12 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
-from resolvent.xla.compact import repeated
+from resolvent.xla.small_call import repeat
+from resolvent.xla.versions import on_cpu
 
 __all__ = ["Shuffle"]
 
-_FEW = 8  # permutations that are drawn at once
-_ROUNDS = 24  # each round moves half of the indices; after 24 no bias is left that a test of size 1e5 can see
+_DRAWN_TOGETHER = 8  # permutations per step of draw_many
+_ROUNDS = 24  # each round moves half of the indices; after 24, a test with 1e5 draws detects no bias
 
 
 class Shuffle(eqx.Module):
@@ -42,50 +44,58 @@ class Shuffle(eqx.Module):
     @classmethod
     def draw_many(cls, key: Array, first: Int[Array, ""], last: Int[Array, ""], n: Int[Array, ""], *,
                   capacity: int) -> "Shuffle":
-        """Numbers first, ..., last of a sequence of permutations: ``draw(fold_in(key, number), n)`` each.
+        """Permutations first, ..., last of a sequence: number i is ``draw(fold_in(key, i), n)``.
 
-        Leaves [capacity, ...]; what lies behind the last is not a permutation. At most ``capacity`` are drawn.
+        Args:
+            key: the key of the sequence.
+            first: number of the first permutation.
+            last: number of the last permutation.
+            n: length of the permutations.
+            capacity: at most this many are drawn.
+
+        Returns:
+            Leaves [capacity, ...]; rows after the last permutation are not valid.
         """
-        def one(number: Array) -> tuple[Array, Array]:
+        def draw_one(number: Array) -> tuple[Array, Array]:
             shuffle = cls.draw(jax.random.fold_in(key, number), n)
             return shuffle.pivots, shuffle.salts
 
-        few = min(_FEW, capacity)
-        blocks = -(-capacity // few)
+        size = min(_DRAWN_TOGETHER, capacity)
+        blocks = -(-capacity // size)
 
-        def block(i: Array, drawn: tuple[Array, Array]) -> tuple[Array, Array]:
-            found = jax.vmap(one)(first + i * few + jnp.arange(few))
-            pivots, salts = (jax.lax.dynamic_update_slice_in_dim(all_, new, i * few, 0)
-                             for all_, new in zip(drawn, found, strict=True))
+        def draw_block(i: Array, arrays: tuple[Array, Array]) -> tuple[Array, Array]:
+            new = jax.vmap(draw_one)(first + i * size + jnp.arange(size))
+            pivots, salts = (jax.lax.dynamic_update_slice_in_dim(array, rows, i * size, 0)
+                             for array, rows in zip(arrays, new, strict=True))
             return pivots, salts
 
-        # Random bits are dear: no more are drawn than are needed.
-        nothing = jnp.zeros((blocks * few, _ROUNDS), jnp.int32), jnp.zeros((blocks * few, _ROUNDS), jnp.uint32)
-        needed = jnp.minimum((last - first) // few + 1, blocks)
-        pivots, salts = jax.lax.fori_loop(0, needed, block, nothing)
+        # Random bits are expensive, so only the blocks that are needed are drawn.
+        zeros = jnp.zeros((blocks * size, _ROUNDS), jnp.int32), jnp.zeros((blocks * size, _ROUNDS), jnp.uint32)
+        needed = jnp.minimum((last - first) // size + 1, blocks)
+        pivots, salts = jax.lax.fori_loop(0, needed, draw_block, zeros)
         return cls(jnp.full(capacity, n, jnp.int32), pivots[:capacity], salts[:capacity])
 
     def __call__(self, i: Int[Array, "*many B"]) -> Int[Array, "*many B"]:
-        """Entries ``i`` of the permutation, each in [0, n); of many permutations, leaves [many, ...], each its own."""
+        """Entries ``i`` of the permutation, each in [0, n); with leaves [many, ...], row by row."""
         n = self.n[..., None]
 
-        def swapped(r: Array, x: Array) -> Array:
+        def swap_or_not(r: Array, x: Array) -> Array:
             pivot, salt = (jax.lax.dynamic_index_in_dim(a, r, axis=-1) for a in (self.pivots, self.salts))
             partner = pivot - x
             partner = jnp.where(partner < 0, partner + n, partner)
-            # Both partners see the same coin, so that they swap or stay together: a permutation.
+            # Both partners use the same coin, so that both swap or neither does: a permutation.
             swap = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ salt) & 1
             return jnp.where(swap == 1, partner, x)
 
         x = jnp.asarray(i, jnp.int32)
-        if jax.default_backend() == "cpu":  # a loop of simple passes is faster than one pass that does everything
-            return repeated(jnp.array(_ROUNDS), swapped, x)
-        done: Array = jax.lax.fori_loop(0, _ROUNDS, swapped, x, unroll=_ROUNDS)  # starting a pass is dear
-        return done
+        if on_cpu():  # a loop of 24 simple passes is faster than one unrolled pass
+            return repeat(jnp.array(_ROUNDS), swap_or_not, x)
+        result: Array = jax.lax.fori_loop(0, _ROUNDS, swap_or_not, x, unroll=_ROUNDS)  # one launch instead of 24
+        return result
 
 
 def _mix(h: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
-    """The finaliser of MurmurHash3: every input bit reaches every output bit."""
+    """The finaliser of MurmurHash3: every bit of the input influences every bit of the output."""
     h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
     h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
     return h ^ (h >> 16)

@@ -1,4 +1,4 @@
-"""Losses of a prediction against its label, and the score that people read beside the loss."""
+"""Losses of predictions, and the scores that are reported in addition to the loss."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "loss_named"]
 
@@ -16,11 +17,11 @@ LossName = Literal["cross_entropy", "binary_cross_entropy", "squared_error"]
 
 
 class Loss(eqx.Module):
-    """A loss per sample and a score per sample whose mean over samples is reported.
+    """A loss and a score per sample. Their means over samples are reported.
 
     Attributes:
-        score_name: what the reported score is called.
-        higher_is_better: whether a larger score is a better one.
+        score_name: name of the score in reports.
+        higher_is_better: whether a larger score is better. Every comparison of scores follows this attribute.
     """
 
     score_name: eqx.AbstractClassVar[str]
@@ -36,77 +37,86 @@ class Loss(eqx.Module):
 
 
 class CrossEntropy(Loss):
-    """Multinomial cross-entropy: outputs are logits [B, classes], labels class numbers; scored by accuracy."""
+    """Multinomial cross-entropy of logits [B, classes] and class numbers; the score is the accuracy."""
 
     score_name: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
 
+    @override
     def loss(self, outputs: Float[Array, "B classes"], y: Array) -> Float[Array, " B"]:
         """-log softmax(outputs)[y]."""
-        # A sum over a mask in place of optax's lookup, whose gradient is a scatter: slow in a loop on a CPU.
+        # The label's logit is a masked sum. optax indexes it, and the gradient of that, a scatter, is slow in a loop on
+        # a CPU.
         largest = jax.lax.stop_gradient(jnp.max(outputs, axis=-1, keepdims=True))
-        own = jnp.arange(outputs.shape[-1]) == y[:, None]
-        apart = outputs - largest
-        result: Array = jnp.log(jnp.sum(jnp.exp(apart), axis=-1)) - jnp.sum(jnp.where(own, apart, 0), axis=-1)
+        is_label = jnp.arange(outputs.shape[-1]) == y[:, None]
+        logits = outputs - largest
+        result: Array = jnp.log(jnp.sum(jnp.exp(logits), axis=-1)) - jnp.sum(jnp.where(is_label, logits, 0), axis=-1)
         return result
 
+    @override
     def score(self, outputs: Float[Array, "B classes"], y: Array) -> Float[Array, " B"]:
-        """1 where the largest logit is the label's."""
+        """1 where the label has the largest logit."""
         return (jnp.argmax(outputs, axis=-1) == y).astype(outputs.dtype)
 
 
 class BinaryCrossEntropy(Loss):
-    """Logistic loss: outputs are one logit per sample, [B] or [B, 1], labels 0 or 1; scored by accuracy."""
+    """Logistic loss of one logit per sample, [B] or [B, 1], and labels 0 or 1; the score is the accuracy."""
 
     score_name: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
 
+    @override
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """log(1 + exp(-s)), s the logit of the true class against the other."""
+        """log(1 + exp(-s)), with s the logit of the label's class."""
         logit = outputs.reshape(len(outputs))
         result: Array = optax.losses.sigmoid_binary_cross_entropy(logit, y.astype(logit.dtype))
         return result
 
+    @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """1 where the logit's sign is the label's."""
+        """1 where the sign of the logit agrees with the label."""
         logit = outputs.reshape(len(outputs))
         return ((logit > 0) == (y > 0)).astype(logit.dtype)
 
 
 class SquaredError(Loss):
-    """Half the squared error, outputs [B] or [B, 1]; scored by the mean squared error."""
+    """Half the squared error of outputs [B] or [B, 1]; the score is the squared error."""
 
     score_name: ClassVar[str] = "squared_error"
     higher_is_better: ClassVar[bool] = False
 
+    @override
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """(output - y)^2 / 2."""
         return self.score(outputs, y) / 2
 
+    @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """(output - y)^2."""
         value = outputs.reshape(len(outputs))
         return jnp.square(value - y.astype(value.dtype))
 
 
 class SampleLoss(Loss):
-    """A user's own loss per sample, a function (outputs, y) -> [B]; scored by itself."""
+    """A loss from a function (outputs, y) -> [B]; the score is the loss."""
 
     function: Callable[[Array, Array], Array] = eqx.field(static=True)
     score_name: ClassVar[str] = "own_loss"
     higher_is_better: ClassVar[bool] = False
 
+    @override
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """The user's loss."""
         return self.function(outputs, y)
 
+    @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """The user's loss once more."""
         return self.function(outputs, y)
 
 
 def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:
-    """A loss from its name, from a function (outputs, labels) -> [B], or as it is."""
+    """A loss from its name, from a function (outputs, labels) -> [B], or unchanged.
+
+    Raises:
+        ValueError: there is no loss of this name.
+    """
     named: dict[str, Loss] = {"cross_entropy": CrossEntropy(), "binary_cross_entropy": BinaryCrossEntropy(),
                               "squared_error": SquaredError()}
     if isinstance(loss, Loss):

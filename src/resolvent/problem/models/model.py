@@ -1,7 +1,7 @@
 """Models: a pair of pure functions, init(key) -> params and apply(params, x) -> outputs, with a loss.
 
-Built in: linear regression, logistic regression (binary and multinomial) and the multilayer perceptron.
-Anything else comes in as a pair of functions, an Equinox module or a Flax module.
+Linear regression, logistic regression (binary and multinomial) and the multilayer perceptron are built in. Any other
+model is made from a pair of functions, an Equinox module or a Flax module.
 """
 
 from abc import abstractmethod
@@ -12,10 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
+from typing_extensions import override
 
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
-from resolvent.xla.kernels import affine_gradient, rows_one_by_one
+from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
 
 __all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
            "head", "linear", "logistic", "mlp"]
@@ -28,7 +29,7 @@ class Model(eqx.Module):
 
     Attributes:
         loss: the loss per sample.
-        l2: the weight of |params|^2 / 2 in every party's objective.
+        l2: weight of |params|^2 / 2 in every party's objective.
     """
 
     loss: Loss
@@ -36,18 +37,17 @@ class Model(eqx.Module):
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
-        """Fresh parameters."""
+        """The first parameters."""
 
     @abstractmethod
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
-        """Outputs of a batch of inputs."""
+        """The outputs for a batch of inputs."""
 
-
-    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, at: Int[Array, " B"],
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
-        """Gradient of the mean loss (without l2) over the rows ``at`` of x and y where ``mask`` holds."""
+        """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
         def mean(params: PyTree[Any]) -> Array:
-            loss = self.loss.loss(self.apply(params, x[at]), y[at])
+            loss = self.loss.loss(self.apply(params, x[rows]), y[rows])
             return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
 
         gradient: Vector = jax.grad(mean)(params)
@@ -60,45 +60,52 @@ class LinearModel(Model):
     features: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
 
+    @override
     def init(self, key: Array) -> Vector:
-        """Zeros: the problem is convex, and zero is where every party agrees."""
+        """Zeros, because the problem is convex."""
         return {"weight": jnp.zeros((self.outputs, self.features)), "bias": jnp.zeros((self.outputs,))}
 
+    @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
-        """W x + b."""
         outputs: Array = x.reshape(len(x), -1) @ params["weight"].T + params["bias"]
         return outputs
 
-    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, at: Int[Array, " B"],
+    @override
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
-        """The same, for few samples on a CPU sample by sample."""
-        if not rows_one_by_one(len(at)):
-            return super().batch_gradient(params, x, y, at, mask)
-        labels = jnp.stack([y[i] for i in at])
-        share = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
+        if not is_affine_gradient_faster(len(rows)):
+            return super().batch_gradient(params, x, y, rows, mask)
+        labels = jnp.stack([y[i] for i in rows])
+        weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
 
-        def of_outputs(z: Array) -> Array:
-            d: Array = jax.vjp(lambda z: self.loss.loss(z, labels), z)[1](share.astype(z.dtype))[0]
-            return d
+        def output_gradient(outputs: Array) -> Array:
+            vjp = jax.vjp(lambda z: self.loss.loss(z, labels), outputs)[1]
+            gradient: Array = vjp(weights.astype(outputs.dtype))[0]
+            return gradient
 
-        weight, bias = affine_gradient(params["weight"], params["bias"], x.reshape(len(x), -1), at, of_outputs)
+        weight, bias = affine_gradient(params["weight"], params["bias"], x.reshape(len(x), -1), rows, output_gradient)
         return {"weight": weight, "bias": bias}
 
 
 class MLP(Model):
-    """A multilayer perceptron with ReLU; parameters {"layer 0": {"weight", "bias"}, ...}."""
+    """A multilayer perceptron with ReLU; parameters {"layer 0": {"weight", "bias"}, ...}.
+
+    Attributes:
+        sizes: number of inputs, of units of each hidden layer, and of outputs.
+    """
 
     sizes: tuple[int, ...] = eqx.field(static=True)
 
+    @override
     def init(self, key: Array) -> Vector:
-        """He's normal initialisation; biases zero."""
+        """He's normal initialisation; the biases are zero."""
         he = jax.nn.initializers.he_normal(in_axis=1, out_axis=0)
         keys = jax.random.split(key, len(self.sizes) - 1)
         return {f"layer {i}": {"weight": he(k, (n_out, n_in)), "bias": jnp.zeros((n_out,))}
                 for i, (k, n_in, n_out) in enumerate(zip(keys, self.sizes[:-1], self.sizes[1:], strict=True))}
 
+    @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
-        """Affine layers with ReLU between them."""
         h = x.reshape(len(x), -1)
         for i in range(len(self.sizes) - 1):
             layer = params[f"layer {i}"]
@@ -112,23 +119,23 @@ class FunctionModel(Model):
     init_function: Callable[[Array], PyTree[Any]] = eqx.field(static=True)
     apply_function: Callable[[PyTree[Any], Array], Array] = eqx.field(static=True)
 
+    @override
     def init(self, key: Array) -> Vector:
-        """The user's init."""
         return self.init_function(key)
 
+    @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
-        """The user's apply."""
         return self.apply_function(params, x)
 
 
 def linear(features: int, *, l2: float = 0.0) -> Model:
-    """Linear regression, by the squared error.
+    """Linear regression with the squared error.
 
     Args:
         features: number of inputs.
         l2: weight of |params|^2 / 2.
     """
-    return LinearModel(loss=SquaredError(), l2=l2, features=_positive("features", features), outputs=1)
+    return LinearModel(loss=SquaredError(), l2=l2, features=_check_positive("features", features), outputs=1)
 
 
 def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
@@ -137,10 +144,10 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
     Args:
         features: number of inputs (images are flattened).
         classes: number of classes, at least 2.
-        l2: weight of |params|^2 / 2; any positive value makes the problem strongly convex.
+        l2: weight of |params|^2 / 2; a positive value makes the problem strongly convex.
     """
     outputs, loss = head(classes)
-    return LinearModel(loss=loss, l2=l2, features=_positive("features", features), outputs=outputs)
+    return LinearModel(loss=loss, l2=l2, features=_check_positive("features", features), outputs=outputs)
 
 
 def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
@@ -156,8 +163,8 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         l2: weight of |params|^2 / 2.
     """
     outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
-    hidden = (_positive("width", width),) * _positive("depth", depth)
-    return MLP(loss=loss, l2=l2, sizes=(_positive("features", features), *hidden, outputs))
+    hidden = (_check_positive("width", width),) * _check_positive("depth", depth)
+    return MLP(loss=loss, l2=l2, sizes=(_check_positive("features", features), *hidden, outputs))
 
 
 def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree[Any], Array], Array], *,
@@ -177,18 +184,18 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
     """A model from an Equinox module that maps one sample to its output.
 
     Args:
-        make: key -> module, such as ``lambda key: eqx.nn.MLP(64, 10, 32, 1, key=key)``. Its floating arrays are the
-            parameters; all else of it must not depend on the key.
+        make: key -> module, such as ``lambda key: eqx.nn.MLP(64, 10, 32, 1, key=key)``. The floating arrays of the
+            module are the parameters; the rest of it must not depend on the key.
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
     """
-    fixed = eqx.partition(make(jax.random.key(0)), eqx.is_inexact_array)[1]
+    static = eqx.partition(make(jax.random.key(0)), eqx.is_inexact_array)[1]
 
     def init(key: Array) -> PyTree[Any]:
         return eqx.filter(make(key), eqx.is_inexact_array)
 
     def apply(params: PyTree[Any], x: Array) -> Array:
-        module: Any = eqx.combine(params, fixed)
+        module: Any = eqx.combine(params, static)
         outputs: Array = jax.vmap(module)(x)
         return outputs
 
@@ -200,18 +207,18 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
 
     Args:
         module: a ``flax.linen.Module`` whose only variables are its parameters.
-        example: an input batch [1, ...] that shows the shape.
+        example: a batch of inputs [1, ...] of the right shape.
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
 
     Raises:
-        ValueError: the module has other variables (batch statistics): a party's model is its parameters alone.
+        ValueError: the module has other variables, such as batch statistics; only parameters are supported.
     """
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.asarray(example))
     others = sorted(set(shapes) - {"params"})
     if others:
-        raise ValueError(f"the Flax module has variables {others} beside its parameters; a party's model is its "
-                         "parameters alone: use a layer without running statistics, such as GroupNorm or LayerNorm")
+        raise ValueError(f"the Flax module has variables {others} in addition to its parameters, which is not "
+                         "supported: use layers without running statistics, such as GroupNorm or LayerNorm")
     batch = jnp.asarray(example)
     return FunctionModel(
         loss=loss_named(loss), l2=l2, init_function=lambda key: module.init(key, batch)["params"],
@@ -219,13 +226,13 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
 
 
 def head(classes: int) -> tuple[int, Loss]:
-    """Outputs and loss of a classifier: one logit for two classes, one per class for more."""
+    """Number of outputs and loss of a classifier: one logit for two classes, one per class for more classes."""
     if classes < 2:
-        raise ValueError(f"classes={classes}: classification needs at least 2")
+        raise ValueError(f"classes={classes} must be at least 2 for classification")
     return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())
 
 
-def _positive(name: str, value: int) -> int:
+def _check_positive(name: str, value: int) -> int:
     if value < 1:
         raise ValueError(f"{name}={value} must be at least 1")
     return value

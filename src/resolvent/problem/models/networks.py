@@ -1,6 +1,7 @@
-"""The papers' networks: the operator-splitting paper's two convolutional ones, FedProx's two recurrent ones.
+"""The networks of the papers: two convolutional ones (operator splitting) and two recurrent ones (FedProx).
 
-Their work is done in ``kernels``: the same numbers as the textbook's operations, much faster in a compiled loop.
+They use ``resolvent.xla.kernels``, which computes the same numbers as the textbook operations, much faster in a
+compiled loop on a CPU.
 """
 
 from itertools import pairwise
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
+from typing_extensions import override
 
 from resolvent.data import files
 from resolvent.errors import InputError
@@ -25,18 +27,18 @@ _he = jax.nn.initializers.he_normal
 
 
 class CNN(Model):
-    """Convolutions (valid, stride 1), ReLU and 2x2 max-pooling, then affine layers with ReLU between them.
+    """Convolutions (valid, stride 1) with ReLU and 2x2 max-pooling, then affine layers with ReLU between them.
 
-    With ``normalise`` there is local response normalisation over two neighbouring channels, after the first pooling and
-    before the second, as the operator-splitting paper's Table 3 has it.
+    With ``normalise``, local response normalisation over two adjacent channels follows the first pooling and precedes
+    the others, as in the operator-splitting paper's Table 3.
 
     Attributes:
         shape: rows, columns and channels of an image.
-        channels: filters of each convolution.
+        channels: number of filters of each convolution.
         kernel: rows and columns of a filter.
-        hidden: units of each hidden affine layer.
-        outputs: how many there are.
-        normalise: whether responses are normalised.
+        hidden: number of units of each hidden affine layer.
+        outputs: number of outputs.
+        normalise: whether there is local response normalisation.
     """
 
     shape: tuple[int, int, int] = eqx.field(static=True)
@@ -46,8 +48,9 @@ class CNN(Model):
     outputs: int = eqx.field(static=True)
     normalise: bool = eqx.field(static=True)
 
+    @override
     def init(self, key: Array) -> Vector:
-        """He's normal initialisation; biases zero. Filters are [kernel, kernel, in, out]."""
+        """He's normal initialisation; the biases are zero. Filters are [kernel, kernel, in, out]."""
         rows, columns, depth = self.shape
         keys = iter(jax.random.split(key, len(self.channels) + len(self.hidden) + 1))
         params = {}
@@ -61,8 +64,9 @@ class CNN(Model):
             params[f"layer {i}"] = {"weight": weight, "bias": jnp.zeros(n_out)}
         return params
 
+    @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
-        """Logits of images [B, rows, columns(, channels)], or flattened ones."""
+        """The outputs for images [B, rows, columns(, channels)], or for flattened ones."""
         h = x.reshape(len(x), *self.shape)
         for i in range(len(self.channels)):
             layer = params[f"convolution {i}"]
@@ -80,31 +84,31 @@ class CNN(Model):
 
 
 def max_pool(x: Float[Array, "B H W C"]) -> Float[Array, "B H_ W_ C"]:
-    """The largest of each 2x2 square; an odd last row or column is left out."""
+    """2x2 max-pooling; an odd last row or column is left out."""
     b, rows, columns, depth = x.shape
     even = x[:, :rows // 2 * 2, :columns // 2 * 2]
     return jnp.max(even.reshape(b, rows // 2, 2, columns // 2, 2, depth), axis=(2, 4))
 
 
 def normalise_responses(x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
-    """x_c / (1 + 1e-4 * (x_{c-1}^2 + x_c^2) / 2)^0.75: size 2, and the constants that are usual."""
+    """x_c / (1 + 1e-4 * (x_{c-1}^2 + x_c^2) / 2)^0.75: local response normalisation with the usual constants."""
     square = jnp.square(x)
-    before = jnp.pad(square[..., :-1], ((0, 0), (0, 0), (0, 0), (1, 0)))
-    return x / (1 + 1e-4 * (before + square) / 2) ** 0.75
+    previous = jnp.pad(square[..., :-1], ((0, 0), (0, 0), (0, 0), (1, 0)))
+    return x / (1 + 1e-4 * (previous + square) / 2) ** 0.75
 
 
 class LSTM(Model):
-    """Tokens, embedded, through stacked LSTM layers; outputs are affine in the last layer's last state.
+    """Embedded tokens, stacked LSTM layers, and outputs that are affine in the last layer's last state.
 
     i, f, g, o = x W + h U + b; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
 
     Attributes:
-        tokens: how many different ones there are.
-        embedding: dimensions of a token.
+        tokens: number of different tokens.
+        embedding: dimensions of a token's vector.
         width: units of each layer.
         depth: number of layers.
-        outputs: how many there are.
-        vectors: [tokens, embedding] fixed vectors of the tokens; none: they are learned.
+        outputs: number of outputs.
+        vectors: [tokens, embedding] fixed vectors of the tokens; None: they are learned.
     """
 
     tokens: int = eqx.field(static=True)
@@ -114,11 +118,12 @@ class LSTM(Model):
     outputs: int = eqx.field(static=True)
     vectors: Float[Array, "tokens embedding"] | None = None
 
+    @override
     def init(self, key: Array) -> Vector:
         """Vectors ~ N(0, 1) / sqrt(embedding), weights by Glorot's uniform initialisation, biases zero.
 
-        A layer's weights are [in, 4 width], so that their gradient is a product that need not be turned round; the
-        output's are [outputs, width].
+        The weights of an LSTM layer are [in, 4 width], so that their gradient is a product without a transpose. Those
+        of the output layer are [outputs, width].
         """
         glorot = jax.nn.initializers.glorot_uniform(in_axis=1, out_axis=0)
         keys = iter(jax.random.split(key, 2 * self.depth + 2))
@@ -133,8 +138,9 @@ class LSTM(Model):
         return params | {"output": {"weight": glorot(next(keys), (self.outputs, self.width)),
                                     "bias": jnp.zeros(self.outputs)}}
 
+    @override
     def apply(self, params: PyTree[Any], x: Int[Array, "B T"]) -> Float[Array, "B outputs"]:
-        """Outputs of sequences of tokens."""
+        """The outputs for sequences of tokens."""
         vectors = params["embedding"] if self.vectors is None else self.vectors
         h = jnp.swapaxes(vectors[x], 0, 1).astype(params["output"]["bias"].dtype)
         for i in range(self.depth):
@@ -156,7 +162,7 @@ def mnist_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
         l2: weight of |params|^2 / 2.
     """
     outputs, loss = head(classes)
-    return CNN(loss=loss, l2=l2, shape=_image("mnist_cnn", shape), channels=(10, 20), kernel=5, hidden=(20,),
+    return CNN(loss=loss, l2=l2, shape=_image_shape("mnist_cnn", shape), channels=(10, 20), kernel=5, hidden=(20,),
                outputs=outputs, normalise=False)
 
 
@@ -172,91 +178,92 @@ def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
         l2: weight of |params|^2 / 2.
     """
     outputs, loss = head(classes)
-    return CNN(loss=loss, l2=l2, shape=_image("cifar_cnn", shape), channels=(64, 64), kernel=5, hidden=(384, 192),
+    return CNN(loss=loss, l2=l2, shape=_image_shape("cifar_cnn", shape), channels=(64, 64), kernel=5, hidden=(384, 192),
                outputs=outputs, normalise=True)
 
 
 def char_lstm(classes: int, vocabulary: tuple[str, ...], *, embedding: int = 8, width: int = 100, depth: int = 2,
               l2: float = 0.0) -> Model:
-    """FedProx's network for the next character: tokens in 8 dimensions, two LSTM layers of 100 units.
+    """FedProx's network for the next character: vectors of 8 dimensions, two LSTM layers of 100 units.
 
     Source: FedProx, C.1 (Shakespeare).
 
     Args:
         classes: number of classes.
-        vocabulary: what the tokens stand for.
-        embedding: dimensions of a token.
+        vocabulary: the texts of the tokens.
+        embedding: dimensions of a token's vector.
         width: units of each layer.
         depth: number of layers.
         l2: weight of |params|^2 / 2.
     """
     outputs, loss = head(classes)
-    _counts("char_lstm", embedding=embedding, width=width, depth=depth)
-    return LSTM(loss=loss, l2=l2, tokens=_tokens("char_lstm", vocabulary), embedding=embedding, width=width,
+    _check_counts("char_lstm", embedding=embedding, width=width, depth=depth)
+    return LSTM(loss=loss, l2=l2, tokens=_token_count("char_lstm", vocabulary), embedding=embedding, width=width,
                 depth=depth, outputs=outputs)
 
 
 def sentiment_lstm(classes: int, vocabulary: tuple[str, ...], *, glove: str | None = None, embedding: int = 300,
                    width: int = 256, depth: int = 2, l2: float = 0.0) -> Model:
-    """FedProx's network for sentiment: words in 300 dimensions, two LSTM layers of 256 units.
+    """FedProx's network for sentiment: vectors of 300 dimensions, two LSTM layers of 256 units.
 
-    With a GloVe file the words' vectors are those, and stay fixed, as in FedProx; a word that is not there is zero.
-    Without one they are learned. Source: FedProx, C.1 (Sent140).
+    With a GloVe file the vectors of the words are read from it and stay fixed, as in FedProx; words that it does not
+    have are zero. Without a file the vectors are learned. Source: FedProx, C.1 (Sent140).
 
     Args:
         classes: number of classes.
-        vocabulary: what the tokens stand for.
-        glove: a text file with a word and its vector on each line. Absolute, or in a data folder.
-        embedding: dimensions of a word; a GloVe file's must be the same.
+        vocabulary: the texts of the tokens.
+        glove: a text file with a word and its vector on each line: an absolute path, or a path in a data folder.
+        embedding: dimensions of a word's vector; those of the GloVe file must be the same.
         width: units of each layer.
         depth: number of layers.
         l2: weight of |params|^2 / 2.
 
     Raises:
-        InputError: the GloVe file is missing, cut off, or has vectors of other dimensions.
+        InputError: the GloVe file is missing or truncated, or has vectors of other dimensions.
     """
     outputs, loss = head(classes)
-    _counts("sentiment_lstm", embedding=embedding, width=width, depth=depth)
-    vectors = None if glove is None else jnp.asarray(_glove(files.find(glove), vocabulary, embedding))
-    return LSTM(loss=loss, l2=l2, tokens=_tokens("sentiment_lstm", vocabulary), embedding=embedding, width=width,
+    _check_counts("sentiment_lstm", embedding=embedding, width=width, depth=depth)
+    vectors = None if glove is None else jnp.asarray(_read_glove(files.find(glove), vocabulary, embedding))
+    return LSTM(loss=loss, l2=l2, tokens=_token_count("sentiment_lstm", vocabulary), embedding=embedding, width=width,
                 depth=depth, outputs=outputs, vectors=vectors)
 
 
-def _glove(path: Path, vocabulary: tuple[str, ...], embedding: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The vocabulary's vectors from a text file, read line by line."""
-    number = {word.encode(): i for i, word in enumerate(vocabulary)}
+def _read_glove(path: Path, vocabulary: tuple[str, ...], embedding: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The vectors of the vocabulary from a text file, read line by line."""
+    tokens = {word.encode(): i for i, word in enumerate(vocabulary)}
     vectors = np.zeros((len(vocabulary), embedding), np.float32)
-    found = 0
+    matches = 0
     with files.open_unpacked(path) as lines:
-        for at, line in enumerate(lines, 1):
+        for line_number, line in enumerate(lines, 1):
             word, *values = line.rstrip().split(b" ")
             if len(values) != embedding:
-                raise InputError(f"{path}, line {at}: {len(values)} numbers after the word, expected {embedding}: it "
-                                 "is cut off there, or set embedding to what the file has")
-            if word in number:
-                vectors[number[word]] = np.array(values, np.float32)
-                found += 1
-    if not found:
+                raise InputError(f"{path}, line {line_number}: {len(values)} numbers after the word, expected "
+                                 f"{embedding}: the file is truncated, or set embedding to the number of dimensions in "
+                                 "the file")
+            if word in tokens:
+                vectors[tokens[word]] = np.array(values, np.float32)
+                matches += 1
+    if not matches:
         raise InputError(f"{path} has none of the {len(vocabulary)} words of the data: is it a GloVe text file?")
     return vectors
 
 
-def _image(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     full = (*shape, 1) if len(shape) == 2 else shape
     if len(full) != 3 or min(full[:2]) < 16:
-        raise InputError(f"{name} needs images of 16x16 pixels or more, [rows, columns] or [rows, columns, channels]; "
+        raise InputError(f"{name} needs images of at least 16x16 pixels, [rows, columns] or [rows, columns, channels]; "
                          f"the inputs have shape {shape}")
     return full[0], full[1], full[2]
 
 
-def _tokens(name: str, vocabulary: tuple[str, ...]) -> int:
+def _token_count(name: str, vocabulary: tuple[str, ...]) -> int:
     if not vocabulary:
-        raise InputError(f"{name} needs sequences of tokens, which have a vocabulary; these inputs have none: use data "
-                         "such as shakespeare or sentiment")
+        raise InputError(f"{name} needs sequences of tokens, but the inputs have no vocabulary: use data such as "
+                         "shakespeare or sentiment")
     return len(vocabulary)
 
 
-def _counts(name: str, **counts: int) -> None:
+def _check_counts(name: str, **counts: int) -> None:
     for key, value in counts.items():
         if value < 1:
             raise InputError(f"{name}({key}={value}) must be at least 1")

@@ -13,7 +13,8 @@ from typing_extensions import override
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.solvers.solver import LocalSolver, check_budget, share_of
+from resolvent.problem.solvers.minibatches import check_budget, scale_budget
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
@@ -93,6 +94,6 @@ class LBFGS(LocalSolver):
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        w, _, steps = lbfgs(subproblem.value, subproblem.grad, start, steps=share_of(self.steps, effort),
+        w, _, steps = lbfgs(subproblem.value, subproblem.grad, start, steps=scale_budget(self.steps, effort),
                             tolerance=self.tolerance, history_size=self.history_size, cost=subproblem.oracle.samples)
         return w, steps.astype(jnp.int32)

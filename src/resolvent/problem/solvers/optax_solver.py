@@ -14,8 +14,9 @@ from typing_extensions import override
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.solvers.minibatches import MinibatchBudget, check_budget, over_minibatches
 from resolvent.problem.solvers.optimizers import Optimizer, as_optimizer, named_optimizer, traced_optimizer
-from resolvent.problem.solvers.solver import LocalSolver, check_budget, minibatch_work, over_minibatches
+from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["OptaxSolver", "adam", "momentum", "optax_solver"]
@@ -55,7 +56,7 @@ class OptaxSolver(LocalSolver):
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
-        return minibatch_work(samples, self.batch_size, self.epochs, self.steps)
+        return self._budget.work(samples)
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
@@ -69,9 +70,12 @@ class OptaxSolver(LocalSolver):
             return _State(tree.axpy(1, update, state.params), tree.map2(lambda _, new: new, state.optimizer, after))
 
         first = _State(start, optimizer.init(start))
-        last, total = over_minibatches(step, first, subproblem.oracle.samples, key, effort, batch_size=self.batch_size,
-                                       epochs=self.epochs, steps=self.steps)
+        last, total = over_minibatches(step, first, subproblem.oracle.samples, key, effort, self._budget)
         return last.params, total
+
+    @property
+    def _budget(self) -> MinibatchBudget:
+        return MinibatchBudget(self.batch_size, self.epochs, self.steps)
 
 
 def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, epochs: float | None = None,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from resolvent.xla.compact import apart, compact, is_simple, one_function, repeated
+from resolvent.xla.small_call import allow_small_calls, is_elemental, no_inline, repeat, small_call
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
 X = np.random.default_rng(0).normal(size=(6, 600)) / 25
@@ -25,11 +25,11 @@ def expected(total, w, x):
 
 
 def run(total, w, x):
-    with compact():
-        return repeated(total, lambda i, w: ascend(i, w, x), w)
+    with allow_small_calls():
+        return repeat(total, lambda i, w: ascend(i, w, x), w)
 
 
-def told(function, *args):
+def has_small_call(function, *args):
     return "xla_cpu_small_call" in jax.jit(function).lower(*args).as_text()
 
 
@@ -37,7 +37,7 @@ def told(function, *args):
 def test_it_is_the_loop(total):
     with jax.enable_x64(True):
         args = jnp.array(total), jnp.ones(600), jnp.asarray(X)
-        assert told(run, *args)
+        assert has_small_call(run, *args)
         np.testing.assert_allclose(jax.jit(run)(*args), expected(total, np.ones(600), X), rtol=1e-12)
 
 
@@ -45,7 +45,7 @@ def test_lanes_are_loops_side_by_side():
     with jax.enable_x64(True):
         totals, w = jnp.array([3, 0, 9]), jnp.asarray(np.random.default_rng(1).normal(size=(3, 600)))
         lanes = jax.vmap(run, (0, 0, None))
-        assert not told(lanes, totals, w, jnp.asarray(X))
+        assert not has_small_call(lanes, totals, w, jnp.asarray(X))
         found = jax.jit(lanes)(totals, w, jnp.asarray(X))
         for k, total in enumerate(totals):
             np.testing.assert_allclose(found[k], expected(int(total), np.asarray(w[k]), X), rtol=1e-12)
@@ -54,8 +54,8 @@ def test_lanes_are_loops_side_by_side():
 def test_a_loop_within_a_simple_loop():
     """The inner one is its own function; the outer one is a loop like any other, for it holds one."""
     def outer(total, w, x):
-        with compact():
-            return repeated(total, lambda i, w: repeated(i, lambda j, w: ascend(j, w, x), w), w)
+        with allow_small_calls():
+            return repeat(total, lambda i, w: repeat(i, lambda j, w: ascend(j, w, x), w), w)
 
     with jax.enable_x64(True):
         w = np.ones(600)
@@ -75,27 +75,27 @@ def test_a_loop_within_a_simple_loop():
     (lambda w, x: jax.random.normal(jax.random.key(0), (3,)), False),
     (lambda w, x: jax.jit(jnp.sort)(w), False)])
 def test_what_needs_the_runtime_is_not_simple(function, simple):
-    assert is_simple(jax.make_jaxpr(function)(jnp.ones(40), jnp.ones((6, 40))).jaxpr) is simple
+    assert is_elemental(jax.make_jaxpr(function)(jnp.ones(40), jnp.ones((6, 40))).jaxpr) is simple
 
 
 def test_a_tiny_loop_is_left_to_xla():
     """Which makes a function of it, too: one within another it could not compile."""
     def tiny(total, w):
-        with compact():
-            return repeated(total, lambda i, w: w / 2 + i, w)
+        with allow_small_calls():
+            return repeat(total, lambda i, w: w / 2 + i, w)
 
-    assert not told(tiny, jnp.array(3), jnp.ones(3))
+    assert not has_small_call(tiny, jnp.array(3), jnp.ones(3))
     np.testing.assert_array_equal(jax.jit(tiny)(jnp.array(3), jnp.ones(3)), np.full(3, 2.625))
 
 
 def test_it_can_be_switched_off(monkeypatch):
-    monkeypatch.setenv("RESOLVENT_COMPACT", "0")
+    monkeypatch.setenv("RESOLVENT_SMALL_CALLS", "0")
     with jax.enable_x64(True):
-        assert not told(lambda *args: run(*args), jnp.array(3), jnp.ones(600), jnp.asarray(X))
+        assert not has_small_call(lambda *args: run(*args), jnp.array(3), jnp.ones(600), jnp.asarray(X))
 
 
 def test_without_leave_it_is_a_loop_like_any_other():
-    assert not told(lambda n, w: repeated(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))
+    assert not has_small_call(lambda n, w: repeat(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))
 
 
 @pytest.mark.parametrize(("numbers", "one"), [(100, False), (600, True), (32_000, True), (33_000, False)])
@@ -104,12 +104,12 @@ def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, one):
         return jnp.tanh(w) * 2 + 1, -w
 
     def run(w):
-        with compact():
-            return one_function(step)(w)
+        with allow_small_calls():
+            return small_call(step)(w)
 
     with jax.enable_x64(True):
         w = np.random.default_rng(0).normal(size=numbers)
-        assert told(run, jnp.asarray(w)) is one
+        assert has_small_call(run, jnp.asarray(w)) is one
         for found, known in zip(jax.jit(run)(jnp.asarray(w)), (np.tanh(w) * 2 + 1, -w), strict=True):
             np.testing.assert_allclose(found, known, rtol=1e-12, atol=1e-12)
 
@@ -121,10 +121,10 @@ def test_what_computes_more_than_it_moves_is_for_several_threads():
         return w
 
     def run(w):
-        with compact():
-            return one_function(long)(w)
+        with allow_small_calls():
+            return small_call(long)(w)
 
-    assert not told(run, jnp.ones(10_000))
+    assert not has_small_call(run, jnp.ones(10_000))
     np.testing.assert_allclose(jax.jit(run)(jnp.full(10_000, 0.1)), long(0.1), rtol=1e-6)
 
 
@@ -138,29 +138,29 @@ def test_what_computes_more_than_it_moves_is_for_several_threads():
 def test_what_a_function_turns_out_not_to_need_may_be_given_to_it(step):
     """Where XLA simplified an argument away it used to abort the process."""
     def run(w, x):
-        return repeated(jnp.array(3), lambda i, w: step(i, w, x), w), one_function(lambda w, x: step(1, w, x))(w, x)
+        return repeat(jnp.array(3), lambda i, w: step(i, w, x), w), small_call(lambda w, x: step(1, w, x))(w, x)
 
     def told_run(w, x):
-        with compact():
+        with allow_small_calls():
             return run(w, x)
 
     x, w = jnp.arange(3600).reshape(6, 600), jnp.zeros(600)
-    assert told(told_run, w, x)
+    assert has_small_call(told_run, w, x)
     for found, plain in zip(jax.jit(told_run)(w, x), jax.jit(run)(w, x), strict=True):
         np.testing.assert_array_equal(found, plain)
 
 
 def test_arguments_without_numbers_leave_it_a_plain_call():
     def run(w, x):
-        with compact():
-            return repeated(jnp.array(3), lambda i, w: w + 1 + jnp.sum(x), w)
+        with allow_small_calls():
+            return repeat(jnp.array(3), lambda i, w: w + 1 + jnp.sum(x), w)
 
-    assert not told(run, jnp.zeros(600), jnp.zeros((0, 4)))
+    assert not has_small_call(run, jnp.zeros(600), jnp.zeros((0, 4)))
     np.testing.assert_array_equal(jax.jit(run)(jnp.zeros(600), jnp.zeros((0, 4))), 3)
 
 
 def test_apart_is_a_call_that_stays_one():
-    run = jax.jit(lambda w: jnp.exp(apart(lambda w: w * 2)(w)) + 1)
+    run = jax.jit(lambda w: jnp.exp(no_inline(lambda w: w * 2)(w)) + 1)
     assert 'inlineable="false"' in run.lower(jnp.ones(3)).as_text("hlo")
     np.testing.assert_allclose(run(jnp.ones(3)), np.exp(2 * np.ones(3)) + 1, rtol=1e-6)
     np.testing.assert_allclose(jax.grad(lambda w: run(w).sum())(jnp.ones(3)), 2 * np.exp(2 * np.ones(3)), rtol=1e-6)

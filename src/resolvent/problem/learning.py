@@ -1,0 +1,171 @@
+"""The problem of training a model on federated data."""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
+from resolvent.problem.models.model import Model
+from resolvent.problem.oracle import Oracle, SampleOracle
+from resolvent.problem.problem import Problem
+from resolvent.xla.versions import on_cpu
+
+__all__ = ["LearningProblem", "block_size"]
+
+_MAX_CPU_BLOCK = 64  # rows whose intermediate results fit a core's caches
+
+
+class LearningProblem(Problem):
+    """A model on federated data: f_k is the mean loss over party k's training samples.
+
+    Args:
+        model: the predictor and its loss.
+        data: the samples; inputs become floating numbers, except tokens of a vocabulary, which stay integers.
+        block: rows per step of a pass over all samples; default: fits the median party.
+
+    Raises:
+        InputError: the model does not fit the data.
+    """
+
+    model: Model
+    x: Float[Array, "total ..."]
+    y: Array
+    offset: Int[Array, "splits N"]
+    length: Int[Array, "splits N"]
+    block: int = eqx.field(static=True)
+
+    def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
+        self.model = model
+        dtype = jnp.zeros(()).dtype
+        is_float = np.issubdtype(data.x.dtype, np.floating)
+        # device_put makes one copy of the data; jnp.asarray would make two.
+        self.x = jax.device_put(data.x.astype(dtype, copy=False) if is_float else np.asarray(data.x))
+        if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
+            self.x = self.x.astype(dtype)
+        self.y = jnp.asarray(data.y if data.task == "classification" else data.y.astype(dtype))
+        self.splits = SPLITS
+        self.offset = jnp.asarray(np.stack([data.splits[s].offset for s in SPLITS]))
+        self.length = jnp.asarray(np.stack([data.splits[s].length for s in SPLITS]))
+        self.sizes = self.length[0]
+        self.score_name = model.loss.score_name
+        self.higher_is_better = model.loss.higher_is_better
+        self.block = block or block_size(data)
+        _check_model_fits(model, data, self.x, self.y)
+
+    @override
+    def init(self, key: Array) -> Vector:
+        return self.model.init(key)
+
+    @override
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        """Party k's training samples, with its validation samples as held-out samples."""
+        split = self.splits.index("validation")
+        training = self._split_oracle(k, jnp.array(0))
+        return replace(training, validation=(self.offset[split, k], self.length[split, k]))
+
+    @override
+    def split_sizes(self, split: int) -> Int[Array, " N"]:
+        return self.length[split]
+
+    @override
+    def pooled(self) -> "LearningProblem":
+        """One party with all training samples. It has no samples in the other splits."""
+        offset, length = np.asarray(self.offset[0]), np.asarray(self.length[0])
+        rows = np.concatenate([np.arange(first, first + n) for first, n in zip(offset, length, strict=True)])
+        lengths = jnp.zeros((len(self.splits), 1), self.length.dtype).at[0].set(len(rows))
+        pooled: LearningProblem = eqx.tree_at(
+            lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self,
+            (self.x[rows], self.y[rows], jnp.zeros_like(lengths), lengths, lengths[0]))
+        return pooled
+
+    @override
+    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        """Mean loss (without l2) and mean score on the party's samples of the split."""
+        oracle = self._split_oracle(k, split)
+        sums: PyTree[Any] = oracle.sums(w)
+        is_empty = oracle.samples == 0
+        return jax.tree.map(lambda s: jnp.where(is_empty, jnp.nan, s / jnp.maximum(oracle.samples, 1)), sums)  # type: ignore[no-any-return]
+
+    @override
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The means of ``evaluate_party``, computed in blocks of rows that may belong to several parties.
+
+        The rows are summed in double precision. The means have the model's dtype, as those of ``evaluate_party`` have:
+        otherwise equal accuracies of two algorithms would not be equal numbers.
+        """
+        offset, length = (np.asarray(part)[:, index].ravel() for part in (self.offset, self.length))
+        means = np.full((2, len(length)), np.nan)
+        has_rows, ends = length > 0, np.cumsum(length, dtype=np.int64)
+        if has_rows.any():
+            rows = np.arange(ends[-1]) + np.repeat(offset - (ends - length), length)
+            of_rows = np.stack(_evaluate_rows(self, w, jnp.asarray(rows, jnp.int32)), dtype=np.float64)
+            means[:, has_rows] = np.add.reduceat(of_rows, (ends - length)[has_rows], axis=1) / length[has_rows]
+        loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1).astype(tree.dtype(w))
+        return loss, score
+
+    def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
+        return SampleOracle(samples=self.length[split, k], model=self.model, x=self.x, y=self.y,
+                            offset=self.offset[split, k], block=self.block)
+
+
+@jax.jit
+def _evaluate_rows(problem: LearningProblem, w: Vector,
+                   rows: Int[Array, " R"]) -> tuple[Float[Array, " R"], Float[Array, " R"]]:
+    """Loss and score of each of these rows."""
+    size, model = len(rows), problem.model
+    block = min(size, _MAX_CPU_BLOCK if on_cpu() else 1024)
+
+    def evaluate_block(i: Array, results: tuple[Array, Array]) -> tuple[Array, Array]:
+        first = jnp.minimum(i * block, size - block)  # the last block repeats some rows of the block before it
+        of_block = jax.lax.dynamic_slice_in_dim(rows, first, block)
+        outputs, y = model.apply(w, problem.x[of_block]), problem.y[of_block]
+        loss, score = (jax.lax.dynamic_update_slice_in_dim(result, new.astype(result.dtype), first, 0)
+                       for result, new in zip(results, (model.loss.loss(outputs, y), model.loss.score(outputs, y)),
+                                              strict=True))
+        return loss, score
+
+    zeros = jnp.zeros(size, tree.dtype(w))
+    results: tuple[Array, Array] = jax.lax.fori_loop(0, -(-size // block), evaluate_block, (zeros, zeros))
+    return results
+
+
+def block_size(data: FederatedData) -> int:
+    """Rows per step of a pass over a party's samples: fits the median party and, on a CPU, the caches of a core."""
+    largest = _MAX_CPU_BLOCK if on_cpu() else 256
+    return int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, largest))
+
+
+def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> None:
+    """Refuse a model that does not fit the data before any work starts."""
+    inputs, labels = (jax.eval_shape(lambda shape=(2, *a.shape[1:]), dtype=a.dtype: jnp.zeros(shape, dtype))
+                      for a in (x, y))
+    try:
+        params = jax.eval_shape(model.init, jax.random.key(0))
+        losses: Any = jax.eval_shape(lambda p, x, y: model.loss.loss(model.apply(p, x), y), params, inputs, labels)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the model does not fit the data (inputs {data.input_shape}, {data.outputs} output(s), "
+                         f"{data.task}): {error}. Build the model for that shape") from error
+    if losses.shape != (2,):
+        raise InputError(f"the model's loss must have one number per sample, got shape {losses.shape} for 2 samples")
+    logits: Any = jax.eval_shape(model.apply, params, inputs)
+    loss, classes = model.loss, data.outputs
+    if data.task == "classification" and isinstance(loss, CrossEntropy) and logits.shape[-1] < classes:
+        raise InputError(f"the model has {logits.shape[-1]} output(s), but the data has {classes} classes")
+    if data.task == "classification" and isinstance(loss, BinaryCrossEntropy) and classes > 2:
+        raise InputError(f"the binary cross-entropy is for two classes, but the data has {classes}")
+    if data.task == "regression" and isinstance(loss, CrossEntropy | BinaryCrossEntropy):
+        raise InputError(f"{type(loss).__name__} is for classes, but the labels are real numbers: use squared_error")
+    wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
+    if wrong:
+        raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")

@@ -1,0 +1,80 @@
+"""Problems with quadratic objectives."""
+
+import jax.numpy as jnp
+import jax.scipy.linalg
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
+
+from resolvent.errors import InputError
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle, QuadraticOracle
+from resolvent.problem.problem import SolvedProblem, shares_by_size
+
+__all__ = ["QuadraticProblem"]
+
+
+class QuadraticProblem(SolvedProblem):
+    """Quadratic objectives f_k(w) = w'H_k w/2 - g_k'w + c_k.
+
+    Attributes:
+        hessians: the H_k, [N, d, d], symmetric positive semidefinite.
+        linears: the g_k, [N, d].
+        constants: the c_k, [N]; default 0.
+        sizes: [N] sizes of the parties, for shares by size; default 1 each.
+
+    Raises:
+        InputError: the shapes do not match.
+    """
+
+    hessians: Float[Array, "N d d"]
+    linears: Float[Array, "N d"]
+    constants: Float[Array, " N"]
+
+    def __init__(self, hessians: Float[Array, "N d d"], linears: Float[Array, "N d"],
+                 constants: Float[Array, " N"] | None = None, sizes: Int[Array, " N"] | None = None) -> None:
+        self.hessians, self.linears = jnp.asarray(hessians), jnp.asarray(linears)
+        n, d = self.linears.shape
+        if self.hessians.shape != (n, d, d):
+            raise InputError(f"QuadraticProblem needs hessians [N, d, d] and linears [N, d], got {self.hessians.shape} "
+                             f"and {self.linears.shape}")
+        self.constants = jnp.zeros(n, self.linears.dtype) if constants is None else jnp.asarray(constants)
+        self.sizes = jnp.ones(n, jnp.int32) if sizes is None else jnp.asarray(sizes)
+        self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
+
+    @classmethod
+    def least_squares(cls, a: Float[Array, "N n d"], b: Float[Array, "N n"]) -> "QuadraticProblem":
+        """f_k(w) = |A_k w - b_k|^2 / 2. Source: operator-splitting paper, A.1."""
+        return cls(jnp.einsum("kni,knj->kij", a, a), jnp.einsum("kni,kn->ki", a, b),
+                   jnp.sum(b * b, axis=1) / 2, jnp.full(a.shape[0], a.shape[1]))
+
+    @override
+    def init(self, key: Array) -> Vector:
+        """The zero vector."""
+        return jnp.zeros_like(self.linears[0])
+
+    @override
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        return QuadraticOracle(samples=jnp.array(1), hessian=self.hessians[k], linear=self.linears[k],
+                               constant=self.constants[k])
+
+    @override
+    def pooled(self) -> "QuadraticProblem":
+        shares = shares_by_size(self.sizes).astype(self.linears.dtype)
+        hessian, linear, constant = (jnp.tensordot(shares, part, axes=1, precision="highest")[None]
+                                     for part in (self.hessians, self.linears, self.constants))
+        return QuadraticProblem(hessian, linear, constant, jnp.sum(self.sizes)[None])
+
+    @override
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        """The solution of (sum_k shares_k H_k) w = sum_k shares_k g_k; nan if that matrix is singular."""
+        return jax.scipy.linalg.solve(self._hessian(shares), shares @ self.linears, assume_a="pos")
+
+    @override
+    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        """(w - w*)'H(w - w*)/2, which is exact far below the rounding error of f itself."""
+        error = w - self.optimum(shares)
+        gap: Array = error @ (self._hessian(shares) @ error) / 2
+        return gap
+
+    def _hessian(self, shares: Float[Array, " N"]) -> Float[Array, "d d"]:
+        return jnp.tensordot(shares, self.hessians, axes=1, precision="highest")

@@ -1,0 +1,111 @@
+"""How much work a local solver does, and the loop over shuffled minibatches that does it."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from resolvent.errors import check_range
+from resolvent.math import tree
+from resolvent.xla import loops
+from resolvent.xla.shuffle import Shuffle
+
+__all__ = ["MinibatchBudget", "Stop", "check_budget", "over_minibatches", "scale_budget"]
+
+State = TypeVar("State")
+Stop = Literal["epoch", "step"]
+_PREFETCHED_STEPS, _PREFETCHED_SAMPLES = 64, 1024  # at most, per computation of the order of the samples
+
+
+class MinibatchBudget(NamedTuple):
+    """The work of a local solver on minibatches.
+
+    Attributes:
+        batch_size: samples per step; the last batch of an epoch may be smaller.
+        epochs: passes over the samples; default: one, if ``steps`` is not set.
+        steps: number of steps, instead of epochs.
+        stop: partial work ends after a full ``epoch``, or after any ``step``.
+    """
+
+    batch_size: int
+    epochs: ArrayLike | None
+    steps: ArrayLike | None
+    stop: Stop = "epoch"
+
+    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
+        """Steps of a party with this number of samples: ceil(effort * budget), see ``stop``."""
+        per_epoch = self._steps_per_epoch(samples)
+        if self.steps is not None:
+            return scale_budget(self.steps, effort)
+        epochs = self._epochs
+        if self.stop == "epoch":
+            return scale_budget(epochs, effort) * per_epoch
+        return scale_budget(epochs * per_epoch, effort)
+
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        """Number of samples processed at full effort; the last batch of an epoch counts as a full batch."""
+        total = (self._epochs * self._steps_per_epoch(samples) if self.steps is None
+                 else jnp.full(samples.shape, self.steps))
+        return jnp.asarray(self.batch_size * total, jnp.result_type(float))
+
+    @property
+    def _epochs(self) -> ArrayLike:
+        return 1 if self.epochs is None else self.epochs
+
+    def _steps_per_epoch(self, samples: Int[Array, "..."]) -> Int[Array, "..."]:
+        return (samples + self.batch_size - 1) // self.batch_size
+
+
+def over_minibatches(step: Callable[[State, Array, Array], State], state: State, samples: Int[Array, ""], key: Array,
+                     effort: Float[Array, ""], budget: MinibatchBudget) -> tuple[State, Int[Array, ""]]:
+    """Run ``step(state, positions, mask)`` over shuffled minibatches, without replacement within an epoch.
+
+    Args:
+        step: one step, on the samples at ``positions`` for which ``mask`` is true.
+        state: the first state.
+        samples: number of samples.
+        key: key of the shuffles.
+        effort: the fraction of the work that is done, in [0, 1].
+        budget: the work at full effort.
+
+    Returns:
+        The last state, and the number of steps made.
+    """
+    batch_size = budget.batch_size
+    per_epoch = (samples + batch_size - 1) // batch_size
+    total = budget.count_steps(samples, effort)
+
+    def draw_positions(steps: Int[Array, " S"]) -> tuple[Array, Array]:
+        epoch, i = jnp.divmod(jnp.minimum(steps, total - 1), jnp.maximum(per_epoch, 1))
+        index = i[:, None] * batch_size + jnp.arange(batch_size)
+        mask = index < samples
+        shuffles = Shuffle.draw_many(key, epoch[0], epoch[-1], samples, capacity=len(steps))
+        shuffle: Shuffle = tree.rows(shuffles, epoch - epoch[0])
+        return shuffle(jnp.where(mask, index, 0)), mask
+
+    # The positions of many steps are computed together and outside of the loop over steps. This makes random bits
+    # cheap, and XLA cannot fuse the shuffle with the gather of samples, where it would repeat it for every feature.
+    block = min(_PREFETCHED_STEPS, max(1, _PREFETCHED_SAMPLES // batch_size))
+    last = loops.fori_loop_with_prefetch(draw_positions, lambda minibatch, state: step(state, *minibatch), state,
+                                         total=total, block=block)
+    return last, total
+
+
+def scale_budget(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
+    """ceil(effort * budget), with a tolerance for the rounding of effort = x/budget."""
+    return jnp.ceil(jnp.asarray(effort * budget) - 1e-4).astype(jnp.int32)
+
+
+def check_budget(solver: Any) -> None:
+    """Check a solver's fields ``batch_size``, ``learning_rate``, ``epochs`` and ``steps``, as far as it has them.
+
+    Raises:
+        ValueError: a number is not positive, the batch size is not at least 1, or both ``epochs`` and ``steps`` are
+            set.
+    """
+    fields = vars(solver)
+    check_range(solver, "[1, inf)", **{name: fields[name] for name in ("batch_size",) if name in fields})
+    if fields.get("epochs") is not None and fields.get("steps") is not None:
+        raise ValueError(f"{type(solver).__name__} takes epochs= or steps=, not both")
+    check_range(solver, "(0, inf)", **{name: fields.get(name) for name in ("learning_rate", "epochs", "steps")})
