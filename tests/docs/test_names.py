@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import resolvent as rv
-from resolvent.study.components import listings, parameters
+from resolvent.study.binding import parameters
 from resolvent.study.experiment import Experiment, experiments
+from resolvent.study.registry import listings
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.md", "docs/theory.md")]

@@ -1,1 +1,1 @@
-"""What a person does with it: experiment files, comparisons, run folders, reports."""
+"""Experiment files, comparisons, run folders, reports, and the papers' experiments."""

@@ -1,4 +1,4 @@
-"""The report's pictures: small panels, each an SVG that takes the page's text colour."""
+"""The report's pictures: small panels, each an SVG in the page's text colour."""
 
 import hashlib
 import html
@@ -14,38 +14,39 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.simulate.plots import colour_of, new_figure, style
+from resolvent.study.metrics import GAP, title_of
 
 __all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "legend", "line_panels",
            "spread_panels"]
 
-_INK = "#123456"  # stands for the page's text colour until the SVG is written
+_INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
 
 
 def legend(methods: Sequence[str]) -> list[dict[str, str]]:
-    """Label, colour and CSS line style of each method: the page has one legend for all of its wide pictures."""
+    """Label, colour and CSS line style of each method, for the legend that all wide pictures share."""
     css = {"-": "solid", "--": "dashed", "-.": "dashed", ":": "dotted"}
     return [{"label": m, "colour": colour, "dashes": css[dashes]} for m, (colour, dashes) in colour_of(methods).items()]
 
 
 def curves_panel(metrics: pd.DataFrame, methods: Sequence[str], metric: str, split: str = "test") -> str:
-    """Mean over parties of the deployed models' score against rounds, all methods."""
+    """Mean over the parties of their personal models' score against rounds, all methods."""
     figure, axes = _figure(*_WIDE)
     rows = _rows(metrics, metric, split)
     for method, (colour, dashes) in colour_of(methods).items():
         mean = rows[rows["method"] == method].groupby("round")["value"].mean()
         axes.plot(mean.index, mean, dashes, color=colour, label=method)
-    _rounds(axes)
-    axes.set_ylabel(f"mean {split} {metric.replace('_', ' ')}")
+    _label_rounds(axes)
+    axes.set_ylabel(f"mean {split} {title_of(metric)}")
     return _svg(figure, f"Mean {split} {metric} against rounds")
 
 
 def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, alone: str | None, *,
                   higher_is_better: bool = True, split: str = "test") -> list[str]:
-    """For each method, mean, 10th to 90th percentile and worst of the parties; dotted, the mean of training alone."""
+    """For each method the parties' mean, 10th to 90th percentile and worst; dotted, the mean of training alone."""
     rows = _rows(metrics, metric, split)
-    known = rows["value"].dropna()
-    limits = (known.min(), known.max()) if len(known) else (0, 1)
+    finite = rows["value"].dropna()
+    limits = (finite.min(), finite.max()) if len(finite) else (0, 1)
     margin = 0.05 * (limits[1] - limits[0] or 1)
     panels = []
     for method, (colour, _) in colour_of(methods).items():
@@ -57,27 +58,27 @@ def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, al
         worst = by_round.min() if higher_is_better else by_round.max()
         axes.plot(worst.index, worst, color=colour, linewidth=0.8)
         if alone is not None and method != alone:
-            reference = rows[rows["method"] == alone].groupby("round")["value"].mean()
-            axes.plot(reference.index, reference, ":", color=_INK, linewidth=1.2)
+            baseline = rows[rows["method"] == alone].groupby("round")["value"].mean()
+            axes.plot(baseline.index, baseline, ":", color=_INK, linewidth=1.2)
         axes.set_ylim(limits[0] - margin, limits[1] + margin)
         axes.set_title(_short(method))
-        _rounds(axes)
+        _label_rounds(axes)
         panels.append(_svg(figure, f"{method}: {split} {metric}, spread over parties"))
     return panels
 
 
 def gap_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str:
-    """Optimality gap of the shared model against rounds, all methods; the scale is logarithmic."""
+    """Optimality gap of the shared model against rounds, all methods, on a logarithmic scale."""
     figure, axes = _figure(*_WIDE)
     for method, (colour, dashes) in colour_of(methods).items():
         axes.plot(*_gaps(metrics, method), dashes, color=colour, label=method)
-    _gap_axes(axes)
+    _set_gap_scale(axes)
     axes.set_ylabel("optimality gap f(w) - f*")
     return _svg(figure, "Optimality gap against rounds")
 
 
 def gap_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
-    """For each method its optimality gap against rounds, over the others' pale ones."""
+    """For each method its optimality gap against rounds; those of the other methods are pale in the background."""
     panels = []
     for method, (colour, dashes) in colour_of(methods).items():
         figure, axes = _figure(*_PANEL)
@@ -85,26 +86,26 @@ def gap_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
             axes.plot(*_gaps(metrics, other), color=_INK, linewidth=0.7, alpha=0.25)
         axes.plot(*_gaps(metrics, method), dashes, color=colour, linewidth=2)
         axes.set_title(_short(method))
-        _gap_axes(axes)
+        _set_gap_scale(axes)
         panels.append(_svg(figure, f"{method}: optimality gap"))
     return panels
 
 
 def _gaps(metrics: pd.DataFrame, method: str) -> tuple[pd.Series, pd.Series]:
-    """Rounds and gaps; a gap of nothing cannot be drawn, nor one that is not finite."""
-    rows = metrics[(metrics["method"] == method) & (metrics["metric"] == "gap")].sort_values("round")
+    """Rounds and gaps; a gap that is zero or not finite is missing, because a logarithmic scale cannot show it."""
+    rows = metrics[(metrics["method"] == method) & (metrics["metric"] == GAP)].sort_values("round")
     return rows["round"], rows["value"].where((rows["value"] > 0) & np.isfinite(rows["value"]))
 
 
-def _gap_axes(axes: Axes) -> None:
-    _rounds(axes)
+def _set_gap_scale(axes: Axes) -> None:
+    _label_rounds(axes)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(numticks=7))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
 def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = False) -> str:
-    """For many parties: each method's gains over training alone, sorted from the worst off to the best off."""
+    """Each method's gains over training alone, sorted by party from the lowest to the highest; for many parties."""
     figure, axes = _figure(*_WIDE)
     for method, (colour, dashes) in colour_of(methods).items():
         if method not in gains:
@@ -112,13 +113,13 @@ def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = F
         values = np.sort(gains[method].to_numpy()) * (100 if percent else 1)
         axes.plot(np.linspace(0, 100, len(values)), values, dashes, color=colour, label=method)
     axes.axhline(0, color=_INK, linewidth=0.8)
-    axes.set_xlabel("parties, from the worst off to the best off (%)")
+    axes.set_xlabel("parties, from the lowest gain to the highest (%)")
     axes.set_ylabel(f"gain over training alone{' (points)' if percent else ''}")
     return _svg(figure, "Gain over training alone, parties sorted")
 
 
 def change_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str | None:
-    """Size of the model change at each aggregation, mean and standard deviation over parties."""
+    """Size of the model change at each aggregation: mean and standard deviation over the parties."""
     rows = _finite(metrics[metrics["metric"] == "model_change"])
     if rows.empty:
         return None
@@ -129,21 +130,21 @@ def change_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str | None:
         axes.plot(mean.index, mean, dashes, color=colour, label=method, linewidth=1.4)
         low = (mean - spread).clip(lower=0)
         axes.fill_between(mean.index, low, mean + spread, color=colour, alpha=0.15, linewidth=0)
-    _rounds(axes)
+    _label_rounds(axes)
     axes.set_ylabel("change of a party's model")
     axes.set_ylim(bottom=0)
     return _svg(figure, "Size of the model change at each aggregation")
 
 
 def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
-    """Mean training loss on the line from each party's model (0) to the shared one (1), early and late in the run.
+    """Mean training loss between each party's model (0) and the shared one (1), early and late in the run.
 
     Dashed: the loss of the shared model before the aggregation.
     """
-    steps = _finite(metrics[metrics["metric"].str.fullmatch(r"line_\d\.\d")])
+    points = _finite(metrics[metrics["metric"].str.fullmatch(r"line_\d\.\d")])
     panels = []
     for method, (colour, _) in colour_of(methods).items():
-        rows = steps[steps["method"] == method]
+        rows = points[points["method"] == method]
         if rows.empty:
             continue
         figure, axes = _figure(*_PANEL)
@@ -151,12 +152,12 @@ def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
         rounds = sorted(rows["round"].unique())
         for round_, alpha in zip(rounds, (0.45, 1.0) if len(rounds) > 1 else (1.0,), strict=True):
             losses = rows[rows["round"] == round_].groupby("metric")["value"].mean()
-            at = [float(m.removeprefix("line_")) for m in losses.index]
-            axes.plot(at, losses, color=colour, alpha=alpha, label=f"round {round_}")
+            positions = [float(m.removeprefix("line_")) for m in losses.index]
+            axes.plot(positions, losses, color=colour, alpha=alpha, label=f"round {round_}")
             axes.axhline(before[before["round"] == round_]["value"].mean(), color=colour, alpha=alpha, linestyle="--",
                          linewidth=1)
         axes.set_title(_short(method))
-        axes.set_xlabel("0 = own model, 1 = shared model")
+        axes.set_xlabel("0 = personal model, 1 = shared model")
         axes.set_ylabel("training loss")
         axes.legend(frameon=False, labelcolor=_INK)
         panels.append(_svg(figure, f"{method}: loss from local to shared model"))
@@ -168,32 +169,32 @@ def _rows(metrics: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
 
 
 def _finite(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one round of one method have no values where any of them is not finite: the picture has a gap there."""
-    finite = pd.Series(np.isfinite(rows["value"].to_numpy()), index=rows.index)
-    whole = finite.groupby([rows["method"], rows["metric"], rows["round"]]).transform("all")
-    return rows.assign(value=rows["value"].where(whole.to_numpy(dtype=bool)))
+    """The rows without the values of a method's round in which any value is not finite; the curve has a gap there."""
+    is_finite = pd.Series(np.isfinite(rows["value"].to_numpy()), index=rows.index)
+    all_finite = is_finite.groupby([rows["method"], rows["metric"], rows["round"]]).transform("all")
+    return rows.assign(value=rows["value"].where(all_finite.to_numpy(dtype=bool)))
 
 
-def _short(label: str, most: int = 32) -> str:
-    return label if len(label) <= most else f"{label[:most - 1]}…"
+def _short(label: str, length: int = 32) -> str:
+    return label if len(label) <= length else f"{label[:length - 1]}…"
 
 
-def _rounds(axes: Axes) -> None:
+def _label_rounds(axes: Axes) -> None:
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    ours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
-                          "axes.titlecolor"), _INK)
-    with mpl.rc_context({**ours, "text.parse_math": False}):  # a dollar sign in a label is a dollar sign
+    colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
+                             "axes.titlecolor"), _INK)
+    with mpl.rc_context({**colours, "text.parse_math": False}):  # a dollar sign in a label is a dollar sign
         return new_figure(width, height)
 
 
 def _svg(figure: Figure, title: str) -> str:
-    """The figure as SVG to put into a page: no size of its own, ids of its own, text in the page's colour.
+    """The figure as SVG for a page: without a fixed size, with ids that are unique on the page, in its text colour.
 
-    A page has no two pictures of one title, so the title makes the ids, and the same figure is always the same text.
+    The ids are made from the title, which is unique on a page, so that the same figure is always the same text.
     """
     text = io.StringIO()
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
@@ -202,9 +203,9 @@ def _svg(figure: Figure, title: str) -> str:
     prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"
 
     def adapt(tag: re.Match[str]) -> str:
-        ours = re.sub(r'\bid="', f'id="{prefix}', tag[0].replace(_INK, "currentColor"))
-        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", ours)
+        adapted = re.sub(r'\bid="', f'id="{prefix}', tag[0].replace(_INK, "currentColor"))
+        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", adapted)
 
-    svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may say anything
+    svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may contain anything
     svg = re.sub(r'<svg ([^>]*?)width="[^"]*pt" ', r"<svg \1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)

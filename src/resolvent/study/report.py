@@ -12,12 +12,13 @@ from markupsafe import Markup
 from resolvent.errors import InputError
 from resolvent.simulate.tree_files import write_atomically
 from resolvent.study import figures
-from resolvent.study.compare import columns_of
-from resolvent.study.folder import read_summary
+from resolvent.study.metrics import GAP, format_value, title_of
+from resolvent.study.summary import read_summary
+from resolvent.study.verdict import columns_of
 
 __all__ = ["write_report"]
 
-_MANY = 40  # more parties than this are drawn as sorted curves, not as a table
+_MAX_ROWS = 40  # the gains of more parties than this are sorted curves instead of a table
 
 
 def write_report(folder: Path) -> Path:
@@ -34,36 +35,20 @@ def write_report(folder: Path) -> Path:
     experiment = folder / "experiment.yaml"
     if not experiment.is_file():
         raise InputError(f"there is no finished run in {folder}: {experiment} is missing")
-    methods, score, alone = list(summary["methods"]), summary["score"], summary["alone"]
-    percent = score == "accuracy"
-    gains = _gains(metrics, summary) if alone is not None else None
-    picture = None
-    if gains is not None and len(gains) > _MANY:
-        picture = figures.gain_panel(gains, methods, percent=percent)
-    if score == "gap":
-        curves, panels = figures.gap_panel(metrics, methods), figures.gap_panels(metrics, methods)
-    else:
-        curves = figures.curves_panel(metrics, methods, score)
-        panels = figures.spread_panels(metrics, methods, score, alone, higher_is_better=summary["higher_is_better"])
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True)
     template = environment.from_string((resources.files("resolvent.study") / "report.html.jinja").read_text("utf-8"))
+    score = summary["score"]
     page = template.render(
         summary=summary,
         warnings=summary.get("warnings", []),
-        score=score.replace("_", " "),
+        score=title_of(score),
         columns={column: missing or "–" for column, missing in columns_of(score).items()},
-        number=lambda value, missing: _number(value, missing, percent=percent),
-        legend=figures.legend(methods),
-        curves=Markup(curves),
-        panels=[Markup(p) for p in panels],
-        gains=None if gains is None or picture else _gain_cells(gains, percent=percent),
-        gain_methods=[] if gains is None else list(gains.columns),
-        gain_picture=_markup(picture),
-        change=_markup(figures.change_panel(metrics, methods)),
-        lines=[Markup(p) for p in figures.line_panels(metrics, methods)],
+        number=lambda value, missing: missing if value is None else format_value(value, score),
         experiment=experiment.read_text("utf-8"),
         megabytes=lambda n: f"{n / 1e6:.2f} MB",
+        **_pictures(metrics, summary),
+        **_gain_section(metrics, summary),
     )
     path = folder / "report.html"
     write_atomically(path, lambda p: _write_text(p, page))
@@ -74,25 +59,50 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _markup(text: str | None) -> Markup | None:
-    return None if text is None else Markup(text)
+def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
+    """The legend and the pictures of the page, except those of the gains."""
+    methods, score = list(summary["methods"]), summary["score"]
+    if score == GAP:
+        curves, panels = figures.gap_panel(metrics, methods), figures.gap_panels(metrics, methods)
+    else:
+        curves = figures.curves_panel(metrics, methods, score)
+        panels = figures.spread_panels(metrics, methods, score, summary["alone"],
+                                       higher_is_better=summary["higher_is_better"])
+    change = figures.change_panel(metrics, methods)
+    return {"legend": figures.legend(methods), "curves": Markup(curves), "panels": [Markup(p) for p in panels],
+            "change": None if change is None else Markup(change),
+            "lines": [Markup(p) for p in figures.line_panels(metrics, methods)]}
+
+
+def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
+    """The gains over training alone: a table, or a picture of many parties; nothing without local training."""
+    section: dict[str, Any] = {"gains": None, "gain_methods": [], "gain_picture": None}
+    if summary["alone"] is None:
+        return section
+    gains, percent = _gains(metrics, summary), format_value(1.0, summary["score"]).endswith("%")
+    section["gain_methods"] = list(gains.columns)
+    if len(gains) > _MAX_ROWS:
+        section["gain_picture"] = Markup(figures.gain_panel(gains, list(summary["methods"]), percent=percent))
+    else:
+        section["gains"] = _gain_rows(gains, percent=percent)
+    return section
 
 
 def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
-    """Per party and method, the last test score less that of training alone; positive is better."""
+    """Per party and method, the last test score minus that of training alone; positive is better."""
     rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == "test")]
     last = rows[rows["round"] == rows.groupby("method")["round"].transform("max")]
     table = last.pivot(index="party", columns="method", values="value")
     sign = 1 if summary["higher_is_better"] else -1
-    table = (table * sign).fillna(-np.inf)  # diverged: worse than everything else
+    table = (table * sign).fillna(-np.inf)  # a method that diverged is worse than any other
     gains: pd.DataFrame = table.sub(table[summary["alone"]], axis=0).fillna(0)
     gains = gains.loc[:, [m for m in summary["methods"] if m != summary["alone"]]]
     gains.index = pd.Index([summary["data"]["parties"][int(k)] for k in gains.index])
     return gains
 
 
-def _gain_cells(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
-    """Rows of cells with text and colour: blue for a gain, orange for a loss, stronger for more."""
+def _gain_rows(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
+    """Rows of cells with text and colour: blue for a gain, orange for a loss, stronger for larger numbers."""
     sizes = gains.abs().to_numpy()
     largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0
     rows = []
@@ -106,7 +116,3 @@ def _gain_cells(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
             cells.append({"text": text, "side": side, "strength": f"{strength:.2f}"})
         rows.append({"party": party, "cells": cells})
     return rows
-
-
-def _number(value: float | None, missing: str, *, percent: bool) -> str:
-    return missing if value is None else f"{100 * value:.1f} %" if percent else f"{value:.4g}"

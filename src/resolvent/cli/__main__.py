@@ -1,0 +1,5 @@
+"""``python -m resolvent.cli``."""
+
+from resolvent.cli import main
+
+main()

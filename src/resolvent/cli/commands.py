@@ -1,0 +1,266 @@
+"""The commands and their arguments, which ``tyro`` parses from the signatures and the docstrings."""
+
+import sys
+from collections.abc import Callable
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from resolvent.cli import terminal
+from resolvent.errors import InputError, nearest
+from resolvent.study.docstrings import first_line
+from resolvent.study.experiment import ExperimentFile, experiments
+
+__all__ = ["parse_and_run"]
+
+Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
+Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
+Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")]
+
+
+def run(
+    experiment: Source,
+    *,
+    set: Changes = (),
+    rounds: int | None = None,
+    seed: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    devices: int | None = None,
+    scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
+) -> None:
+    """Train and compare the methods of an experiment; writes a run folder with a report.
+
+    Try `resolvent run digits`.
+
+    For your own table, `resolvent run mine.yaml` with the line
+    `data: {table: visits.parquet, party: hospital, label: outcome}` in the file.
+
+    Args:
+        experiment: name of an experiment (see `resolvent list`) or a YAML file (see `resolvent show digits`).
+        set: change settings, such as rounds=50 solver.learning_rate=0.1 algorithms.FedProx.mu=1; another name (such as
+            model.name=mlp) starts from the defaults of that part.
+        rounds: number of rounds; short for --set rounds=...
+        seed: random seed; short for --set seed=...
+        out: the run folder; default: runs/NAME, or the next free number.
+        resume: finish an interrupted run.
+        overwrite: replace the content of the folder when the new run is complete.
+        devices: split the CPU into this many JAX devices and distribute each cohort over them. On two cores, 2 is
+            faster for convolutional and recurrent networks.
+        scheduler: how each device runs its parties. sequential: one after the other; lanes: in parallel; queue: in
+            parallel, and a lane that is done takes the next party; auto: sequential on a CPU, otherwise lanes;
+            measured: time one round of each, and take the fastest.
+    """
+    from resolvent.study.runner import run_experiment
+
+    if devices is not None:
+        _set_cpu_devices(devices)
+    shortcuts = {"rounds": rounds, "seed": seed}
+    changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    file = ExperimentFile.load(experiment, changes)
+    with terminal.progress_bars("rounds") as progress:
+        folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
+                                         scheduler=scheduler)
+    terminal.print_table(terminal.score_table(summary))
+    terminal.print_line(summary["finding"])
+    for warning in summary.get("warnings", []):
+        terminal.print_warning(warning)
+    terminal.print_path("Report", folder / "report.html")
+
+
+def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = False) -> None:
+    """List experiments, reproductions, algorithms, data sets, models and all other parts, with one line each.
+
+    `resolvent list algorithms` is a table of what each algorithm stores and sends.
+
+    Args:
+        kind: one kind, such as algorithms, data, models or solvers.
+        json: print JSON instead of tables.
+    """
+    from resolvent.study.catalogue import CAPTION, catalogue, table
+    from resolvent.study.registry import listings
+    from resolvent.study.reproductions.reproduction import Reproduction, reproductions
+
+    kinds = ["experiments", "reproductions", *listings()]
+    if kind not in ("all", *kinds):
+        raise InputError(f"there is no kind {kind!r}; there are {', '.join(kinds)}{nearest(kind, kinds)}")
+    lists: dict[str, Any] = {
+        "experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()},
+        "reproductions": {name: Reproduction.load(name).title for name in reproductions()},
+        **{plural: {name: first_line(part) for name, part in parts.items()} for plural, parts in listings().items()}}
+    if kind != "all":
+        lists = {kind: lists[kind]}
+    entries = catalogue() if kind == "algorithms" else []
+    if json:
+        sys.stdout.write(dumps({kind: [entry.record() for entry in entries]} if entries else lists, indent=2) + "\n")
+    elif entries:
+        terminal.print_table(terminal.algorithm_table(CAPTION, *table(entries)), is_wide=True)
+    else:
+        for plural, lines in lists.items():
+            terminal.print_table(terminal.text_table(plural, lines))
+            terminal.print_line("")
+
+
+def show(experiment: Source, *, set: Changes = ()) -> None:
+    """Print an experiment as YAML with every default and its explanation, ready to edit.
+
+    Try `resolvent show digits > mine.yaml`.
+
+    Args:
+        experiment: name of an experiment or a YAML file.
+        set: change settings first, such as model.name=mlp.
+    """
+    sys.stdout.write(ExperimentFile.load(experiment, _flat(set)).to_yaml())
+
+
+def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]) -> None:
+    """Draw the report of a run folder again.
+
+    Args:
+        folder: a folder that `resolvent run` wrote.
+    """
+    from resolvent.study.report import write_report
+
+    terminal.print_path("Report", write_report(folder))
+
+
+def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = (), *,
+         to: Path | None = None) -> None:
+    """Download data sets from their official addresses, or check the downloaded files.
+
+    Data are searched in the folder RESOLVENT_DATA, and then in the user's cache folder. An interrupted download is
+    resumed when the command runs again. The exit code of check is 1 if a file is damaged.
+
+    Args:
+        action: fetch the named data sets, or check them (default: all).
+        names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
+        to: the folder of the downloads; default: RESOLVENT_DATA, or the user's cache folder.
+    """
+    from resolvent.data.fetch import check, fetch
+    from resolvent.data.sources import SOURCES
+
+    if action == "check":
+        files = [file for name in names or (None,) for file in check(name)]
+        terminal.print_table(terminal.file_table(files), soft_wrap=True)
+        if any(file.state == "damaged" for file in files):
+            sys.exit(1)
+        return
+    if not names:
+        raise InputError(f"name the data sets to fetch: {', '.join(SOURCES)}")
+    with terminal.progress_bars() as progress:
+        paths = [path for name in names for path in fetch(name, to, progress)]
+    for path in paths:
+        terminal.print_path("", path)
+
+
+def reproduce(
+    names: Names = (),
+    *,
+    all: bool = False,
+    quick: bool = False,
+    redraw: bool = False,
+    out: Path = Path("results"),
+    jobs: int | None = None,
+    against: Path | None = None,
+) -> None:
+    """Run a figure of a paper again and check the paper's claims; writes JSON, a picture and a page.
+
+    Try `resolvent reproduce splitting-anderson --quick`. At the paper's scale convex problems take minutes and networks
+    take hours; the notes in the results state the scale. `resolvent data check` shows whether real data are available.
+
+    Several reproductions run in separate processes, `jobs` at a time, and print one line each when they are complete:
+    name, seconds, verdicts and the comparison with known verdicts, separated by tabs. The results folder then also has
+    summary.tsv with a row for each claim. The exit code is 1 if a reproduction failed or, with `against`, if a verdict
+    is worse than the known one.
+
+    Args:
+        names: reproductions, see `resolvent list reproductions`.
+        all: run all reproductions.
+        quick: run in a small setting, which takes minutes on two cores and still decides the claims.
+        redraw: run nothing; draw the pictures and the page again from the JSON files in the results folder.
+        out: the results folder.
+        jobs: number of processes; default: 1.
+        against: known verdicts: the summary.tsv of an earlier run, or a results folder.
+    """
+    from resolvent.study.reproductions import results
+    from resolvent.study.reproductions import run as reproduction_run
+    from resolvent.study.reproductions.reproduction import Reproduction, reproductions
+
+    if redraw:
+        _redraw(names, out)
+        return
+    if all or len(names) > 1 or jobs is not None or against is not None:
+        _reproduce_batch(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)
+        return
+    if not names:
+        raise InputError(f"name a reproduction, or give --all: {', '.join(reproductions())}")
+    reproduction = Reproduction.load(names[0])
+    with terminal.progress_bars("seeds") as progress:
+        record = reproduction_run.reproduce(reproduction, setting="quick" if quick else "paper scale",
+                                            progress=progress)
+    path = results.write_results(record, out)
+    for claim in record["claims"]:
+        terminal.print_line(f"{claim['verdict']}: {claim['says']}")
+    terminal.print_path("Results", path)
+
+
+def _redraw(names: tuple[str, ...], out: Path) -> None:
+    from resolvent.study.reproductions import results
+
+    pictures = [picture for name in names or (None,) for picture in results.redraw(out, name)]
+    if not pictures:
+        raise InputError(f"{out} has no results of {' or '.join(names) or 'any reproduction'} to draw: run it without "
+                         "--redraw")
+    for picture in pictures:
+        terminal.print_path("Drawn", picture)
+
+
+def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: int, against: Path | None) -> None:
+    from resolvent.study.reproductions import batch
+    from resolvent.study.reproductions.reproduction import Reproduction
+
+    for name in names:
+        Reproduction.load(name)  # an unknown name is refused before anything runs
+    known = {} if against is None else batch.known_verdicts(against)
+    outcomes = []
+    with terminal.progress_bars("complete") as progress:
+        progress("reproductions", 0, len(names))
+        for outcome in batch.run_batch(names, out, quick=quick, jobs=jobs):
+            outcomes.append(outcome)
+            sys.stdout.write(outcome.line(known) + "\n")
+            sys.stdout.flush()
+            progress("reproductions", len(outcomes), len(names))
+    batch.write_summary(outcomes, out / "summary.tsv")
+    sys.stdout.write(f"{out / 'summary.tsv'}\n")
+    if any(outcome.failure or outcome.worse_claims(known) for outcome in outcomes):
+        sys.exit(1)
+
+
+def parse_and_run() -> None:
+    """Parse the arguments of the process and run the command."""
+    commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report,
+                                               "reproduce": reproduce, "data": data}
+    tyro.extras.subcommand_cli_from_dict(
+        commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),
+        description="Federated optimization: train and compare federations on real data.")
+
+
+def _flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:
+    return [change for group in changes for change in group]
+
+
+def _set_cpu_devices(devices: int) -> None:
+    """Split the CPU into JAX devices, which is possible only before the first computation."""
+    if devices < 1:
+        raise InputError(f"--devices {devices} must be at least 1")
+    import jax
+
+    setting: Callable[..., None] = jax.config.update
+    try:
+        setting("jax_num_cpu_devices", devices)
+    except RuntimeError as error:
+        raise InputError(f"--devices {devices}: JAX has already computed in this process, so that the number of "
+                         "devices cannot change") from error

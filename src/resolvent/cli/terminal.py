@@ -1,0 +1,145 @@
+"""Output on the terminal: lines, progress bars and tables."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rich.box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from resolvent.data.fetch import FileStatus
+from resolvent.study.metrics import GAP, format_value, title_of
+from resolvent.study.verdict import columns_of
+
+__all__ = ["algorithm_table", "file_table", "print_error", "print_line", "print_path", "print_table", "print_warning",
+           "progress_bars", "score_table", "text_table"]
+
+_PIPE_WIDTH = 250  # columns of a table that no terminal limits
+_COMPARED = ("better", "level", "worse")
+_COLOURS = {"whole": "green", "damaged": "red"}
+
+
+def print_line(text: str) -> None:
+    """Print text as it is, wrapped to the terminal."""
+    Console().print(text, highlight=False, markup=False)
+
+
+def print_path(title: str, path: Path) -> None:
+    """Print ``title: path`` on one line."""
+    Console().print(f"{title}: {path}" if title else str(path), highlight=False, markup=False, soft_wrap=True)
+
+
+def print_warning(text: str) -> None:
+    """Print a warning."""
+    Console().print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)
+
+
+def print_error(text: str) -> None:
+    """Print an error to standard error."""
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/bold red] {escape(text)}", highlight=False)
+
+
+def print_table(table: Table, *, is_wide: bool = False, soft_wrap: bool = False) -> None:
+    """Print a table; a wide one is folded on a terminal only, so that programs can read it line by line."""
+    width = None if sys.stdout.isatty() or not is_wide else _PIPE_WIDTH
+    Console(width=width, soft_wrap=soft_wrap).print(table)
+
+
+@contextlib.contextmanager
+def progress_bars(unit: str | None = None) -> Iterator[Callable[[str, int, int], None]]:
+    """Bars on standard error, one for each label.
+
+    Args:
+        unit: the unit of the counts; default: they are bytes.
+
+    Yields:
+        A function of (label, done, total).
+    """
+    counts: tuple[ProgressColumn, ...] = (
+        (DownloadColumn(),) if unit is None else (MofNCompleteColumn(), TextColumn(unit)))
+    columns = (TextColumn("{task.description:>24}"), BarColumn(), *counts, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def update(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bars.add_task(escape(label), total=total or None)
+            bars.update(tasks[label], completed=done)
+
+        yield update
+
+
+def text_table(title: str, lines: Mapping[str, str]) -> Table:
+    """Names with one line of text each."""
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    for name, line in lines.items():
+        table.add_row(f"[bold]{escape(name)}[/bold]", escape(line))
+    return table
+
+
+def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """The table of algorithms."""
+    table = _framed("algorithms", caption)
+    for name in head:
+        table.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def file_table(files: Sequence[FileStatus]) -> Table:
+    """The state of each file of the data sets."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(4):
+        table.add_column(overflow="fold")
+    for file in files:
+        colour = _COLOURS.get(file.state, "dim")
+        table.add_row(f"[bold]{file.data_set}[/bold]", f"[{colour}]{file.state}[/{colour}]", escape(file.path.name),
+                      escape(file.detail))
+    return table
+
+
+def score_table(summary: Mapping[str, Any]) -> Table:
+    """The scores of a run's methods."""
+    score, parties = summary["score"], len(summary["data"]["parties"])
+    has_baseline = summary["alone"] is not None
+    if score == GAP:
+        title = f"optimality gap f(w) - f* of the shared model of {parties} parties"
+        caption: str | None = "rounds to: until the gap is at most this share of the first one"
+    else:
+        title = f"test {title_of(score)} over {parties} parties; global: of the shared model"
+        caption = "better, level, worse: parties in comparison with training alone" if has_baseline else None
+    columns = columns_of(score)
+    table = _framed(title, caption)
+    table.add_column("method", overflow="fold")
+    for column in columns:
+        table.add_column("\n".join(column.rsplit(" ", 1)), justify="right", no_wrap=True)
+    for column in _COMPARED if has_baseline else ():
+        table.add_column(column, justify="right", no_wrap=True)
+    for label, method in summary["methods"].items():
+        final = method["final"]
+        cells = [missing or "-" if final[column] is None else format_value(final[column], score)
+                 for column, missing in columns.items()]
+        if has_baseline:
+            cells += ["" if label == summary["alone"] else str(final[column]) for column in _COMPARED]
+        table.add_row(escape(label), *cells)
+    return table
+
+
+def _framed(title: str, caption: str | None) -> Table:
+    return Table(title=title, caption=caption, title_justify="left", caption_justify="left",
+                 box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

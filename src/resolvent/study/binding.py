@@ -1,0 +1,252 @@
+"""Functions configured by mappings: names, types, defaults, help and validation come from the functions themselves.
+
+A *component* is a mapping with a ``name``, which picks a part of a registry, and with that part's arguments. The
+registry follows from the annotated type of the parameter that the component is for. So the signatures and docstrings
+of the configured functions are the only declaration of what an experiment file may say.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pydantic
+
+from resolvent.errors import InputError, nearest
+from resolvent.study.docstrings import help_of
+from resolvent.study.file_types import choices, file_type
+from resolvent.study.registry import Component, Registry, component_of, hints_of
+
+__all__ = ["Bound", "Parameter", "bind", "parameters"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function: a plain value, a component, or a mapping from labels to components.
+
+    Attributes:
+        name: the parameter's name.
+        type: the type of a plain value in a file; None if a file cannot hold it.
+        default: its default, or ``inspect.Parameter.empty``.
+        help: its description in the docstring.
+        component: what it takes, if it is a component.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    component: Component | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def default_part(self) -> str | None:
+        """The name of the part that is its default."""
+        if self.component is None:
+            return None
+        functions = self.component.registry.functions
+        return next((name for name, f in functions.items() if inspect.isclass(f) and type(self.default) is f), None)
+
+
+@cache
+def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function or a class that a file can set, by name."""
+    hints, texts = hints_of(function), help_of(function)
+    result = {}
+    for name, p in inspect.signature(function).parameters.items():
+        hint = hints.get(name, Any)
+        component = component_of(hint)
+        if component or file_type(hint) is not None or p.default is inspect.Parameter.empty:
+            result[name] = Parameter(name, file_type(hint), p.default, texts.get(name, ""), component)
+    return result
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function with validated arguments, not yet called.
+
+    Attributes:
+        function: the function.
+        name: its name as a part, or None if it is fixed.
+        values: its plain arguments, with every default.
+        parts: its components, by parameter; of a mapping of components, by parameter and label.
+        path: the path of its settings in the file, for errors.
+    """
+
+    function: Callable[..., Any]
+    name: str | None
+    values: Mapping[str, Any]
+    parts: Mapping[str, "Bound | dict[str, Bound]"]
+    path: str
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as a file would state them, with every default."""
+        named: dict[str, Any] = {} if self.name is None else {"name": self.name}
+        parts = {key: {label: p.settings() for label, p in part.items()} if isinstance(part, dict) else part.settings()
+                 for key, part in self.parts.items()}
+        order = [p for p in parameters(self.function) if p in self.values or p in parts]
+        return named | {p: parts[p] if p in parts else _as_lists(self.values[p]) for p in order}
+
+    def build(self, **supplied: Any) -> Any:
+        """Call the function, after those of its parts.
+
+        Args:
+            supplied: arguments that the experiment supplies. Every function that has such a parameter, and no setting
+                for it in the file, receives them.
+
+        Raises:
+            InputError: a function refuses its arguments; the message starts with the path in the file.
+        """
+        arguments = dict(self.values)
+        for key, part in self.parts.items():
+            arguments[key] = ({label: p.build(**supplied) for label, p in part.items()} if isinstance(part, dict)
+                              else part.build(**supplied))
+        known = parameters(self.function)
+        arguments |= {key: value for key, value in supplied.items() if key in known and key not in arguments}
+        try:
+            return self.function(**arguments)
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, InputError) and not self.path:
+                raise
+            message = error.args[0] if error.args else str(error)
+            raise InputError(f"{self.path or self.name}: {message}") from error
+
+
+def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: str | None = None,
+         supplied: frozenset[str] = frozenset()) -> Bound:
+    """Check settings against a function's signature and add every default.
+
+    Args:
+        function: the function whose arguments the settings are.
+        settings: a mapping, as read from a file.
+        path: the path of the settings in the file, for errors.
+        name: the name by which the file picked the function.
+        supplied: parameters that need not be set because the experiment supplies them.
+
+    Raises:
+        InputError: a key is unknown or missing, or a value has the wrong type. The message has the path, the allowed
+            values and the nearest match.
+    """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{path or 'the experiment'}: expected a mapping of settings, got {settings!r}")
+    known = parameters(function)
+    hidden = frozenset(key for key in supplied if key in known and known[key].component is None)
+    _check_keys(settings, known, hidden, path, is_named=name is not None)
+    parts: dict[str, Bound | dict[str, Bound]] = {}
+    values: dict[str, Any] = {}
+    for key, p in known.items():
+        if key in hidden:
+            continue
+        if key not in settings and key not in supplied and p.is_required:
+            raise InputError(f"{_join(path, key)}: missing; {p.help or 'it has no default'}")
+        if p.component is not None:
+            part = _bind_parts(p, settings, _join(path, key))
+            if part is not None:
+                parts[key] = part
+        elif key in settings:
+            values[key] = settings[key]
+    checked = _validate({key: p for key, p in known.items() if p.component is None and key not in hidden}, values, path)
+    # The experiment supplies a component that the file does not mention; an explicit null stays None.
+    absent = {key: None for key, p in known.items() if p.component and p.component.is_optional and key not in parts
+              and (key in settings or key not in supplied)}
+    return Bound(function, name, checked | absent, parts, path)
+
+
+def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hidden: frozenset[str], path: str, *,
+                is_named: bool) -> None:
+    allowed = [*(("name",) if is_named else ()), *(key for key in known if key not in hidden)]
+    for key in settings:
+        if key in hidden:
+            raise InputError(f"{_join(path, key)}: the experiment supplies it; remove this setting")
+        if key not in known:
+            raise InputError(f"{_join(path, key)}: unknown key; allowed here: {', '.join(allowed)}"
+                             f"{nearest(str(key), allowed)}")
+
+
+def _bind_parts(p: Parameter, settings: Mapping[str, Any], path: str) -> "Bound | dict[str, Bound] | None":
+    """The part, or the labelled parts, that settings and the default state for a parameter; None if neither does."""
+    component = p.component
+    assert component is not None
+    setting = settings.get(p.name)
+    if setting is None and (p.name not in settings or component.is_optional):
+        if component.is_mapping or p.is_required or p.default is None:
+            return None
+        setting = p.default if _is_number(p.default) else {"name": p.default_part}
+    if not component.is_mapping:
+        return _bind_part(component.registry, setting, path, p.default_part)
+    if not isinstance(setting, Mapping) or not setting:
+        raise InputError(f"{path}: expected a mapping from labels to {component.registry.plural}, at least one, "
+                         f"got {setting!r}")
+    return {str(label): _bind_part(component.registry, part, _join(path, label)) for label, part in setting.items()}
+
+
+def _bind_part(registry: Registry, settings: Any, path: str, default: str | None = None) -> Bound:
+    if isinstance(settings, str):
+        settings = {"name": settings}
+    elif registry.number and _is_number(settings):
+        settings = {"name": registry.number[0], registry.number[1]: settings}
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{path}: expected the name of a {registry.title} or a mapping with its name, "
+                         f"got {settings!r}")
+    written = settings.get("name", default or registry.default)
+    if written is None:
+        raise InputError(f"{_join(path, 'name')}: missing; give one {registry.title} of "
+                         f"{', '.join(registry.functions)}")
+    name = registry.name_of(written) if isinstance(written, str) else None
+    if name is None:
+        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {written!r}; allowed: "
+                         f"{', '.join(registry.functions)}{nearest(str(written), registry.functions)}")
+    arguments = {key: value for key, value in settings.items() if key != "name"}
+    return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
+
+
+def _validate(known: Mapping[str, Parameter], values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The plain arguments, converted to their annotated types, with every default."""
+    fields: dict[str, Any] = {key: (p.type, ... if p.is_required else p.default) for key, p in known.items()}
+    rules = pydantic.ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False, validate_default=True)
+    schema = pydantic.create_model("settings", __config__=rules, **fields)
+    for key, value in values.items():
+        _check_serializable(value, _join(path, key))
+    try:
+        # JSON mode is strict about types, but turns lists into tuples.
+        checked = schema.model_validate_json(json.dumps(values), strict=True)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key, *inner = str(first["loc"][0]), *first["loc"][1:]
+        value, items = values[key], [i for i in inner if isinstance(i, int)]
+        for i in items:
+            value = value[i]
+        allowed = choices(known[key].type)
+        reason = (f"; allowed: {', '.join(allowed)}{nearest(str(value), allowed)}" if allowed
+                  else f" ({first['msg'][0].lower()}{first['msg'][1:]})")
+        raise InputError(f"{_join(path, key, *items)}: {value!r} is not a valid value{reason}") from error
+    return {key: getattr(checked, key) for key in known}
+
+
+def _check_serializable(value: Any, path: str) -> None:
+    """Refuse what YAML can hold and JSON cannot, such as dates."""
+    def refuse(item: Any) -> Any:
+        raise InputError(f"{path}: {item!s} is a {type(item).__name__} here; put text in quotes")
+
+    try:
+        json.dumps(value, default=refuse)
+    except TypeError as error:
+        raise InputError(f"{path}: {error}; put text in quotes") from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _join(path: str, *keys: Any) -> str:
+    return ".".join(str(key) for key in (path, *keys) if key != "")

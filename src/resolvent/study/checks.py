@@ -1,0 +1,95 @@
+"""What the types of an experiment's settings cannot say: checks before the data are loaded, and after."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.problem.models import Model
+from resolvent.study.binding import Bound, parameters
+from resolvent.study.registry import REGISTRIES
+
+if TYPE_CHECKING:
+    from resolvent.study.experiment import Experiment
+
+__all__ = ["check_model", "check_settings", "check_shared_models", "folder_name"]
+
+_MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0}
+
+
+def folder_name(label: str) -> str:
+    """A label as the name of a folder: ``FedAvg+`` becomes ``FedAvg-plus``."""
+    return re.sub(r"[^\w.-]+", "-", label.replace("+", "-plus"))[:60].strip("-.") or "method"
+
+
+def check_settings(bound: Bound) -> None:
+    """Check settings before any data are loaded.
+
+    Raises:
+        InputError: the experiment has both a problem and data, or neither; a number is out of range; or two labels have
+            one folder.
+    """
+    help_texts = parameters(bound.function)
+    for key in ("data", "model"):
+        if "problem" in bound.parts and key in bound.parts:
+            raise InputError(f"{key}: a problem has its own data and model: remove {key}, or the problem")
+        if "problem" not in bound.parts and key not in bound.parts:
+            raise InputError(f"{key}: missing; {help_texts[key].help}")
+    for key, smallest in _MIN_VALUES.items():
+        value = bound.values[key]
+        if value is not None and not smallest <= value < 2**31:
+            raise InputError(f"{key}: {value} must be at least {smallest} and less than 2^31")
+    _check_labels(bound.parts["algorithms"])
+
+
+def _check_labels(algorithms: Any) -> None:
+    label_of_folder: dict[str, str] = {}
+    for label in algorithms:
+        if not label.isprintable() or not label.strip():
+            raise InputError(f"algorithms: {label!r} cannot be a label: use visible letters")
+        other = label_of_folder.setdefault(folder_name(label).casefold(), label)
+        if other != label:
+            raise InputError(f"algorithms.{label}: the models of {label!r} and of {other!r} would be written to the "
+                             f"same folder, {folder_name(label)}: rename one of them")
+
+
+def check_model(bound: Bound, data: FederatedData) -> None:
+    """Check that the model fits the data, and that the data can rank the methods.
+
+    Raises:
+        InputError: the model is for another task than the data's, or no party has test samples.
+    """
+    def fits(function: Callable[..., Any]) -> bool:
+        known = parameters(function)
+        if ("vocabulary" in known) != bool(data.vocabulary):
+            return False
+        return "task" in known or ("classes" in known) == (data.task == "classification")
+
+    model = bound.parts["model"]
+    assert isinstance(model, Bound)
+    if not fits(model.function):
+        fitting = [name for name, function in REGISTRIES[Model].functions.items() if fits(function)]
+        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are "
+                         f"{'tokens, ' if data.vocabulary else ''}for {data.task}: use {' or '.join(fitting)}")
+    if not data.sizes("test").any():
+        raise InputError("data: no party has test samples, and the methods are compared on test samples: "
+                         "set a larger share with test")
+
+
+def check_shared_models(experiment: "Experiment") -> None:
+    """Check that every method of an experiment on a solved problem has a shared model.
+
+    Raises:
+        InputError: a method has none; its optimality gap is not defined.
+    """
+    problem = experiment.problem
+    if problem is None:
+        return
+    w0, shares = problem.init(jax.random.key(0)), experiment.participation.shares(problem.sizes)
+    for label, algorithm in experiment.algorithms.items():
+        if algorithm.server_model(algorithm.init(w0, shares)) is None:
+            raise InputError(f"algorithms.{label}: it has no shared model, and the methods are compared by the "
+                             "optimality gap of the shared model: remove it")

@@ -1,0 +1,62 @@
+"""Help texts from docstrings: first lines, descriptions of parameters, and the labelled paragraphs of presets."""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import docstring_parser
+
+__all__ = ["LABELS", "first_line", "help_of", "paragraphs", "references"]
+
+LABELS = ("Problem", "Update", "Communication", "Defaults", "Use when")
+
+
+def first_line(function: Callable[..., Any]) -> str:
+    """The first line of a function's docstring, without code quotes."""
+    return (inspect.getdoc(function) or "").split("\n")[0].replace("``", "")
+
+
+@cache
+def help_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The description of each parameter.
+
+    It comes from ``Args`` or ``Attributes`` of the function's docstring. Fields that a class inherits are described by
+    its bases; the nearest base takes precedence.
+    """
+    described, *inherited = (_described(c) for c in getattr(function, "__mro__", (function,)))
+    parameters = inspect.signature(function).parameters
+    return {name: text for base in reversed(inherited) for name, text in base.items() if name in parameters} | described
+
+
+def _described(function: Callable[..., Any]) -> dict[str, str]:
+    parsed = docstring_parser.parse(inspect.cleandoc(function.__doc__ or ""))
+    return {p.arg_name: " ".join((p.description or "").replace("``", "").split()) for p in parsed.params}
+
+
+@cache
+def paragraphs(function: Callable[..., Any]) -> dict[str, str]:
+    """The labelled paragraphs of a preset's docstring, by label.
+
+    A paragraph starts with one of ``LABELS`` and a colon. It ends at the next label or at a blank line.
+    """
+    lines_by_label: dict[str, list[str]] = {}
+    label = None
+    for line in (inspect.getdoc(function) or "").split("\n"):
+        start = re.match(rf"({'|'.join(LABELS)}): (.*)", line)
+        if start:
+            label, line = start[1], start[2]
+        if not line.strip():
+            label = None
+        if label:
+            lines_by_label.setdefault(label, []).append(line.strip())
+    return {label: " ".join(lines) for label, lines in lines_by_label.items()}
+
+
+@cache
+def references(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The entries of a docstring's ``References`` section, the main source first. Blank lines separate the entries."""
+    section = re.search(r"^References:\n((?:(?:    .*)?\n?)*)", inspect.getdoc(function) or "", re.MULTILINE)
+    entries = re.split(r"\n\s*\n", section[1].strip()) if section else []
+    return tuple(" ".join(entry.split()) for entry in entries)

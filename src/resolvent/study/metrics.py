@@ -1,0 +1,27 @@
+"""What the name of a metric says: whether higher values are better, and how a value is written."""
+
+import math
+
+__all__ = ["GAP", "format_value", "higher_is_better", "title_of", "worst_value"]
+
+GAP = "gap"  # the optimality gap f(w) - f* of the shared model
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether higher values are better: those of accuracies are, those of losses, errors and gaps are not."""
+    return metric.endswith("accuracy")
+
+
+def worst_value(metric: str) -> float:
+    """The value of a run that diverged."""
+    return -math.inf if higher_is_better(metric) else math.inf
+
+
+def title_of(metric: str) -> str:
+    """The metric's name in a text."""
+    return metric.replace("_", " ")
+
+
+def format_value(value: float, metric: str) -> str:
+    """A value of a metric as text: accuracies in percent."""
+    return f"{value:.1%}" if metric.endswith("accuracy") else f"{value:.4g}"

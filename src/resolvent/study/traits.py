@@ -1,0 +1,184 @@
+"""Properties of an algorithm that follow from its functions: traffic, memory, personal or not, robust or not.
+
+Sizes are the shapes of the algorithm's own functions, computed by ``jax.eval_shape`` without running them.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.math import tree
+from resolvent.problem.oracle import Oracle, QuadraticOracle
+
+__all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
+
+_MODEL_SIZE = 100_800  # of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
+_SMALL_MODEL_SIZE = 3  # of the model on which the parties' models are compared
+_PARTIES = 3
+_MAX_NUMBERS = 1000  # more numbers than this are counted as a share of a model
+
+
+@dataclass(frozen=True)
+class Amount:
+    """An amount of numbers, counted in models and single numbers.
+
+    Attributes:
+        models: multiple of the model's size, for numbers of 32 bits.
+        numbers: the remaining numbers.
+    """
+
+    models: float
+    numbers: int
+
+    def __str__(self) -> str:
+        """Such as ``2``, ``1/2`` or ``1 + 3 numbers``; ``-`` for no numbers."""
+        models = str(Fraction(self.models).limit_denominator(64)) if self.models else ""
+        numbers = f"{self.numbers} number{'s' * (self.numbers > 1)}" if self.numbers else ""
+        return " + ".join(part for part in (models, numbers) if part) or "-"
+
+
+class Traffic(NamedTuple):
+    """What a party stores between rounds, receives in a round and replies, over all phases."""
+
+    stored: Amount
+    down: Amount
+    up: Amount
+
+
+def traffic_of(algorithm: Algorithm) -> Traffic:
+    """The sizes of a party's state, of the messages to it and of its replies in a round."""
+    messages, replies = _exchanges(algorithm, _MODEL_SIZE)
+    state = _states(algorithm, _MODEL_SIZE).party
+    return Traffic(*(amount_of(shapes) for shapes in (state, messages, replies)))
+
+
+def is_personal(algorithm: Algorithm) -> bool:
+    """Whether two parties may use different models, because of their states, their data or the messages to them.
+
+    The parties' states are arbitrary. The server's is arbitrary too or, if the difference comes from the messages
+    alone, the one that its own step computes from arbitrary replies.
+    """
+    rng = np.random.default_rng(0)
+    server = _fill(algorithm.init(jnp.zeros(_SMALL_MODEL_SIZE), _shares()), rng)
+    oracles = [_fill(_oracle(_SMALL_MODEL_SIZE), rng) for _ in range(2)]
+    states = [_fill(_states(algorithm, _SMALL_MODEL_SIZE).party, rng) for _ in range(2)]
+
+    def personal_model(party: int, k: int, server: Any) -> Any:
+        """The model with the state and the data of a party, and the message to party k."""
+        return algorithm.personal_model(states[party], algorithm.model_message(server, jnp.array(k)), oracles[party])
+
+    if _differ(personal_model(0, 0, server), personal_model(1, 0, server)):
+        return True
+    if not _differ(personal_model(0, 0, server), personal_model(0, 1, server)):
+        return False
+    # The messages differ, but perhaps only because this state of the server cannot occur.
+    server = algorithm.init(jnp.zeros(_SMALL_MODEL_SIZE), _shares())
+    for phase, reply in zip(algorithm.phases, _exchanges(algorithm, _SMALL_MODEL_SIZE)[1], strict=True):
+        server, _ = phase.server(server, _replies(_fill(reply, rng, _PARTIES)), jax.random.key(0))
+    return _differ(personal_model(0, 0, server), personal_model(0, 1, server))
+
+
+def is_robust(algorithm: Algorithm) -> bool:
+    """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
+    def is_aggregator(part: Any) -> bool:
+        return isinstance(part, Aggregator)
+
+    if not _count(_exchanges(algorithm, _MODEL_SIZE)[1]):
+        return True  # the parties reply nothing
+    aggregators = [a for a in jax.tree.leaves(algorithm, is_leaf=is_aggregator) if is_aggregator(a)]
+    return bool(aggregators) and all(map(_has_breakdown_point, aggregators))
+
+
+def _has_breakdown_point(aggregator: Aggregator) -> bool:
+    """Whether the breakdown point is above zero: as the aggregator states, or else by one outlier among 20 replies."""
+    if hasattr(aggregator, "breakdown"):
+        return bool(aggregator.breakdown > 0)
+    points = np.random.default_rng(0).normal(size=(20, _SMALL_MODEL_SIZE)).astype(np.float32)
+    points[7] = 1e6
+    centre, _ = aggregator(_replies(jnp.asarray(points)))
+    return bool(jnp.max(jnp.abs(centre)) < 10)
+
+
+def amount_of(shapes: Any) -> Amount:
+    """The amount of numbers in a tree of arrays or shapes, relative to a model of ``_MODEL_SIZE``."""
+    count = _count(shapes)
+    for models in (Fraction(count // _MODEL_SIZE), Fraction(count, _MODEL_SIZE).limit_denominator(64)):
+        numbers = count - models * _MODEL_SIZE
+        if 0 <= numbers < _MAX_NUMBERS:
+            return Amount(float(models), int(numbers))
+    return Amount(count / _MODEL_SIZE, 0)
+
+
+def _count(shapes: Any) -> int:
+    """The size in numbers of the model's width."""
+    width = jnp.zeros(()).dtype.itemsize
+    return sum(-(-leaf.size * leaf.dtype.itemsize // width) for leaf in jax.tree.leaves(shapes))
+
+
+class _States(NamedTuple):
+    server: Any
+    party: Any
+
+
+def _shares() -> Array:
+    return jnp.full(_PARTIES, 1 / _PARTIES)
+
+
+def _oracle(size: int) -> Oracle:
+    """The shapes of a party's objective."""
+    def make() -> Oracle:
+        return QuadraticOracle(jnp.array(1), jnp.eye(size), jnp.zeros(size), jnp.zeros(()))
+    return cast(Oracle, jax.eval_shape(make))
+
+
+def _states(algorithm: Algorithm, size: int) -> _States:
+    """The shapes of the first states."""
+    def make(oracle: Oracle) -> _States:
+        w0 = jnp.zeros(size)
+        return _States(algorithm.init(w0, _shares()), algorithm.init_party(w0, oracle, jax.random.key(0)))
+    return cast(_States, jax.eval_shape(make, _oracle(size)))
+
+
+def _exchanges(algorithm: Algorithm, size: int) -> tuple[list[Any], list[Any]]:
+    """The shapes of every phase's message and reply."""
+    server, party = _states(algorithm, size)
+    messages, replies = [], []
+    for phase in algorithm.phases:
+        def exchange(server: Any, party: Any, oracle: Oracle, phase: Phase = phase) -> tuple[Any, ...]:
+            message = phase.message(server, jnp.array(0))
+            party, reply, _ = phase.party(party, message, oracle, jax.random.key(0), jnp.ones(()))
+            server, _ = phase.server(server, _replies(tree.stack(reply, _PARTIES)), jax.random.key(0))
+            return server, party, message, reply
+        server, party, message, reply = jax.eval_shape(exchange, server, party, _oracle(size))
+        messages.append(message)
+        replies.append(reply)
+    return messages, replies
+
+
+def _replies(payload: Any) -> Replies:
+    """The replies of all parties, with equal weights."""
+    n = len(jax.tree.leaves(payload)[0]) if jax.tree.leaves(payload) else _PARTIES
+    return Replies(payload, jnp.full(n, 1 / n), jnp.arange(n), jnp.ones(n, bool), jnp.full(n, 1 / n))
+
+
+def _fill(shapes: Any, rng: np.random.Generator, *rows: int) -> Any:
+    """Random numbers of these shapes; integers and booleans are 1."""
+    def fill(leaf: Any) -> Any:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), (*rows, *leaf.shape))
+        is_real = jnp.issubdtype(leaf.dtype, jnp.floating)
+        numbers = rng.normal(size=(*rows, *leaf.shape)) if is_real else np.ones((*rows, *leaf.shape))
+        return jnp.asarray(numbers, leaf.dtype)
+    return jax.tree.map(fill, shapes)
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return any(not np.allclose(x, y, rtol=1e-5, atol=1e-5)
+               for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
