@@ -118,7 +118,7 @@ class LabelEncoding:
 
     Attributes:
         name: of the column.
-        kind: what its values are.
+        kind: the type of its values.
         task: ``classification`` or ``regression``.
         classes: the classes' names in the order of their numbers; empty for regression.
     """

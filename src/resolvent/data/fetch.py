@@ -57,10 +57,10 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
                          f"{nearest(name, sources)}")
     target, paths = folder or files.data_folders()[0], []
     for download in sources[name]:
-        wanted = [target / path for path in download.paths]
-        if not all(p.is_file() and _check_file(p, download)[0] for p in wanted):
+        expected = [target / path for path in download.paths]
+        if not all(p.is_file() and _check_file(p, download)[0] for p in expected):
             _download(download, target, progress)
-        paths += wanted
+        paths += expected
     return paths
 
 
@@ -195,7 +195,7 @@ def _check_path(data_set: str, path: str, download: Download) -> FileStatus:
 
 
 def _check_file(path: Path, download: Download) -> tuple[bool, str]:
-    """Whether a file is complete, and how this is known."""
+    """Whether a file is complete, and the reason, for the reader."""
     if not download.members and _sha256(path) == download.sha256:
         return True, "it has the expected checksum"
     try:
@@ -210,7 +210,7 @@ def _check_file(path: Path, download: Download) -> tuple[bool, str]:
 
 
 def _check_content(path: Path) -> tuple[bool, str]:
-    """Whether a file without a checksum of its own can be read to its end."""
+    """The same for a file whose checksum is not known, by reading it to its end."""
     if path.name.removesuffix(".gz").endswith("-ubyte"):
         return True, f"an array of {' x '.join(map(str, read_idx(path).shape))} values can be read"
     if path.parent.name.startswith("cifar-10"):

@@ -1,4 +1,4 @@
-"""Packed data: every sample of every party in one split, nowhere else, and nothing wrong let in."""
+"""Packed data: every sample of a party is in exactly one split, and wrong samples are refused."""
 
 import numpy as np
 import pandas as pd
@@ -7,40 +7,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes, load_wine
 
-from resolvent.data.federated import SPLITS, FederatedData, split_sizes
-from resolvent.errors import InputError, nearest
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.samples import split_sizes
+from resolvent.errors import InputError
 
 SHARES = st.tuples(st.floats(0, 0.95), st.floats(0, 0.95)).filter(lambda s: sum(s) < 1)
 
 
-def parties_of(sizes, columns=2):
-    """Inputs in which every sample has a number of its own, and labels that repeat it."""
+def make_parties(sizes, columns=2):
+    """Inputs in which every sample has a different number, and labels that repeat it."""
     ends = np.cumsum(sizes)
     rows = [np.arange(e - n, e) for n, e in zip(sizes, ends, strict=True)]
     x = [np.column_stack([r + 0.5 * c for c in range(columns)]) for r in rows]
     return x, [r.astype(float) for r in rows]
 
 
-def same(a, b):
-    """Whether two data hold the same arrays in the same splits."""
+def are_equal(a, b):
+    """Whether two data sets hold the same arrays in the same splits."""
     return (np.array_equal(a.x, b.x) and np.array_equal(a.y, b.y)
             and all(np.array_equal(a.splits[s].offset, b.splits[s].offset) for s in SPLITS)
             and all(np.array_equal(a.splits[s].length, b.splits[s].length) for s in SPLITS))
 
 
 @given(st.integers(1, 5000), SHARES)
-def test_split_sizes_add_up_and_are_the_nearest_with_something_to_train_on(samples, shares):
+def test_split_sizes_add_up_and_are_the_nearest_that_leave_a_training_sample(samples, shares):
     train, validation, test = split_sizes(samples, *shares)
     assert train + validation + test == samples
     assert train >= 1
     assert validation >= 0
     assert test >= 0
-    wanted = [round(samples * s) for s in shares]
-    if sum(wanted) < samples:
-        assert [validation, test] == wanted
+    rounded = [round(samples * s) for s in shares]
+    if sum(rounded) < samples:
+        assert [validation, test] == rounded
     else:
         assert train == 1
-        assert abs(validation - wanted[0]) + abs(test - wanted[1]) == 1 + sum(wanted) - samples
+        assert abs(validation - rounded[0]) + abs(test - rounded[1]) == 1 + sum(rounded) - samples
 
 
 @pytest.mark.parametrize(("samples", "shares", "sizes"), [
@@ -53,7 +54,7 @@ def test_split_sizes_of_small_parties(samples, shares, sizes):
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5), (1.0, 0.0), (float("nan"), 0.1)])
-def test_shares_that_leave_nothing_to_train_on_are_refused(shares):
+def test_shares_that_leave_no_training_sample_are_refused(shares):
     with pytest.raises(InputError, match=r"validation=.*must not be negative.*less than 1"):
         split_sizes(10, *shares)
 
@@ -61,36 +62,36 @@ def test_shares_that_leave_nothing_to_train_on_are_refused(shares):
 @settings(max_examples=60)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), SHARES, st.integers(0, 2**31))
 def test_splits_are_disjoint_and_exhaustive_within_each_party(sizes, shares, seed):
-    x, y = parties_of(sizes)
+    x, y = make_parties(sizes)
     data = FederatedData.from_arrays(x, y, validation=shares[0], test=shares[1], seed=seed)
     assert len(data) == len(sizes)
     for k, n in enumerate(sizes):
         parts = [data.party(k, s) for s in SPLITS]
         assert tuple(len(part[0]) for part in parts) == split_sizes(n, *shares)
         rows = np.concatenate([part[1] for part in parts])
-        assert sorted(rows) == sorted(y[k])  # each sample of the party once: none lost, doubled or another's
+        assert sorted(rows) == sorted(y[k])  # each sample of the party once
         np.testing.assert_array_equal(np.concatenate([part[0][:, 0] for part in parts]), rows)
         np.testing.assert_array_equal([data.sizes(s)[k] for s in SPLITS], split_sizes(n, *shares))
 
 
 def test_the_same_seed_gives_the_same_split_and_another_seed_another():
-    x, y = parties_of([30, 50])
-    assert same(FederatedData.from_arrays(x, y, seed=3), FederatedData.from_arrays(x, y, seed=3))
-    assert not same(FederatedData.from_arrays(x, y, seed=3), FederatedData.from_arrays(x, y, seed=4))
+    x, y = make_parties([30, 50])
+    assert are_equal(FederatedData.from_arrays(x, y, seed=3), FederatedData.from_arrays(x, y, seed=3))
+    assert not are_equal(FederatedData.from_arrays(x, y, seed=3), FederatedData.from_arrays(x, y, seed=4))
 
 
 def test_a_partys_split_does_not_depend_on_the_other_parties():
-    x, y = parties_of([30, 50, 20])
-    whole = FederatedData.from_arrays(x, y)
-    fewer = FederatedData.from_arrays([x[0][:7], x[1]], [y[0][:7], y[1]])
+    x, y = make_parties([30, 50, 20])
+    three = FederatedData.from_arrays(x, y)
+    two = FederatedData.from_arrays([x[0][:7], x[1]], [y[0][:7], y[1]])
     for s in SPLITS:
-        np.testing.assert_array_equal(whole.party(1, s)[1], fewer.party(1, s)[1])
+        np.testing.assert_array_equal(three.party(1, s)[1], two.party(1, s)[1])
     equal = FederatedData.from_arrays([x[0], x[0]], [y[0], y[0]])
-    assert not np.array_equal(equal.party(0)[1], equal.party(1)[1])  # but not one permutation for all
+    assert not np.array_equal(equal.party(0)[1], equal.party(1)[1])  # but parties have different permutations
 
 
 def test_a_party_with_one_sample_trains_on_it():
-    x, y = parties_of([1, 12])
+    x, y = make_parties([1, 12])
     data = FederatedData.from_arrays(x, y, validation=0.3, test=0.3)
     assert [int(data.sizes(s)[0]) for s in SPLITS] == [1, 0, 0]
     assert data.party(0, "test")[0].shape == (0, 2)
@@ -112,11 +113,11 @@ def test_wine_classes_are_numbered_and_counted():
         np.testing.assert_array_equal(summary.loc[party, ["class class_0", "class class_1", "class class_2"]],
                                       np.bincount(part, minlength=3))
         assert summary.loc[party, list(SPLITS)].sum() == len(part)
-    whole = pd.DataFrame(np.column_stack([bunch.data, bunch.target]))
+    original = pd.DataFrame(np.column_stack([bunch.data, bunch.target]))
     packed = pd.DataFrame(np.column_stack([data.x, data.y]))
-    columns = list(whole.columns)
+    columns = list(original.columns)
     pd.testing.assert_frame_equal(packed.sort_values(columns, ignore_index=True),
-                                  whole.sort_values(columns, ignore_index=True))
+                                  original.sort_values(columns, ignore_index=True))
 
 
 def test_diabetes_is_a_regression():
@@ -142,7 +143,7 @@ def test_integer_labels_can_be_regressed_and_decimal_ones_classified():
     assert FederatedData.from_arrays(x, [[0.5, 1.5, 0.5]], task="classification").classes == ("0.5", "1.5")
 
 
-def test_given_classes_decide_the_numbers_also_of_classes_that_do_not_occur():
+def test_classes_are_numbered_in_the_order_of_the_argument_also_if_some_do_not_occur():
     data = FederatedData.from_arrays([np.arange(3.0)[:, None]], [["low", "high", "low"]],
                                      classes=["low", "middle", "high"], validation=0, test=0)
     assert data.outputs == 3
@@ -150,8 +151,8 @@ def test_given_classes_decide_the_numbers_also_of_classes_that_do_not_occur():
     assert dict(zip(x[:, 0], y, strict=True)) == {0.0: 0, 1.0: 2, 2.0: 0}
 
 
-def test_parties_by_number_and_name():
-    x, y = parties_of([4, 6])
+def test_a_party_is_indexed_by_number_or_name():
+    x, y = make_parties([4, 6])
     data = FederatedData.from_arrays(x, y, parties=["north", "south"])
     np.testing.assert_array_equal(data.party("south")[1], data.party(1)[1])
     assert (data.index("north"), data.index("south"), data.index(1)) == (0, 1, 1)
@@ -163,17 +164,17 @@ def test_parties_by_number_and_name():
     assert FederatedData.from_arrays(x, y).parties == ("party 0", "party 1")
 
 
-def test_one_array_of_all_parties_will_do():
+def test_one_array_with_a_leading_axis_of_parties_is_accepted():
     data = FederatedData.from_arrays(np.ones((3, 4, 2)), np.ones((3, 4)))
     assert (len(data), data.input_shape) == (3, (2,))
 
 
-def test_noting_adds_and_changes_nothing_else():
-    x, y = parties_of([4])
+def test_with_notes_adds_notes_and_changes_nothing_else():
+    x, y = make_parties([4])
     data = FederatedData.from_arrays(x, y)
-    noted = data.noting("one").noting("two", "three")
+    noted = data.with_notes("one").with_notes("two", "three")
     assert (data.notes, noted.notes) == ((), ("one", "two", "three"))
-    assert same(data, noted)
+    assert are_equal(data, noted)
 
 
 GOOD = {"x": [np.zeros((2, 3)), np.zeros((2, 3))], "y": [[0, 1], [1, 0]]}
@@ -202,17 +203,12 @@ NAN, INF = float("nan"), float("inf")
      r"party 'party 1' has label 'yess'.*\['no', 'yes'\]; did you mean 'yes'\?"),
     ({"classes": ["0", "1", "0"]}, r"\['0', '1', '0'\] name one twice"),
     ({"features": ["a", "b"]}, r"2 names of features for inputs of shape \(3,\)"),
-    ({"seed": -1}, r"seed=-1 must not be negative"),
+    ({"seed": -1}, r"seed=-1\) must lie in \[0, inf\)"),
     ({"test": [1, 2]}, r"test=\[1, 2\] must be one number per party, and leave it a sample to train on"),
     ({"test": [1]}, r"test=\[1\] must be one number per party"),
     ({"validation": 0.7, "test": 0.3}, r"validation=0.7 and test=0.3"),
 ])
-def test_what_is_wrong_is_refused_by_name(change, message):
+def test_wrong_samples_are_refused_by_party_and_row(change, message):
     FederatedData.from_arrays(**GOOD)
     with pytest.raises(InputError, match=message):
         FederatedData.from_arrays(**{**GOOD, **change})
-
-
-def test_nearest_names_a_near_word_only():
-    assert nearest("regresion", ["classification", "regression"]) == "; did you mean 'regression'?"
-    assert nearest("zzz", ["classification", "regression"]) == ""

@@ -1,0 +1,257 @@
+"""The encoding of a table: scaling, missing values, categories; that no held-out row leaks; and new rows."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from table_samples import column, digest, inputs_of, people, wine
+
+from resolvent.data.encoding import CategoryColumn, LabelEncoding, NumberColumn, TableEncoding
+from resolvent.data.tables import from_frame
+from resolvent.errors import InputError
+
+# Scaling
+
+
+def test_numbers_are_scaled_by_the_moments_of_the_training_rows():
+    raw = from_frame(wine(), "site", "cultivar", scale="none")
+    scaled = from_frame(wine(), "site", "cultivar")
+    train = inputs_of(raw, "train").astype(float)
+    np.testing.assert_allclose(scaled.x, (raw.x - train.mean(axis=0)) / train.std(axis=0), atol=1e-4)
+    np.testing.assert_allclose(inputs_of(scaled, "train").mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(inputs_of(scaled, "train").std(axis=0), 1, atol=1e-5)
+
+
+def test_a_constant_column_becomes_0():
+    data = from_frame(wine().assign(constant=7.0), "site", "cultivar")
+    np.testing.assert_array_equal(column(data, "constant"), 0)
+
+
+def test_a_value_that_scaling_makes_too_large_is_refused():
+    frame = wine().assign(constant=1e-6 * np.arange(178))
+    row = int(np.flatnonzero(frame["site"] == "site 2")[0])
+    for seed in range(20):
+        numbered = from_frame(frame.assign(row=range(178)), "site", "cultivar", features=["row"], scale="none",
+                              seed=seed)
+        if row in inputs_of(numbered, "test"):
+            break
+    frame.loc[row, "constant"] = 1e38
+    with pytest.raises(InputError, match=rf"'site 2', row {row}, column 'constant': once scaled, .* scale: none"):
+        from_frame(frame, "site", "cultivar", seed=seed)
+    assert from_frame(frame, "site", "cultivar", seed=seed, scale="none").x.max() == np.float32(1e38)
+
+
+# No held-out row changes the training rows.
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_held_out_rows_change_no_training_row(split):
+    frame = people()
+    options = {"party": "hospital", "label": "ill", "missing": "indicate", "exclude": ["id"], "seed": 2}
+    ids = from_frame(frame, "hospital", "ill", features=["id"], scale="none", seed=2)
+    data = from_frame(frame, **options)
+
+    def change_rows(changed_split):
+        rows = inputs_of(ids, changed_split)[:, 0].astype(int)
+        changed = frame.copy()
+        changed.loc[rows, "age"] = 1e6 + rows
+        changed.loc[rows[::2], "age"] = np.nan
+        changed.loc[rows, "height"] *= -50
+        changed.loc[rows, "smokes"] = True
+        changed.loc[rows, "city"] = "Oslo"
+        return from_frame(changed, **options)
+
+    changed = change_rows(split)
+    assert changed.encoding == data.encoding
+    np.testing.assert_array_equal(inputs_of(changed, "train"), inputs_of(data, "train"))
+    assert not np.array_equal(inputs_of(changed, split), inputs_of(data, split))
+    assert not np.array_equal(inputs_of(change_rows("train"), split), inputs_of(data, split))
+
+
+def test_the_seed_does_not_change_the_columns():
+    frame = people()
+    frame.loc[0, "city"] = "Ulm"  # in one row only, which is held out with some seeds
+    features = {from_frame(frame, "hospital", "ill", missing="indicate", exclude=["id"], seed=seed).features
+                for seed in range(6)}
+    assert features == {("age", "height", "smokes", "city=Bern", "city=Oslo", "city=Rome", "city=Ulm",
+                         "age missing", "city missing")}
+
+
+def test_imputed_values_are_those_of_the_training_rows():
+    frame = people()
+    raw = from_frame(frame, "hospital", "ill", features=["id"], scale="none")
+    train = frame.iloc[inputs_of(raw, "train")[:, 0].astype(int)]
+    held_out = frame.drop(index=train.index).index
+    frame.loc[held_out, "age"] += 500
+    frame.loc[held_out, "city"] = "Rome"
+    most_frequent = train["city"].value_counts().idxmax()
+    assert most_frequent != "Rome"
+    frame.loc[held_out[:3], ["age", "city"]] = [np.nan, None]
+    data = from_frame(frame, "hospital", "ill", missing="impute", scale="none")
+    row_of = {int(id_): i for i, id_ in enumerate(column(data, "id"))}
+    rows = [row_of[i] for i in frame.index[frame["age"].isna()]]
+    assert len(rows) >= 5
+    np.testing.assert_array_equal(column(data, "age")[rows], np.float32(train["age"].median()))
+    rows = [row_of[i] for i in frame.index[frame["city"].isna()]]
+    np.testing.assert_array_equal(column(data, f"city={most_frequent}")[rows], 1)
+
+
+# Missing values
+
+
+def test_imputing_changes_missing_values_only_and_notes_it():
+    frame = people()
+    data = from_frame(frame, "hospital", "ill", missing="impute", scale="none")
+    assert data.features == ("id", "age", "height", "smokes", "city=Bern", "city=Oslo", "city=Rome")
+    assert data.notes[0] == "missing values imputed from the pooled training rows: 5 (columns: 2)"
+    order = column(data, "id").astype(int)
+    present = frame["age"].notna()[order].to_numpy()
+    assert (~present).sum() == 3
+    np.testing.assert_array_equal(column(data, "age")[present], frame["age"][order][present])
+    assert np.isfinite(data.x).all()
+
+
+def test_indicating_adds_a_mark_for_each_column_with_missing_values():
+    frame = people()
+    imputed = from_frame(frame, "hospital", "ill", missing="impute")
+    data = from_frame(frame, "hospital", "ill", missing="indicate")
+    assert data.features == (*imputed.features, "age missing", "city missing")
+    np.testing.assert_array_equal(data.x[:, :-2], imputed.x)
+    order = column(from_frame(frame, "hospital", "ill", features=["id"], scale="none"), "id").astype(int)
+    np.testing.assert_array_equal(column(data, "age missing"), frame["age"].isna()[order])
+    np.testing.assert_array_equal(column(data, "city missing"), frame["city"].isna()[order])
+
+
+@pytest.mark.parametrize("missing", ["impute", "indicate"])
+def test_without_missing_values_the_option_changes_no_number(missing):
+    refusing, data = (from_frame(wine(), "site", "cultivar", missing=m) for m in ("refuse", missing))
+    unset = [dataclasses.replace(d, encoding=None) for d in (refusing, data)]
+    assert digest(unset[0]) == digest(unset[1])
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, "", "  "])
+def test_a_missing_value_is_refused_by_party_row_and_column(nothing):
+    frame = people().dropna().reset_index(drop=True).astype({"city": object})
+    frame.loc[4, "city"] = nothing
+    frame.index = [f"patient {i}" for i in range(len(frame))]
+    message = (rf"^party '{frame['hospital'].iloc[4]}', row patient 4, column 'city': the value is missing "
+               r"\(.*: 1, .*: 1\): set missing: impute, or indicate .* exclude the column$")
+    with pytest.raises(InputError, match=message):
+        from_frame(frame, "hospital", "ill")
+    assert from_frame(frame, "hospital", "ill", missing="impute").notes[0].endswith(": 1 (columns: 1)")
+    assert "city" not in from_frame(frame, "hospital", "ill", exclude=["city"]).features
+
+
+def test_the_first_missing_value_is_named_and_all_are_counted():
+    with pytest.raises(InputError, match=r"column 'age': .*missing values: 5, columns with any: 2\)"):
+        from_frame(people(), "hospital", "ill")
+
+
+@pytest.mark.parametrize("empty", [np.nan, None])
+def test_a_column_without_a_value_in_a_training_row_cannot_be_imputed(empty):
+    frame = people().assign(blank=empty)
+    for dtype in (object, "str"):
+        with pytest.raises(InputError, match=r"column 'blank' has no value in any training row.*exclude it"):
+            from_frame(frame.astype({"blank": dtype}), "hospital", "ill", missing="impute")
+    rows = inputs_of(from_frame(people(), "hospital", "ill", features=["id"], scale="none"), "test")[:, 0]
+    frame["blank"] = np.where(frame["id"] == rows[0], 3.0, np.nan)  # a value in a test row only
+    with pytest.raises(InputError, match="column 'blank' has no value in any training row"):
+        from_frame(frame, "hospital", "ill", missing="impute")
+
+
+# Categories
+
+
+@pytest.mark.parametrize("kind", ["str", "object", "category", "string"])
+def test_text_is_one_hot_encoded_as_pandas_does(kind):
+    frame = people().assign(city=lambda f: f["city"].fillna("Rome").astype(kind))
+    data = from_frame(frame, "hospital", "ill", features=["city", "id"], scale="none")
+    dummies = pd.get_dummies(frame[["city"]], prefix_sep="=", dtype=np.float32)
+    assert data.features == ("id", *dummies.columns)
+    np.testing.assert_array_equal(data.x[:, 1:], dummies.iloc[data.x[:, 0].astype(int)])
+    assert data.notes == ("columns one-hot encoded: 1 (as 0/1 columns: 3)",)
+
+
+def test_numbers_of_category_type_are_categories_and_unused_levels_are_left_out():
+    grade = pd.Categorical(np.arange(60) % 3, categories=[0, 1, 2, 7])
+    data = from_frame(people().assign(grade=grade), "hospital", "ill", features=["grade", "id"], scale="none")
+    assert data.features == ("id", "grade=0", "grade=1", "grade=2")
+    np.testing.assert_array_equal(np.argmax(data.x[:, 1:], axis=1), data.x[:, 0].astype(int) % 3)
+
+
+# The fitted object and new rows
+
+
+def test_the_fitted_encoding_states_its_columns():
+    frame = pd.DataFrame({"p": "a", "y": ["no", "yes", "no", "yes"], "n": [1.0, 2.0, np.nan, 6.0],
+                          "c": ["u", "v", "v", None], "b": [True, False, True, True]})
+    data = from_frame(frame, "p", "y", missing="indicate", validation=0, test=0)
+    assert data.encoding == TableEncoding(
+        party="p", label=LabelEncoding("y", "text", "classification", ("no", "yes")),
+        numbers=(NumberColumn("n", 2.0, 2.75, pytest.approx(np.std([1, 2, 2, 6]))),
+                 NumberColumn("b", 1.0, 0.75, pytest.approx(np.sqrt(3) / 4))),
+        categories=(CategoryColumn("c", "v", ("u", "v")),), marked=("n", "c"), missing="indicate")
+    assert data.encoding.features == data.features == ("n", "b", "c=u", "c=v", "n missing", "c missing")
+
+
+def test_every_field_survives_json():
+    encoding = from_frame(people(), "hospital", "ill", missing="indicate").encoding
+    fields = dataclasses.asdict(encoding)
+    loaded = json.loads(json.dumps(fields))
+    again = TableEncoding(
+        loaded["party"], LabelEncoding(**loaded["label"] | {"classes": tuple(loaded["label"]["classes"])}),
+        tuple(NumberColumn(**c) for c in loaded["numbers"]),
+        tuple(CategoryColumn(**c | {"levels": tuple(c["levels"])}) for c in loaded["categories"]),
+        tuple(loaded["marked"]), loaded["missing"])
+    assert again == encoding
+    np.testing.assert_array_equal(again.transform(people()), encoding.transform(people()))
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+@pytest.mark.parametrize("missing", ["impute", "indicate"])
+def test_transforming_the_fitted_rows_gives_their_inputs(missing, scale):
+    frame = people()
+    data = from_frame(frame, "hospital", "ill", missing=missing, scale=scale)
+    order = column(from_frame(frame, "hospital", "ill", features=["id"], scale="none"), "id").astype(int)
+    np.testing.assert_array_equal(data.encoding.transform(frame)[order], data.x)
+
+
+def test_new_rows_are_encoded_one_by_one_whatever_else_the_table_holds():
+    frame = people()
+    encoding = from_frame(frame, "hospital", "ill", missing="indicate").encoding
+    whole = encoding.transform(frame)
+    bare = frame[["city", "smokes", "height", "age", "id"]]  # in another order, without party and label
+    np.testing.assert_array_equal(encoding.transform(bare), whole)
+    for row in (0, 5, 17):  # 5 and 17 have missing values
+        np.testing.assert_array_equal(encoding.transform(bare[row:row + 1])[0], whole[row])
+
+
+def test_levels_that_look_like_numbers_are_encoded_from_numbers():
+    frame = people().assign(grade=pd.Categorical(np.arange(60) % 3))
+    encoding = from_frame(frame, "hospital", "ill", features=["grade"]).encoding
+    np.testing.assert_array_equal(encoding.transform(pd.DataFrame({"grade": [2, 0]})), [[0, 0, 1], [1, 0, 0]])
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda f: f.drop(columns="age"), "no column 'age'"),
+    (lambda f: f.rename(columns={"age": "agee"}), "no column 'age'.*did you mean 'agee'"),
+    (lambda f: pd.concat([f, f[["age"]]], axis=1), "more than one column 'age'"),
+    (lambda f: f.assign(age="old"), "column 'age' holds text"),
+    (lambda f: f.assign(city="Ulm"), r"^party 'a', row 8, column 'city': the value is none of 'Bern', 'Oslo', 'Rome'"),
+    (lambda f: f.assign(age=np.inf), r"row 8, column 'age': the value is infinite"),
+    (lambda f: f.assign(age=np.nan), r"row 8, column 'age': the value is missing"),
+])
+def test_new_rows_that_do_not_fit_are_refused(change, message):
+    fitted = from_frame(people().dropna(), "hospital", "ill").encoding
+    rows = people()[8:9].assign(hospital="a")
+    assert fitted.transform(rows).shape == (1, 7)
+    with pytest.raises(InputError, match=message):
+        fitted.transform(change(rows))
+
+
+def test_other_data_have_no_encoding():
+    from resolvent.data.datasets import synthetic
+
+    assert synthetic(parties=2).encoding is None
