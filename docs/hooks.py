@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+REFERENCE_PAGES = ROOT / "docs" / "api"
 sys.path.insert(0, str(ROOT / "src"))
 
-TABLE, USES = "<!-- the table of algorithms -->", "<!-- the uses of algorithms -->"
+TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
@@ -34,7 +35,7 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks on a page: tables of algorithms, figures, sources of functions, entries of the reference."""
-    for mark, content in ((TABLE, table), (USES, uses), (FIGURES, figures)):
+    for mark, content in ((TABLE, table), (FIGURES, figures)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
@@ -55,19 +56,29 @@ def referenced(match: re.Match[str]) -> list[str]:
 
 
 def table() -> str:
-    """The table of algorithms."""
-    from resolvent.study import catalogue
-
-    return rows(*catalogue.table(catalogue.catalogue())) + "\n\n" + catalogue.CAPTION
-
-
-def uses() -> str:
-    """When to use each algorithm, as its docstring says. The situation comes first, the algorithm second."""
+    """The tables of algorithms, one for each family: when to use an algorithm, and what its parties store and send."""
     from resolvent.algorithms import presets
+    from resolvent.study import catalogue
     from resolvent.study.docstrings import paragraphs
 
-    return rows(("use when", "algorithm"),
-                [(paragraphs(getattr(presets, name))["Use when"], name) for name in presets.__all__], column=1)
+    head, lines = catalogue.table(catalogue.catalogue())
+    computed = {name: tuple(cells[:-1]) for name, *cells in lines}  # without the source, which the reference has
+    parts = [catalogue.CAPTION]
+    for title, names in families().items():
+        entries = [(paragraphs(getattr(presets, name))["Use when"], name, *computed[name]) for name in names]
+        parts += ["", f"## {title}", "", rows(("use when", *head[:-1]), entries, column=1)]
+    return "\n".join(parts)
+
+
+def families() -> dict[str, list[str]]:
+    """The presets by family: the titles and the entries of the reference's pages, in the order of its index."""
+    index = (REFERENCE_PAGES / "index.md").read_text(encoding="utf-8")
+    section = index.split("## Algorithms, by family")[1].split("\n## ")[0]
+    pages = [(REFERENCE_PAGES / name).read_text(encoding="utf-8") for name in re.findall(r"\((\w+\.md)\)", section)]
+    return {page.split("\n")[0].removeprefix("# "):
+            [name for match in REFERENCE.finditer(page) if match["module"].endswith(".presets")
+             for name in re.findall(r"\w+", match["names"])]
+            for page in pages}
 
 
 def figures() -> str:

@@ -1,0 +1,59 @@
+"""Extensions of the reference: labelled paragraphs of docstrings, and the constructors of Equinox modules."""
+
+import dataclasses
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hooks import labelled
+
+
+class Labels(griffe.Extension):
+    """Paragraphs such as ``Problem: ...`` get a bold label."""
+
+    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
+        """Change the docstring of one function."""
+        if func.docstring:
+            func.docstring.value = labelled(func.docstring.value)
+
+
+class Constructors(griffe.Extension):
+    """Equinox modules are dataclasses without a decorator: their constructors follow from their fields."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Add a constructor to every class of the package that lacks one."""
+        for module in modules(pkg):
+            for member in module.members.values():
+                if member.is_class and not member.is_alias and "__init__" not in member.members:
+                    runtime = getattr(importlib.import_module(module.path), member.name, None)
+                    if dataclasses.is_dataclass(runtime):
+                        member.set_member("__init__", constructor(member, runtime))
+
+
+def modules(package: griffe.Module) -> list[griffe.Module]:
+    """The package and all modules inside it."""
+    inside = [m for m in package.members.values() if m.is_module and not m.is_alias]
+    return [package, *(m for child in inside for m in modules(child))]
+
+
+def constructor(cls: griffe.Class, runtime: Any) -> griffe.Function:
+    """The constructor of a class: order and defaults from Python, annotations from the source."""
+    parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
+    for p in inspect.signature(runtime).parameters.values():
+        field = next((c.members[p.name] for c in (cls, *cls.mro()) if p.name in c.members), None)
+        parameters.append(griffe.Parameter(
+            p.name, kind=getattr(griffe.ParameterKind, p.kind.name.lower()),
+            annotation=getattr(field, "annotation", None),
+            default=None if p.default is p.empty else default_of(p.default)))
+    return griffe.Function("__init__", parameters=griffe.Parameters(*parameters), returns="None", parent=cls)
+
+
+def default_of(value: Any) -> str:
+    """A default as source code."""
+    return value.__name__ if inspect.isfunction(value) or inspect.isclass(value) else repr(value)
