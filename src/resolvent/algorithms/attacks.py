@@ -1,8 +1,9 @@
-r"""Attacks: what bad parties send.
+r"""Attacks: what malicious parties send.
 
 An attack changes *updates*. If replies are models, the update is the difference between the reply and the model that
 the party received; if they are something else (gradients, differences), it is the reply itself. One attack therefore
-means the same for every algorithm. With u_k the update that party k would send if it were honest, a bad party sends
+means the same for every algorithm. With u_k the update that party k would send if it were honest, a malicious party
+sends
 
 .. code-block:: text
 
@@ -10,8 +11,8 @@ means the same for every algorithm. With u_k the update that party k would send 
     scaled      factor u_k              label flip  u_k trained on the labels classes - 1 - y
     ALIE        mean - z std            IPM         -strength mean
 
-with mean and std over the good updates of the round. ALIE and IPM assume that the bad parties know these; all bad
-parties then send the same update.
+with mean and std over the honest updates of the round. ALIE and IPM assume that the malicious parties know these; they
+then all send the same update.
 """
 
 from dataclasses import replace
@@ -32,23 +33,23 @@ __all__ = ["ALIE", "IPM", "Attack", "Gaussian", "LabelFlip", "NaN", "Scaled", "S
 
 
 class Attack(eqx.Module):
-    """What bad parties do. By default they are honest; an attack overrides the method that it changes."""
+    """What malicious parties do. By default they are honest; an attack overrides the method that it changes."""
 
-    def oracle(self, oracle: Oracle, bad: Bool[Array, ""]) -> Oracle:
-        """The objective of a party, which differs from the honest one if ``bad``."""
+    def oracle(self, oracle: Oracle, malicious: Bool[Array, ""]) -> Oracle:
+        """The objective of a party, which differs from the honest one if ``malicious``."""
         return oracle
 
     def update(self, update: Vector, key: Array) -> Vector | None:
-        """The update that a bad party sends instead of its honest one; None: the honest one."""
+        """The update that a malicious party sends instead of its honest one; None: the honest one."""
         return None
 
-    def collude(self, updates: Vector, good: Bool[Array, " C"], bad: Bool[Array, " C"]) -> Vector | None:
-        """The update that all bad parties of a round send, from all updates (leaves [C, ...]); None: their own."""
+    def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector | None:
+        """The update that all malicious parties of a round send, from all updates [C, ...]; None: their own."""
         return None
 
 
 class SignFlip(Attack):
-    """Bad parties send their updates with the opposite sign.
+    """Malicious parties send their updates with the opposite sign.
 
     Attributes:
         scale: the update is also multiplied by this number.
@@ -62,7 +63,7 @@ class SignFlip(Attack):
 
 
 class Scaled(Attack):
-    """Bad parties send a multiple of their updates.
+    """Malicious parties send a multiple of their updates.
 
     Attributes:
         factor: the multiple.
@@ -76,7 +77,7 @@ class Scaled(Attack):
 
 
 class Gaussian(Attack):
-    """Bad parties send normal noise instead of their updates.
+    """Malicious parties send normal noise instead of their updates.
 
     Source: Blanchard, El Mhamdi, Guerraoui, Stainer, *Machine Learning with Adversaries*.
 
@@ -96,7 +97,7 @@ class Gaussian(Attack):
 
 
 class NaN(Attack):
-    """Bad parties send replies that are not a number, which the server must refuse."""
+    """Malicious parties send replies that are not a number, which the server must refuse."""
 
     @override
     def update(self, update: Vector, key: Array) -> Vector:
@@ -104,10 +105,10 @@ class NaN(Attack):
 
 
 class LabelFlip(Attack):
-    """Bad parties train on the labels classes - 1 - y."""
+    """Malicious parties train on the labels classes - 1 - y."""
 
     @override
-    def oracle(self, oracle: Oracle, bad: Bool[Array, ""]) -> Oracle:
+    def oracle(self, oracle: Oracle, malicious: Bool[Array, ""]) -> Oracle:
         """The oracle with flipped labels.
 
         Raises:
@@ -118,33 +119,34 @@ class LabelFlip(Attack):
             raise TypeError(f"LabelFlip needs a party's own samples with class labels (cross-entropy), got "
                             f"{type(loss).__name__}: use SignFlip, or put attacked(...) around the algorithm that "
                             "changes the objective instead of inside it")
-        return replace(oracle, model=eqx.tree_at(_loss_of, oracle.model, _FlippedLabels(loss, bad), is_leaf=_is_loss))
+        flipped = _FlippedLabels(loss, malicious)
+        return replace(oracle, model=eqx.tree_at(_loss_of, oracle.model, flipped, is_leaf=_is_loss))
 
 
 class ALIE(Attack):
-    """A Little Is Enough: bad parties hide within the spread of the good updates.
+    """A Little Is Enough: malicious parties hide within the spread of the honest updates.
 
-    They send mean - z std of the good updates in each coordinate. By default z is the largest value for which enough
-    good updates are expected to lie beyond it that these and the bad ones form the majority:
-    Phi(z) = (n - m - s)/(n - m), with m of n parties bad and s = floor(n/2 + 1) - m. Source: Baruch, Baruch, Goldberg,
-    *A Little Is Enough*, Algorithm 3, in which the bad parties estimate mean and std from their own updates; here both
-    are those of the good parties.
+    They send mean - z std of the honest updates in each coordinate. By default z is the largest value for which enough
+    honest updates are expected to lie beyond it that these and the malicious ones form the majority:
+    Phi(z) = (n - m - s)/(n - m), with m of n parties malicious and s = floor(n/2 + 1) - m. Source: Baruch, Baruch,
+    Goldberg, *A Little Is Enough*, Algorithm 3, in which the malicious parties estimate mean and std from their own
+    updates; here both are those of the honest parties.
 
     Attributes:
-        z: the number of standard deviations; default: from the numbers of good and bad parties, at least 0.
+        z: the number of standard deviations; default: from the numbers of honest and malicious parties, at least 0.
     """
 
     z: ArrayLike | None = None
 
     @override
-    def collude(self, updates: Vector, good: Bool[Array, " C"], bad: Bool[Array, " C"]) -> Vector:
-        mean = _mean_of_good(updates, good)
-        variance = _mean_of_good(jax.tree.map(lambda u, m: jnp.square(u - m), updates, mean), good)
-        z = self._largest_z(good, bad, tree.dtype(updates)) if self.z is None else self.z
+    def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
+        mean = _mean_of_honest(updates, honest)
+        variance = _mean_of_honest(jax.tree.map(lambda u, m: jnp.square(u - m), updates, mean), honest)
+        z = self._largest_z(honest, malicious, tree.dtype(updates)) if self.z is None else self.z
         return tree.map2(lambda m, v: m - z * jnp.sqrt(v), mean, variance)
 
-    def _largest_z(self, good: Bool[Array, " C"], bad: Bool[Array, " C"], dtype: Any) -> Float[Array, ""]:
-        n, m = jnp.sum(good | bad), jnp.sum(bad)
+    def _largest_z(self, honest: Bool[Array, " C"], malicious: Bool[Array, " C"], dtype: Any) -> Float[Array, ""]:
+        n, m = jnp.sum(honest | malicious), jnp.sum(malicious)
         supporters = n // 2 + 1 - m
         probability = ((n - m - supporters) / jnp.maximum(n - m, 1)).astype(dtype)
         z: Array = jax.scipy.special.ndtri(jnp.clip(probability, 0.5, 0.999))
@@ -152,33 +154,33 @@ class ALIE(Attack):
 
 
 class IPM(Attack):
-    """Inner-product manipulation: bad parties send a negative multiple of the mean good update.
+    """Inner-product manipulation: malicious parties send a negative multiple of the mean honest update.
 
-    A small strength is hard to detect and slows training down. A strength above (1 - a)/a, with a the share of bad
-    parties, reverses the sign of the mean of all updates. Source: Xie, Koyejo, Gupta, *Fall of Empires*.
+    A small strength is hard to detect and slows training down. A strength above (1 - a)/a, with a the share of
+    malicious parties, reverses the sign of the mean of all updates. Source: Xie, Koyejo, Gupta, *Fall of Empires*.
 
     Attributes:
-        strength: epsilon, the length of the update relative to the mean good update.
+        strength: epsilon, the length of the update relative to the mean honest update.
     """
 
     strength: ArrayLike = 0.5
 
     @override
-    def collude(self, updates: Vector, good: Bool[Array, " C"], bad: Bool[Array, " C"]) -> Vector:
-        return _scale(jnp.negative(self.strength), _mean_of_good(updates, good))
+    def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
+        return _scale(jnp.negative(self.strength), _mean_of_honest(updates, honest))
 
 
 class _FlippedLabels(Loss):
-    """A classification loss whose labels y are replaced by classes - 1 - y if ``bad``."""
+    """A classification loss whose labels y are replaced by classes - 1 - y if ``malicious``."""
 
     inner: Loss
-    bad: Bool[Array, ""]
+    malicious: Bool[Array, ""]
     score_name: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
 
     def _flip(self, outputs: Array, y: Array) -> Array:
         classes = outputs.shape[-1] if isinstance(self.inner, CrossEntropy) else 2
-        return jnp.where(self.bad, classes - 1 - y, y)
+        return jnp.where(self.malicious, classes - 1 - y, y)
 
     @override
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
@@ -201,8 +203,8 @@ def _scale(factor: ArrayLike, x: Vector) -> Vector:
     return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), x)
 
 
-def _mean_of_good(x: Vector, good: Bool[Array, " C"]) -> Vector:
-    """The unweighted mean of the good rows; zero if there are none."""
-    count = jnp.maximum(jnp.sum(good), 1)
-    return jax.tree.map(lambda leaf: (jnp.tensordot(good.astype(leaf.dtype), leaf, axes=1, precision="highest")
+def _mean_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:
+    """The unweighted mean of the honest rows; zero if there are none."""
+    count = jnp.maximum(jnp.sum(honest), 1)
+    return jax.tree.map(lambda leaf: (jnp.tensordot(honest.astype(leaf.dtype), leaf, axes=1, precision="highest")
                                       / count).astype(leaf.dtype), x)

@@ -44,22 +44,23 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
 
 def attacked(inner: Algorithm, attack: Attack, *, share: float = 0.2, parties: tuple[int, ...] = (),
              seed: int = 0) -> Algorithm:
-    """Any algorithm under attack: a share of the parties is bad.
+    """Any algorithm under attack: a share of the parties is malicious.
 
-    The same parties are bad in all rounds and for all algorithms with the same seed and number of parties.
+    The same parties are malicious in all rounds and for all algorithms with the same seed and number of parties.
 
     Problem: the inner algorithm's.
-    Update: the inner algorithm's, but the attack changes the updates that bad parties send.
+    Update: the inner algorithm's, but the attack changes the updates that malicious parties send.
     Communication: the inner algorithm's, and one flag down; a party stores what the inner algorithm stores.
-    Defaults: one party in five is bad.
-    Use when: you want to know how bad parties affect a method; the scores are those of all parties on their own data.
+    Defaults: one party in five is malicious.
+    Use when: you want to know how malicious parties affect a method; the scores are those of all parties on their own
+    data.
 
     Args:
         inner: the algorithm that is attacked.
-        attack: what bad parties do.
-        share: share of all parties that is drawn to be bad, in [0, 1].
-        parties: ids of parties that are bad in addition to the drawn ones.
-        seed: of the draw of bad parties.
+        attack: what malicious parties do.
+        share: share of all parties that is drawn to be malicious, in [0, 1].
+        parties: ids of parties that are malicious in addition to the drawn ones.
+        seed: of the draw of malicious parties.
 
     Raises:
         InputError: ``share`` is outside [0, 1]; at the start of a run, a party id does not exist.
