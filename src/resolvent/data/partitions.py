@@ -16,8 +16,7 @@ from typing_extensions import override
 from resolvent.data.federated import FederatedData, Task
 from resolvent.errors import InputError, check_range
 
-__all__ = ["IID", "ByUser", "Dirichlet", "Partition", "PowerLaw", "QuantitySkew", "Rows", "Shards", "cut_points",
-           "divide"]
+__all__ = ["IID", "ByUser", "Dirichlet", "Partition", "PowerLaw", "QuantitySkew", "Rows", "Shards", "divide"]
 
 Rows = list[NDArray[np.intp]]
 Labels = NDArray[Any]
