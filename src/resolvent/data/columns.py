@@ -1,6 +1,6 @@
 """Columns of a table as arrays: features as numbers or text, labels as numbers or classes.
 
-A column is checked as a whole. What a column cannot be used for is an `InputError` that names the column, or the row.
+A column or value that cannot be used is an `InputError` that names the column, and the row if it is a single value.
 """
 
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_empty", "is_text",
-           "read_feature", "read_label", "read_numbers", "read_text"]
+           "read_feature", "read_label", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
@@ -77,7 +77,9 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
     kind = types.infer_dtype(column.cat.categories if is_category else column[~empty], skipna=True)
     if not is_category and kind in _NUMBER_KINDS:
-        return read_numbers(column, empty)
+        numbers = np.full(len(column), np.nan)
+        numbers[~empty] = column[~empty].to_numpy(dtype=float)
+        return numbers
     values = read_text(column, empty)
     categories = sorted(set(values[~empty]))
     title = f"column {shorten(repr(name))}"
@@ -93,13 +95,6 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
         hint = f", most of them numbers but {shorten(repr(words[0]))} not" if is_mostly_numbers else ""
         raise InputError(f"{title} has {len(categories)} different values{hint}, each to become a "
                          f"column (at most {MAX_CATEGORIES}): exclude it, or group or correct its values")
-    return values
-
-
-def read_numbers(column: "pd.Series[Any]", empty: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """A column of numbers or true/false as floats; NaN if ``empty``."""
-    values = np.full(len(column), np.nan)
-    values[~empty] = column[~empty].to_numpy(dtype=float)
     return values
 
 

@@ -20,7 +20,6 @@ from resolvent.data.columns import (
     is_empty,
     is_text,
     read_feature,
-    read_numbers,
     read_text,
 )
 from resolvent.data.samples import Task
@@ -67,7 +66,7 @@ class NumberColumn:
         if is_text(values):
             raise InputError(f"column {shorten(repr(self.name))} holds text ({column.dtype}), and the encoding was "
                              "fitted to numbers: convert it to numbers")
-        return read_numbers(column, is_empty(column))
+        return values
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n, 1] imputed and scaled numbers."""

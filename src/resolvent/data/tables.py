@@ -119,7 +119,8 @@ def from_frame(
     chosen = _choose_columns(list(frame.columns), party, label, features, exclude)
     if not len(frame):
         raise InputError(f"the table {name!r} has no rows: give one row per sample")
-    rows = _name_rows(frame, party)
+    owners = _read_parties(frame, party)
+    rows = RowNames(frame.index, owners)
     rows.refuse(is_empty(frame[label])[:, None], [label],
                 "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
     columns = {c: read_feature(c, frame[c]) for c in chosen}
@@ -128,8 +129,7 @@ def from_frame(
     if missing == "refuse":
         check_missing(columns, rows)
     # Row numbers are split first: the encoding is fitted to the training rows.
-    assert rows.parties is not None
-    parties, members = _group_rows(rows.parties)
+    parties, members = _group_rows(owners)
     data = FederatedData.from_arrays(members, [target.values[m] for m in members], parties=parties, task=target.task,
                                      validation=validation, test=test, seed=seed, name=name)
     train = np.concatenate([data.party(k)[0] for k in range(len(data))])
@@ -169,15 +169,15 @@ def _choose_columns(
     return chosen
 
 
-def _name_rows(frame: "pd.DataFrame", party: str) -> RowNames:
-    """The rows' names in errors, after a check that each has a party."""
+def _read_parties(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
+    """[n] the name of each row's party."""
     RowNames(frame.index).refuse(is_empty(frame[party])[:, None], [party], "the party is missing, and every sample "
                                  "needs one: fill it in, or leave the row out")
-    return RowNames(frame.index, frame[party].astype(str).to_numpy(dtype=object))
+    return frame[party].astype(str).to_numpy(dtype=object)
 
 
 def _group_rows(owners: NDArray[np.object_]) -> tuple[list[str], Sequence[NDArray[np.intp]]]:
-    """The parties' names in natural order, and the rows of each, from the party's name in each row."""
+    """The parties' names in natural order, and the rows of each party, from the name of each row's party."""
     import pandas as pd
 
     parties = sorted(set(owners), key=_natural_order)
