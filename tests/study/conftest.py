@@ -1,4 +1,4 @@
-"""A command line to call in this process, and one small comparison that many tests read."""
+"""The command line in this process, and one small comparison that many tests read."""
 
 import contextlib
 import io
@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from resolvent import cli
-from resolvent.study.compare import finding, score_table
 from resolvent.study.report import write_report
+from resolvent.study.verdict import finding, score_table
 
-# The three federated methods are one algorithm under three names, so that the compiler works twice, not four times.
+# The three federated methods are one algorithm under three names, so that only two programs are compiled.
 SMALL = """\
 title: A small comparison
 data: {name: digits, parties: 5, classes_per_party: 5, outliers: 1, test: 0.5}
@@ -35,7 +35,7 @@ seed: 7
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left: exit code, standard output, standard error."""
+    """The outcome of a command: exit code, standard output, standard error."""
 
     code: int
     out: str
@@ -71,25 +71,30 @@ def call():
 
 
 @pytest.fixture(scope="session")
-def small():
-    """The text of the small comparison."""
-    return SMALL
-
-
-@pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """The small comparison, run. Tests read it and never write to it."""
-    place = tmp_path_factory.mktemp("finished")
-    (place / "small.yaml").write_text(SMALL)
-    outcome = _call("run", "small.yaml", cwd=place)
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "small.yaml").write_text(SMALL)
+    outcome = _call("run", "small.yaml", cwd=folder)
     assert outcome.code == 0, outcome.err
-    return Finished(place / "small.yaml", place / "runs" / "small", outcome)
+    return Finished(folder / "small.yaml", folder / "runs" / "small", outcome)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Write mine.yaml into an empty current folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text):
+        (tmp_path / "mine.yaml").write_text(text)
+        return "mine.yaml"
+    return write
 
 
 @pytest.fixture(scope="session")
 def made(finished, tmp_path_factory):
-    """Write the files of a run folder as a run would, from scores made by hand: made(methods, parties, ...)."""
-    def write(methods, parties, *, score="accuracy", alone=None, diverged=(), title="Made by hand", notes=()):
+    """Write the files of a run folder from random scores: made(methods, parties, ...)."""
+    def write(methods, parties, *, score="accuracy", alone=None, diverged=(), title="Random scores", notes=()):
         rng = np.random.default_rng(0)
         higher = score == "accuracy"
         rows = []
@@ -132,13 +137,13 @@ HOSTILE = ["<b>&\"'</b>", "</script><script>alert(1)</script>", "$x_1$ and $\\no
 
 @pytest.fixture(scope="session")
 def hostile():
-    """Names that mean something to HTML, SVG, JSON, Jinja, Matplotlib or our own substitutions."""
+    """Names that HTML, SVG, JSON, Jinja, Matplotlib or our own substitutions could interpret."""
     return HOSTILE
 
 
 @pytest.fixture(scope="session")
 def reports(finished, made):
-    """Run folders with a report, by what is special about them."""
+    """Run folders with a report, by their special property."""
     return {
         "a run": finished.folder,
         "hostile names": made(["alone", *HOSTILE], HOSTILE, alone="alone", title=HOSTILE[1] + HOSTILE[-1],
