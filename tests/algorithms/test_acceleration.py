@@ -151,7 +151,7 @@ def judged(control, residual, *, forward=1.0, advance=1e6):
     """A round whose residual has this norm; other rows orthogonal to it and as long."""
     m = len(control.weights)
     gram = jnp.eye(m).at[control.row, control.row].set(residual**2)
-    return control.judged(gram, jnp.full(m, advance), Rule(1.0, forward))
+    return control.update(gram, jnp.full(m, advance), Rule(1.0, forward))
 
 
 def test_however_bad_combinations_are_few_rounds_are_lost():
@@ -184,7 +184,7 @@ def test_what_is_kept_and_what_is_forgotten():
     assert not judged(control, 1.0, advance=0.5, forward=0.4)[0].plain
     broken, undo = judged(fell, jnp.nan)
     assert undo
-    np.testing.assert_array_equal(History(jnp.zeros((3, 1)), jnp.array([[1.0], [2], [jnp.nan]])).combined(
+    np.testing.assert_array_equal(History(jnp.zeros((3, 1)), jnp.array([[1.0], [2], [jnp.nan]])).combine(
         broken.weights), [2.0])
     fixed, _ = judged(control, 0.0, advance=0.0)
     np.testing.assert_array_equal(fixed.weights, np.eye(3)[1])  # a fixed point is stayed at
@@ -193,7 +193,7 @@ def test_what_is_kept_and_what_is_forgotten():
 def test_products_are_those_of_the_weighted_space():
     rng = np.random.default_rng(0)
     u, t, w = rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 5, 2)), rng.random(5)
-    gram, advance = History({"a": jnp.asarray(u)}, {"a": jnp.asarray(t)}).products(jnp.array(1), jnp.asarray(w))
+    gram, advance = History({"a": jnp.asarray(u)}, {"a": jnp.asarray(t)}).inner_products(jnp.array(1), jnp.asarray(w))
     np.testing.assert_allclose(gram, np.einsum("k,ikd,jkd->ij", w, u - t, u - t), atol=1e-12)
     np.testing.assert_allclose(advance, np.einsum("k,ikd,kd->i", w, t - u[1], t[1] - u[1]), atol=1e-12)
 

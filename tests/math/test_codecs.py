@@ -154,11 +154,11 @@ def test_steps_of_memories():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match=r"RandK\(share=0\) must lie in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"RandK\(share=0\)"):
         rv.codecs.RandK(share=0)
-    with pytest.raises(ValueError, match=r"TopK\(k=0\) must be at least 1"):
+    with pytest.raises(ValueError, match=r"TopK\(k=0\)"):
         rv.codecs.TopK(k=0)
-    with pytest.raises(ValueError, match=r"QSGD\(levels=0\) must lie in \[1, 32767\]"):
+    with pytest.raises(ValueError, match=r"QSGD\(levels=0\)"):
         rv.codecs.QSGD(levels=0)
     with pytest.raises(TypeError, match="RandK needs leaves of floating numbers, got int32"):
         rv.codecs.RandK().encode({"a": jnp.arange(3, dtype=jnp.int32)}, KEY)

@@ -1,1 +1,1 @@
-"""Mathematics with no federated word in it: trees as vectors, proximal operators, robust centres."""
+"""Mathematics without federated terms: trees as vectors, proximal operators, robust centres, Anderson, codecs."""

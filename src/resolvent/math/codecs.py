@@ -1,7 +1,7 @@
-r"""Codecs: vectors made short, with the exact number of bits and a bound on the error.
+"""Codecs: lossy compression of vectors, with the exact number of bits and a bound on the error.
 
-A codec C acts on the whole tree as one vector x of d entries. It is *unbiased* where E C(x) = x, and its *variance* is
-bounded by omega where E |C(x) - x|^2 <= omega |x|^2. A biased codec with omega < 1 is a contraction.
+A codec C acts on the whole tree as one vector x of d entries. It is *unbiased* if E C(x) = x, and its *variance* is
+bounded by omega if E |C(x) - x|^2 <= omega |x|^2. A biased codec with omega < 1 is a contraction.
 
 .. code-block:: text
 
@@ -12,8 +12,8 @@ bounded by omega where E |C(x) - x|^2 <= omega |x|^2. A biased codec with omega 
     NaturalCompression  d              d (sign and exponent): 9 d, 12 d  yes        1/8
     QSGD                d              b + d ceil(log2(2 s + 1))         yes        min(d/s^2, sqrt(d)/s)
 
-Source: Horvath et al., *Natural Compression for Distributed Deep Learning*; Alistarh et al., *QSGD*, Lemma 3.1; the
-FedMix poster's compressed methods use such codecs.
+Source: Horvath et al., *Natural Compression for Distributed Deep Learning*; Alistarh et al., *QSGD*, Lemma 3.1. The
+compressed methods of the FedMix poster use such codecs. To write a codec of your own, derive from ``Codec``.
 """
 
 import math
@@ -25,22 +25,24 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree, UInt
+from typing_extensions import override
 
+from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["QSGD", "Codec", "Identity", "NaturalCompression", "RandK", "TopK", "Wire", "wire_bits"]
+__all__ = ["Identity", "RandK", "TopK", "NaturalCompression", "QSGD", "Codec", "Wire", "wire_bits"]  # noqa: RUF022
 
 
 class Wire(eqx.Module):
-    """What travels in place of a vector.
+    """An encoded vector.
 
     Attributes:
-        codec: what made it, and reads it again.
-        content: arrays, as the codec made them.
-        structure: of the tree that they stand for.
-        leaves: shape and dtype of each of its leaves.
-        bits: the length of the packed content; the arrays here may be wider.
+        codec: the codec that encoded it.
+        content: the codec's arrays.
+        structure: the structure of the decoded tree.
+        leaves: shape and dtype of each leaf of the decoded tree.
+        bits: the length of the packed content; the arrays themselves may be wider.
     """
 
     codec: "Codec"
@@ -50,51 +52,51 @@ class Wire(eqx.Module):
     bits: int = eqx.field(static=True)
 
     def decoded(self) -> Vector:
-        """The vector that the wire stands for."""
+        """The decoded vector."""
         return self.codec.decode(self)
 
     def zeros(self) -> Vector:
-        """A zero vector of the shape that the content stands for."""
+        """The zero vector in the shape of the decoded one."""
         tree_of_zeros: Vector = jax.tree.unflatten(self.structure, [jnp.zeros(s.shape, s.dtype) for s in self.leaves])
         return tree_of_zeros
 
 
-def wire_bits(sent: PyTree[Any]) -> int:
-    """The bits of what is sent: a wire knows its own, every other leaf travels as it is."""
-    parts = jax.tree.leaves(sent, is_leaf=lambda part: isinstance(part, Wire))
+def wire_bits(message: PyTree[Any]) -> int:
+    """The number of bits of a message: those of its wires, and all bits of every other leaf."""
+    parts = jax.tree.leaves(message, is_leaf=lambda part: isinstance(part, Wire))
     return sum(part.bits if isinstance(part, Wire) else 8 * part.size * part.dtype.itemsize for part in parts)
 
 
 class Codec(eqx.Module):
-    """A map that shortens a vector and another that reads it again.
+    """A lossy encoding of vectors.
 
     Attributes:
-        unbiased: whether the mean over keys of what is read again is the vector.
+        unbiased: whether the mean of the decoded vector over keys is the vector.
     """
 
     unbiased: eqx.AbstractClassVar[bool]
 
     @abstractmethod
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
-        """The arrays that stand for ``x``."""
+        """The arrays that encode ``x``."""
 
     @abstractmethod
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The vector that the arrays stand for, in the size and dtype of ``like``."""
+        """The vector that the arrays encode, in the size and dtype of ``like``."""
 
     @abstractmethod
     def count(self, size: int, dtype: Any) -> int:
-        """The bits of a packed vector."""
+        """The number of bits of an encoded vector."""
 
     @abstractmethod
     def omega(self, size: int) -> float:
-        """The variance bound for a vector of that size."""
+        """The bound on the variance for vectors of this size."""
 
     def encode(self, x: Vector, key: Array) -> Wire:
-        """What travels in place of ``x``.
+        """Encode ``x``.
 
         Raises:
-            TypeError: a leaf holds no floating numbers.
+            TypeError: a leaf does not have floating numbers.
         """
         leaves, structure = jax.tree.flatten(x)
         wrong = [leaf.dtype for leaf in leaves if not jnp.issubdtype(leaf.dtype, jnp.floating)]
@@ -105,128 +107,137 @@ class Codec(eqx.Module):
         return Wire(self, self.pack(flat, key), structure, shapes, self.count(flat.size, flat.dtype))
 
     def decode(self, wire: Wire) -> Vector:
-        """The vector that the wire stands for."""
+        """Decode ``wire``."""
         flat, unravel = ravel_pytree(wire.zeros())
         decoded: Vector = unravel(self.unpack(wire.content, flat))
         return decoded
 
     def bits(self, x: Vector) -> int:
-        """The exact number of bits of an encoded vector; it depends on shapes and dtypes alone."""
+        """The exact number of bits of the encoded vector, which depends on shapes and dtypes only."""
         size = sum(leaf.size for leaf in jax.tree.leaves(x))
         return self.count(size, tree.dtype(x))
 
     def step(self, size: int) -> float:
-        """The theory's step of a memory: 1/(1 + omega), and 1 for a contraction. Source: DIANA; EF21."""
+        """The theory's step size of a shift: 1/(1 + omega), and 1 for a contraction. Source: DIANA; EF21."""
         return 1 / (1 + self.omega(size)) if self.unbiased else 1.0
 
 
 class Identity(Codec):
-    """Everything, as it is: the yardstick of the other codecs."""
+    """No compression: the baseline for the other codecs."""
 
     unbiased: ClassVar[bool] = True
 
+    @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
-        """The vector itself."""
         return x
 
+    @override
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The vector itself."""
         return jnp.asarray(content)
 
+    @override
     def count(self, size: int, dtype: Any) -> int:
-        """Every entry in full."""
         return size * _width(dtype)
 
+    @override
     def omega(self, size: int) -> float:
-        """No error."""
         return 0.0
 
 
 class Sparse(Codec):
-    """A codec that keeps k of d entries.
+    """A codec that sends k of d entries.
 
     Attributes:
-        share: k/d, rounded up to a whole entry; ``k`` goes before it.
-        k: how many entries; a vector that has fewer is kept whole.
+        share: k/d, with k rounded up; ignored if ``k`` is set.
+        k: number of entries that are sent; smaller vectors are sent whole.
+
+    Raises:
+        ValueError: ``share`` lies outside (0, 1], or ``k`` is less than 1.
     """
 
     share: float = eqx.field(static=True, default=0.1)
     k: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"{type(self).__name__}(share={self.share}) must lie in (0, 1]")
-        if self.k is not None and self.k < 1:
-            raise ValueError(f"{type(self).__name__}(k={self.k}) must be at least 1")
+        check_range(self, "(0, 1]", share=self.share)
+        check_range(self, "[1, inf)", k=self.k)
 
-    def kept(self, size: int) -> int:
-        """How many entries of a vector of that size are kept."""
+    def entries(self, size: int) -> int:
+        """The number of entries that are sent of a vector of this size."""
         return min(math.ceil(self.share * size - 1e-9) if self.k is None else self.k, size)
 
 
 class RandK(Sparse):
-    """k entries drawn uniformly without replacement, times d/k. The seed travels, so that the set need not."""
+    """k entries drawn uniformly without replacement, times d/k. The seed is sent, from which the indices follow."""
 
     unbiased: ClassVar[bool] = True
 
+    @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
-        """The seed, and the entries of its set."""
+        """The seed, and the entries at the indices that follow from it."""
         seed = jax.random.bits(key, (), jnp.uint32)
-        return seed, x[self._chosen(seed, x.size)]
+        return seed, x[self._draw_indices(seed, x.size)]
 
+    @override
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The entries in their places, stretched; zero elsewhere."""
+        """The entries, scaled, at their indices; zero elsewhere."""
         seed, values = content
-        stretch = like.size / max(self.kept(like.size), 1)
-        return like.at[self._chosen(seed, like.size)].set(stretch * values)
+        scale = like.size / max(self.entries(like.size), 1)
+        return like.at[self._draw_indices(seed, like.size)].set(scale * values)
 
+    @override
     def count(self, size: int, dtype: Any) -> int:
-        """The values and the seed."""
-        return self.kept(size) * _width(dtype) + 32
+        return self.entries(size) * _width(dtype) + 32
 
+    @override
     def omega(self, size: int) -> float:
-        """d/k - 1, which is attained."""
-        return size / max(self.kept(size), 1) - 1 if size else 0.0
+        """d/k - 1, which is the exact variance."""
+        return size / max(self.entries(size), 1) - 1 if size else 0.0
 
-    def _chosen(self, seed: Array, size: int) -> Array:
-        return jax.random.permutation(jax.random.key(seed), size)[:self.kept(size)]
+    def _draw_indices(self, seed: Array, size: int) -> Array:
+        return jax.random.permutation(jax.random.key(seed), size)[:self.entries(size)]
 
 
 class TopK(Sparse):
-    """The k entries of largest absolute value. It is biased: without memory, a fixed point is not the optimum."""
+    """The k entries of largest absolute value. It is biased: without a shift, a fixed point is not the optimum."""
 
     unbiased: ClassVar[bool] = False
 
+    @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
-        """Places and values."""
-        places = jax.lax.top_k(jnp.abs(x), self.kept(x.size))[1]
-        return places, x[places]
+        """Indices and values."""
+        indices = jax.lax.top_k(jnp.abs(x), self.entries(x.size))[1]
+        return indices, x[indices]
 
+    @override
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The values in their places; zero elsewhere."""
-        places, values = content
-        return like.at[places].set(values)
+        """The values at their indices; zero elsewhere."""
+        indices, values = content
+        return like.at[indices].set(values)
 
+    @override
     def count(self, size: int, dtype: Any) -> int:
-        """The values, and ceil(log2 d) bits for each place."""
-        return self.kept(size) * (_width(dtype) + max(size - 1, 0).bit_length())
+        """The values, and ceil(log2 d) bits for each index."""
+        return self.entries(size) * (_width(dtype) + max(size - 1, 0).bit_length())
 
+    @override
     def omega(self, size: int) -> float:
-        """1 - k/d, attained where all entries are alike."""
-        return 1 - self.kept(size) / size if size else 0.0
+        """1 - k/d, attained if all entries have the same absolute value."""
+        return 1 - self.entries(size) / size if size else 0.0
 
 
 class NaturalCompression(Codec):
-    """Every entry rounded at random to one of the two powers of two around it: sign and exponent are left.
+    """Every entry is rounded at random to one of the two nearest powers of two, so that sign and exponent suffice.
 
-    Below the smallest normal number the neighbours are zero and that number, where only the mean is exact; an entry of
-    the largest binade is rounded down. What is not finite stays so. Source: Horvath et al., (1)-(3).
+    Entries below the smallest normal number are rounded to zero or to that number; only their mean is exact. Entries of
+    the largest binade are rounded down. Infinite and nan entries stay so. Source: Horvath et al., (1)-(3).
     """
 
     unbiased: ClassVar[bool] = True
 
+    @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
-        """Sign and exponent; up with the chance mantissa / 2^(its bits)."""
+        """Sign and exponent; the probability of rounding up is mantissa / 2^(number of mantissa bits)."""
         info = _finfo(x.dtype)
         code = jax.lax.bitcast_convert_type(x, _unsigned(x.dtype))
         chance = (code & ((1 << info.nmant) - 1)).astype(x.dtype) / 2**info.nmant
@@ -235,28 +246,33 @@ class NaturalCompression(Codec):
         up = (_uniform(key, x.shape, x.dtype) < chance) & (exponent < exponents - 1)
         return ((code >> info.nmant) + up).astype(jnp.uint16)
 
+    @override
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
-        """Powers of two."""
         code = content.astype(_unsigned(like.dtype)) << _finfo(like.dtype).nmant
         return jax.lax.bitcast_convert_type(code, like.dtype)
 
+    @override
     def count(self, size: int, dtype: Any) -> int:
         """Sign and exponent of each entry: 9 bits in float32, 12 in float64."""
         return size * (1 + int(_finfo(dtype).nexp))
 
+    @override
     def omega(self, size: int) -> float:
         """1/8, attained at 4/3 of a power of two."""
         return 1 / 8
 
 
 class QSGD(Codec):
-    """Every entry rounded at random to one of s levels of the vector's Euclidean norm, with its sign.
+    """Every entry is rounded at random to a signed multiple of (Euclidean norm of the vector) / s.
 
-    The coding is of fixed length: the norm, and one of 2 s + 1 signed levels for each entry (QSGD's own is Elias',
-    whose length is random). Source: Alistarh et al., (3.1) and Lemma 3.1.
+    The code has a fixed length: the norm, and one of 2 s + 1 levels for each entry. (The paper's Elias code has a
+    random length.) Source: Alistarh et al., (3.1) and Lemma 3.1.
 
     Attributes:
-        levels: s.
+        levels: s, in [1, 2^15 - 1].
+
+    Raises:
+        ValueError: ``levels`` lies outside of this range.
     """
 
     levels: int = eqx.field(static=True, default=15)
@@ -266,6 +282,7 @@ class QSGD(Codec):
         if not 1 <= self.levels < 2**15:
             raise ValueError(f"QSGD(levels={self.levels}) must lie in [1, {2**15 - 1}]")
 
+    @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
         """The norm and the signed levels."""
         norm = tree.norm(x).astype(x.dtype)
@@ -274,17 +291,18 @@ class QSGD(Codec):
         level = below + (_uniform(key, x.shape, x.dtype) < scaled - below)
         return norm, (jnp.sign(x) * level).astype(jnp.int16)
 
+    @override
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
-        """Levels of the norm."""
         norm, level = content
         return jnp.asarray(norm * (level.astype(like.dtype) / self.levels))
 
+    @override
     def count(self, size: int, dtype: Any) -> int:
         """The norm, and ceil(log2(2 s + 1)) bits for each entry."""
         return _width(dtype) + size * (2 * self.levels).bit_length()
 
+    @override
     def omega(self, size: int) -> float:
-        """The smaller of d/s^2 and sqrt(d)/s."""
         return min(size / self.levels**2, math.sqrt(size) / self.levels)
 
 
@@ -305,9 +323,9 @@ def _unsigned(dtype: Any) -> Any:
 
 
 def _uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
-    """Uniform on a grid of [0, 1) as fine as the dtype's mantissa, and nearly the same numbers in every dtype."""
-    def bits(of: Array, kept: int) -> UInt[Array, "..."]:
-        return jax.random.bits(of, shape, jnp.uint32) >> (32 - kept)
+    """Uniform numbers in [0, 1), as fine as the dtype's mantissa, and nearly the same in every dtype."""
+    def bits(key: Array, count: int) -> UInt[Array, "..."]:
+        return jax.random.bits(key, shape, jnp.uint32) >> (32 - count)
     if _finfo(dtype).nmant <= 23:
         return bits(key, 24).astype(jnp.float32) * 2.0**-24
     low = bits(jax.random.fold_in(key, 1), 29).astype(dtype) * 2.0**-29

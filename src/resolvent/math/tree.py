@@ -1,8 +1,7 @@
-"""Pytrees of arrays as vectors of one space.
+"""Pytrees of arrays as vectors.
 
-What optax's ``tree`` module has is used from there; here stands what it lacks: operations that keep the
-dtype of the vector (a float64 scalar never widens a float32 model) and norms that neither overflow nor
-lose their gradient at zero.
+In contrast to ``optax.tree``, operations keep the dtype of the vector (a float64 scalar does not widen a float32
+model), and norms neither overflow nor have an undefined gradient at zero.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ __all__ = [
 
 
 def dtype(x: Vector) -> Any:
-    """The dtype that holds every leaf: that of a scalar made from the vector."""
+    """The common dtype of the leaves, which is that of a scalar computed from the vector."""
     leaves = jax.tree.leaves(x)
     return jnp.result_type(*leaves) if leaves else jnp.result_type(float)
 
@@ -53,7 +52,7 @@ def sub(x: Vector, y: Vector) -> Vector:
 
 
 def lerp(x: Vector, y: Vector, t: ArrayLike) -> Vector:
-    """``(1 - t)*x + t*y``; exact at t = 0 and, where 1 - t is exact, at t = 1."""
+    """``(1 - t)*x + t*y``; exact at t = 0, and at t = 1 if 1 - t is exact."""
     return map2(lambda a, b: jnp.add((1 - t) * a, t * b), x, y)
 
 
@@ -66,7 +65,7 @@ def full_dot(x: Vector, y: Vector) -> Float[Array, ""]:
 def norm(x: Vector) -> Float[Array, ""]:
     """Euclidean norm over all leaves; its gradient is x/|x|, and 0 (a subgradient) at 0.
 
-    Scaled by the largest entry, so that squares neither overflow nor vanish.
+    Entries are scaled by the largest one, so that their squares neither overflow nor underflow.
     """
     leaves = [leaf for leaf in jax.tree.leaves(x) if leaf.size]
     if not leaves:
@@ -74,12 +73,12 @@ def norm(x: Vector) -> Float[Array, ""]:
     largest = jax.lax.stop_gradient(jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves])))
     scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
     total = jnp.sum(jnp.stack([jnp.sum(jnp.square(leaf / scale)) for leaf in leaves]))
-    zero = total == 0
-    return jnp.where(zero, 0, scale * jnp.sqrt(jnp.where(zero, 1, total)))
+    is_zero = total == 0
+    return jnp.where(is_zero, 0, scale * jnp.sqrt(jnp.where(is_zero, 1, total)))
 
 
 def finite(x: Vector) -> Array:
-    """True where every entry of every leaf is finite."""
+    """Whether every entry of every leaf is finite."""
     leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(x)]
     return jnp.all(jnp.array(leaves, bool))
 
@@ -95,11 +94,11 @@ def column(mask: Array, like: Array) -> Array:
 
 
 def stack(x: Vector, n: int) -> Vector:
-    """``n`` copies of a tree, stacked: leaves [n, ...]."""
+    """``n`` stacked copies of a tree: leaves [n, ...]."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), x)
 
 
 def named_leaves(x: PyTree[Array]) -> list[tuple[str, Array]]:
-    """The leaves with their paths as text, in the tree's own order: names for files and digests."""
+    """The leaves in the order of the tree, each with its path as text, for names in files and digests."""
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf)
             for path, leaf in jax.tree_util.tree_leaves_with_path(x)]

@@ -82,7 +82,7 @@ class MoreauCentre(Aggregator):
     @override
     def breakdown(self) -> float:
         # A penalty with an unbounded pull (SquaredL2) makes the centre move as the mean does.
-        return 0.5 if self.penalty.bounded_pull else 0.0
+        return 0.5 if self.penalty.has_bounded_pull else 0.0
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", delta=self.delta)

@@ -102,9 +102,9 @@ class Anderson(Combinator):
         row = control.row
         history = history.put(row, self._iterate.read(state.inner), self._iterate.read(after))
         rule = Rule(self.safeguard, self.forward, self.cutoff)
-        control, undo = control.judged(*history.products(row, shares), rule)
+        control, undo = control.update(*history.inner_products(row, shares), rule)
         # Only the point is undone: states such as Compressed's shifts have moved at the parties as well.
-        after = self._iterate.replace(after, history.combined(control.weights))
+        after = self._iterate.replace(after, history.combine(control.weights))
         info = {**info, "anderson_residual": control.residual, "anderson_undone": undo}
         return CombinatorState(after, AndersonState(history, control, shares)), info
 

@@ -162,7 +162,7 @@ class DecentralisedAnderson(Combinator):
         slots = message.slots
         matches, last = slots.matches(state.rounds), slots.control.last
         rows = jax.nn.one_hot(jnp.where(matches, jnp.arange(self.history_size), last), self.history_size)
-        combined = state.history.combined(slots.control.weights @ rows)
+        combined = state.history.combine(slots.control.weights @ rows)
         plain = self._iterate.read(state.inner, message.inner)
         return jax.tree.map(lambda a, b: jnp.where(matches[last], a, b), combined, plain)
 
@@ -189,7 +189,7 @@ class DecentralisedAnderson(Combinator):
         row = slots.control.row
         image = self._iterate.read(state.inner, message.inner)
         history = state.history.put(row, state.history.point(row), image)
-        gram, advance = history.products(row)
+        gram, advance = history.inner_products(row)
         matches = slots.matches(state.rounds)
         both = matches[:, None] & matches[None, :]
         products = InnerProducts(jnp.where(both, gram, 0), jnp.where(matches, advance, 0))
@@ -197,11 +197,11 @@ class DecentralisedAnderson(Combinator):
 
     def _combine(self, state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
         history, slots = state.extra
-        gram, advance = history.products(slots.control.row)
+        gram, advance = history.inner_products(slots.control.row)
         total: InnerProducts = replies.total(replies.payload)
         rule = Rule(self.safeguard, self.forward, self.cutoff)
-        control, undo = slots.control.judged(total.gram + gram, total.advance + advance, rule)
-        inner = self._iterate.shared.replace(state.inner, history.combined(control.weights))
+        control, undo = slots.control.update(total.gram + gram, total.advance + advance, rule)
+        inner = self._iterate.shared.replace(state.inner, history.combine(control.weights))
         info = {"anderson_residual": control.residual, "anderson_undone": undo}
         return CombinatorState(inner, ServerHistory(history, Slots(control, slots.rounds, slots.t + 1))), info
 

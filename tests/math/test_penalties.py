@@ -397,7 +397,7 @@ def test_per_layer_refuses_an_unknown_layer():
 
 
 def test_per_layer_refuses_a_layer_without_penalty():
-    with pytest.raises(KeyError, match=r"no penalty for layer 'body': name it or give default="):
+    with pytest.raises(KeyError, match=r"no penalty for layer 'body': name it or set default="):
         PerLayer({"head": L1()}).prox({"body": jnp.ones(2), "head": jnp.ones(2)}, 1.0)
 
 
