@@ -1,22 +1,23 @@
-"""Tables and findings from metrics made by hand, and the common random world of a comparison."""
+"""Tables and findings from given metrics, and the common random numbers of a comparison."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.study.compare import compare, finding, score_table
+from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.verdict import finding, score_table
 
 
 def table_of(scores, *, score="accuracy", higher=True, alone=None):
     """The score table of {method: values per party} or {method: (values, shared model's values)}."""
     rows = []
     for method, values in scores.items():
-        own, shared = values if isinstance(values, tuple) else (values, [])
-        for metric, one in ((score, own), (f"global_{score}", shared)):
-            for k, value in enumerate(one):
+        personal, shared = values if isinstance(values, tuple) else (values, [])
+        for metric, of_metric in ((score, personal), (f"global_{score}", shared)):
+            for k, value in enumerate(of_metric):
                 rows.append((method, 5, k, "test", metric, value))
-                # What must not be looked at: earlier rounds, other splits, other metrics.
+                # The table must not use earlier rounds, other splits or other metrics.
                 rows += [(method, 4, k, "test", metric, -7.0), (method, 5, k, "train", metric, -8.0),
                          (method, 5, k, "test", "loss", -9.0)]
     metrics = pd.DataFrame(rows, columns=["method", "round", "party", "split", "metric", "value"])
@@ -70,7 +71,7 @@ def test_diverged_model_is_the_worst_there_can_be(higher, broken):
     assert np.isfinite(table_of({"A": [broken] + [1.0] * 19}, higher=higher).loc["A", "p10"])
 
 
-def test_one_party_in_many_that_diverges_does_not_pass_unseen():
+def test_one_diverged_party_of_many_counts():
     table = table_of({"good": [3.0] * 4, "broken": [0.1, 0.1, 0.1, np.nan]}, score="squared_error", higher=False)
     text = finding(table.reset_index(), "squared_error", None, higher_is_better=False)
     assert text.startswith("good gives the parties the best models on average (squared error 3)")
@@ -112,8 +113,8 @@ def test_finding_where_less_is_better():
 
 def test_finding_without_local_training():
     assert sentence({"A": [0.5], "B": [0.75]}) == (
-        "B gives the parties the best models on average (75.0% accuracy); without local training among the methods, "
-        "nothing says who would be better off alone.")
+        "B gives the parties the best models on average (75.0% accuracy); without local training among the methods, no "
+        "comparison with training alone is possible.")
 
 
 def test_finding_with_nothing_to_compare():
@@ -129,14 +130,14 @@ def test_finding_keeps_the_order_of_the_file_where_methods_tie():
         "alone gives the parties the best models on average (50.0% accuracy).")
 
 
-# ---------------------------------------------------------------------------------------------- common random world
+# -------------------------------------------------------------------------------------------- common random numbers
 
 def of_method(metrics, method):
     return metrics[metrics["method"] == method].drop(columns="method").reset_index(drop=True)
 
 
 def cohorts(metrics, method):
-    """Who took part in each round."""
+    """The cohort of each round."""
     rows = metrics[(metrics["method"] == method) & (metrics["metric"] == "model_change")]
     return [tuple(sorted(group)) for _, group in rows.groupby("round")["party"]]
 
@@ -148,7 +149,7 @@ def comparison(finished):
 
 
 def test_methods_share_one_copy_of_the_samples(comparison):
-    """With a copy each, a search of a hundred methods on MNIST took more memory than the machine has."""
+    """With one copy for each method, a search of a hundred methods on MNIST would exceed the memory."""
     assert len({id(result.problem) for result in comparison.results.values()}) == 1
 
 
@@ -163,21 +164,21 @@ def test_methods_that_are_one_algorithm_give_identical_results(comparison):
 
 def test_methods_meet_the_same_cohorts_and_first_models(comparison):
     metrics = comparison.metrics
-    seen = cohorts(metrics, "alone")
-    assert len(seen) == 4
-    assert all(len(cohort) == 4 for cohort in seen)
-    assert len(set(seen)) > 1  # cohorts of four in five differ from round to round
-    assert cohorts(metrics, "FedProx 0") == seen
+    drawn = cohorts(metrics, "alone")
+    assert len(drawn) == 4
+    assert all(len(cohort) == 4 for cohort in drawn)
+    assert len(set(drawn)) > 1  # cohorts of four of five parties differ from round to round
+    assert cohorts(metrics, "FedProx 0") == drawn
     start = metrics[(metrics["round"] == 0) & ~metrics["metric"].str.startswith("global_")]
     assert len(of_method(start, "alone"))
     for metric, alike in (("loss", {"rtol": 1e-6}), ("accuracy", {"check_exact": True})):
-        # A model that all share is evaluated sample by sample, others party by party: sums may be rounded differently.
+        # A shared model is evaluated sample by sample, personal ones party by party: sums may be rounded differently.
         of_metric = start[start["metric"] == metric]
         pd.testing.assert_frame_equal(of_method(of_metric, "FedProx 0"), of_method(of_metric, "alone"), **alike)
 
 
 def test_stragglers_are_the_same_and_matter(comparison, finished):
-    """Half of the cohort does part of its work: were it dropped, the models would be others."""
+    """Half of the cohort does part of its work; if it is dropped, the models differ."""
     dropped = compare(ExperimentFile.load(str(finished.yaml), [
         "algorithms={FedAvg: {name: fedavg, stragglers: drop}}"]))
     replies = dropped.metrics[dropped.metrics["metric"] == "replies"]["value"].tolist()
@@ -185,7 +186,7 @@ def test_stragglers_are_the_same_and_matter(comparison, finished):
     assert dropped.results["FedAvg"].digest != comparison.results["FedAvg+keep"].digest
 
 
-def test_another_seed_is_another_world(comparison, finished):
+def test_another_seed_draws_other_cohorts(comparison, finished):
     changes = ["seed=8", "algorithms={FedProx 0: {name: fedprox, mu: 0}}"]
     other = compare(ExperimentFile.load(str(finished.yaml), changes))
     assert cohorts(other.metrics, "FedProx 0") != cohorts(comparison.metrics, "FedProx 0")

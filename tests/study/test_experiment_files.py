@@ -181,5 +181,5 @@ def test_data_sets_with_partitions_and_networks_are_named_in_a_file(tmp_path, mo
     assert (spoken.model.tokens, spoken.model.outputs, spoken.data.parties) == (80, 80, ("A", "B"))
     with pytest.raises(InputError, match=r"model: logistic does not fit .*Shakespeare.* tokens.*use char_lstm or "):
         ExperimentFile.load("digits", [said, "model=logistic"]).build()
-    with pytest.raises(InputError, match=r"data\.partition\.name: there is no partition 'dirichle';.*'dirichlet'"):
+    with pytest.raises(InputError, match=r"data\.partition\.name: there is no partition 'dirichle';.*'Dirichlet'"):
         ExperimentFile.load("digits", ["data={name: mnist, partition: dirichle}"])

@@ -1,4 +1,4 @@
-"""Comparisons on a problem whose optimum is known: the instance, the gap, and what a run says of it."""
+"""Comparisons on a problem with a known optimum: the instance, the gap, and the finding."""
 
 import json
 
@@ -15,18 +15,19 @@ from resolvent.errors import InputError
 from resolvent.problem.problems import least_squares
 from resolvent.simulate.evaluate import dissimilarity
 from resolvent.simulate.plots import colour_of
-from resolvent.study.experiment import ExperimentFile, slug
+from resolvent.study.checks import folder_name
+from resolvent.study.experiment import ExperimentFile
 from resolvent.study.gap import gap_finding, gap_table
 
 TINY = {"parties": 4, "samples": 30, "features": 3, "noise": 0.5, "heterogeneity": 0.3, "seed": 1}
 METHODS = ("algorithms={FedPi: {name: fedpi, eta: 0.03}, FedProx: {name: fedprox, mu: 30},"
-           " FedPi + Anderson: {name: Anderson, memory: 3, inner: {name: fedpi, eta: 0.03}}}")
+           " FedPi + Anderson: {name: Anderson, history_size: 3, inner: {name: fedpi, eta: 0.03}}}")
 CHANGES = [*(f"problem.{key}={value}" for key, value in TINY.items()), METHODS, "rounds=60", "seed=2"]
 
 
 @pytest.fixture(scope="module")
 def run(call, tmp_path_factory):
-    """A tiny run of the shipped experiment: folder, summary, metrics, what the terminal showed."""
+    """A tiny run of the shipped experiment: folder, summary, gaps, and the outcome of the command."""
     place = tmp_path_factory.mktemp("gap")
     outcome = call("run", "splitting", "--set", *CHANGES, cwd=place)
     assert outcome.code == 0, outcome.err
@@ -53,7 +54,7 @@ def test_the_last_gaps_are_those_of_the_models_that_were_saved(run):
         return 0.5 * np.mean(np.sum((np.einsum("kni,i->kn", a, w) - b) ** 2, axis=1))
 
     for method in ("FedPi", "FedProx", "FedPi + Anderson"):
-        (w,) = load_file(folder / "models" / slug(method) / "server.safetensors").values()
+        (w,) = load_file(folder / "models" / folder_name(method) / "server.safetensors").values()
         assert w.dtype == np.float64
         final = summary["methods"][method]["final"]["final gap"]
         assert final == pytest.approx(value(w) - value(best), abs=1e-13 * value(best))
@@ -66,11 +67,11 @@ def test_the_last_gaps_are_those_of_the_models_that_were_saved(run):
     assert not jax.config.jax_enable_x64  # the run's precision is the run's own
 
 
-def test_what_the_terminal_and_the_report_say(run):
+def test_terminal_and_report_have_the_gaps(run):
     folder, summary, _, outcome = run
     assert summary["score"] == "gap"
     assert (summary["alone"], summary["data"]["train"], "test" in summary["data"]) == (None, [30] * 4, False)
-    assert "FedProx stands still short of it" in summary["finding"]
+    assert "FedProx stops short of it" in summary["finding"]
     text, page = outcome.out, (folder / "report.html").read_text()
     for method, facts in summary["methods"].items():
         final = facts["final"]
@@ -79,7 +80,7 @@ def test_what_the_terminal_and_the_report_say(run):
                                     for c in ("first gap", "final gap", "rounds to 1e-6", "rounds to 1e-8")]
         assert f"{method}: optimality gap" in page.replace("&#43;", "+")
     body = page[page.index("<body>"):page.index("<details>")]
-    assert "How near the optimum" in body
+    assert "Distance to the optimum" in body
     assert "est samples" not in body
     assert "alone" not in body
 
@@ -110,19 +111,19 @@ def test_findings():
     table, metrics = by_hand({"A": [1.0, 1e-3, 1e-7, 1e-9], "B": [1.0, 1e-7, 3e-8, 3e-8], "C": [1.0, 0.5, 0.5, 0.5],
                               "D": [1.0, 9.0, np.inf, np.nan]})
     assert gap_finding(table, metrics) == (
-        "A comes nearest the optimum, within 1e-09 of the least value; B is the first to bring the gap down to 1e-6 of "
-        "the first one, in 1 round. B and C stand still short of it, at 3e-08 to 0.5 above. D diverged.")
+        "A comes nearest the optimum, within 1e-09 of the minimum; B is the first to reduce the gap to 1e-6 of the "
+        "first one, in 1 round. B and C stop short of it, at 3e-08 to 0.5 above. D diverged.")
     assert gap_finding(*by_hand({"A": [1.0, 0.9, 0.7, 0.6]})) == (
-        "A comes nearest the optimum, within 0.6 of the least value.")
+        "A comes nearest the optimum, within 0.6 of the minimum.")
     assert gap_finding(*by_hand({"A": [1.0, np.nan]})) == "Every method diverged."
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    (["data=digits"], "data: a problem brings its own; leave data out, or the problem"),
-    (["model=linear"], "model: a problem brings its own"),
-    (["problem.samples=1", "problem.parties=2"], "problem: parties=2 times samples=1 must be at least features=3"),
-    (["problem.noise=-1"], "problem: noise=-1.0 must be at least 0"),
-    (["algorithms={alone: local}"], "algorithms.alone: it has no shared model, by whose optimality gap"),
+    (["data=digits"], "data: a problem has its own"),
+    (["model=linear"], "model: a problem has its own"),
+    (["problem.samples=1", "problem.parties=2"], "problem: parties=2 times samples=1"),
+    (["problem.noise=-1"], "problem: .*noise=-1.0"),
+    (["algorithms={alone: local}"], "algorithms.alone: it has no shared model"),
     (["precision=float16"], "precision: 'float16' is not a valid value; allowed: float32, float64"),
 ])
 def test_wrong_settings_are_refused(changes, message):

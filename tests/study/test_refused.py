@@ -1,4 +1,4 @@
-"""An attack in an experiment file, and what a person reads of replies that were refused."""
+"""An attack in an experiment file, and the warning about refused replies."""
 
 import json
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.study.compare import refusals
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.verdict import refusals
 
 ATTACKED = """\
 data: {name: digits, parties: 6, classes_per_party: 5, test: 0.5}
@@ -68,8 +68,8 @@ def test_without_refusals_there_is_none(finished):
     assert 'class="warning"' not in (finished.folder / "report.html").read_text()
 
 
-def test_nonsense_in_a_file_is_refused_with_its_place(tmp_path):
+def test_wrong_part_is_refused_with_its_line(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(ATTACKED.replace("share: 0.1", "share: 0.3"))
-    with pytest.raises(InputError, match=r"mine.yaml:8: algorithms.turned.inner.aggregator: Bulyan\(share=0.3\) must"):
+    with pytest.raises(InputError, match=r"mine.yaml:8: algorithms.turned.inner.aggregator: Bulyan\(share=0.3\)"):
         ExperimentFile.load(str(path)).build()

@@ -93,7 +93,7 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
         **{plural: {name: first_line(part) for name, part in parts.items()} for plural, parts in listings().items()}}
     if kind != "all":
         lists = {kind: lists[kind]}
-    entries = catalogue() if kind == "algorithms" else []
+    entries = catalogue() if kind == "algorithms" else ()
     if json:
         sys.stdout.write(dumps({kind: [entry.record() for entry in entries]} if entries else lists, indent=2) + "\n")
     elif entries:

@@ -28,7 +28,7 @@ from resolvent.study.verdict import columns_of
 __all__ = ["algorithm_table", "file_table", "print_error", "print_line", "print_path", "print_table", "print_warning",
            "progress_bars", "score_table", "text_table"]
 
-_PIPE_WIDTH = 250  # columns of a table that no terminal limits
+_PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red"}
 

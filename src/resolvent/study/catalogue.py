@@ -3,8 +3,9 @@
 Only the source comes from the docstring; all other columns follow from the code. A new preset needs no entry here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -54,12 +55,13 @@ class Entry:
         return asdict(self)
 
 
-def catalogue() -> list[Entry]:
+@cache
+def catalogue() -> tuple[Entry, ...]:
     """All presets at their defaults, in the order in which they are listed."""
-    return [_entry(name, preset) for name, preset in listings()["algorithms"].items()]
+    return tuple(_entry(name, preset) for name, preset in listings()["algorithms"].items())
 
 
-def table(entries: list[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def table(entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The head and the rows of the printed table."""
     def answer(value: bool, parts: Mapping[str, str]) -> str:
         return ", ".join(["yes" if value else "no", *(f"with {part}" for part in parts.values())])

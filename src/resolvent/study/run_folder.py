@@ -16,7 +16,7 @@ from resolvent.study.summary import SUMMARY_FILE, summarize, write_summary
 
 __all__ = ["begin", "check_folder", "default_folder", "open_folder", "partial_of", "write_results"]
 
-_ADVICE = "start a new run with --overwrite or another --out"
+_ADVICE = "start afresh with --overwrite or another --out"
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
     """Write the experiment into the working folder; to resume, check that it is the interrupted one.
 
     Raises:
-        InputError: the unfinished run has other settings; the message names the first that differs.
+        InputError: the unfinished run has other settings; the message names those that differ, with both values.
     """
     path = work / "experiment.yaml"
     if not (resume and path.is_file()):
@@ -115,14 +115,14 @@ def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
         return
     old = _flat(ExperimentFile.load(str(path)).bound.settings())
     new = _flat(file.bound.settings())
-    for key in [*old, *(key for key in new if key not in old)]:
-        if old.get(key, _ABSENT) != new.get(key, _ABSENT):
-            raise InputError(f"the settings differ from those of the unfinished run: {key} is "
-                             f"{new.get(key, 'not set')!r}, and was {old.get(key, 'not set')!r}; resume with the "
-                             f"settings of {path}, or {_ADVICE}")
-    if list(old) != list(new):
-        raise InputError(f"the settings differ from those of the unfinished run: the algorithms are in another order; "
-                         f"resume with the settings of {path}, or {_ADVICE}")
+    different = [key for key in [*old, *(key for key in new if key not in old)]
+                 if old.get(key, _ABSENT) != new.get(key, _ABSENT)]
+    values = [f"{key} ({old.get(key, 'not set')!r}, now {new.get(key, 'not set')!r})" for key in different]
+    if not different and list(old) != list(new):
+        values = ["the order of the algorithms"]
+    if values:
+        raise InputError(f"the unfinished run {work} belongs to another experiment, with another value of "
+                         f"{', '.join(values)}: resume with the settings of {path}, or {_ADVICE}")
 
 
 def _write_text(path: Path, text: str) -> None:
