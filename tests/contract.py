@@ -20,7 +20,8 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation, Stragglers, Uniform
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers.solver import LocalSolver
-from resolvent.simulate.engine import Federation, initial, run_chunk
+from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.states import Federation
 from resolvent.simulate.tree_files import digest
 from twin import python_rounds
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulate.engine import Federation, initial, run_chunk
+from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.states import Federation
 
 SEED = jnp.array(3)
 

@@ -13,7 +13,7 @@ from resolvent.algorithms.combinators.decentralised_anderson import OwnHistory, 
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
 from resolvent.problem.learning import LearningProblem
 from resolvent.simulate.engine import initial, run_chunk
-from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.evaluate import personal_models
 
 ALIKE = rv.participation.Full("uniform")
 EXACT = rv.solvers.ClosedForm()
@@ -22,7 +22,7 @@ EXACT = rv.solvers.ClosedForm()
 def models(algorithm, problem, states):
     """What every party would use after each round."""
     everyone = jnp.arange(problem.parties)
-    return [deployed(algorithm, problem, jax.tree.map(jnp.asarray, s), everyone) for s in states]
+    return [personal_models(algorithm, problem, jax.tree.map(jnp.asarray, s), everyone) for s in states]
 
 
 # ----------------------------------------------------------------------------------------------------- the two forms

@@ -11,7 +11,7 @@ from helpers import SEED, classification, equal, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.algorithms.combinators.adaptive_mu import MuRule
-from resolvent.simulate.evaluate import pooled_optimum
+from resolvent.simulate.diagnostics import pooled_optimum
 
 ALIKE = rv.participation.Full("uniform")
 

@@ -6,7 +6,7 @@ import numpy as np
 from helpers import classification, equal, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.evaluate import personal_models
 
 
 def test_of_quadratics_it_is_gradient_steps_from_the_shared_model():
@@ -17,17 +17,17 @@ def test_of_quadratics_it_is_gradient_steps_from_the_shared_model():
     w = np.broadcast_to(np.asarray(inner.server_model(plain[-1].server)), (6, 4))
     for _ in range(3):
         w = w - 0.05 * (np.einsum("kij,kj->ki", np.asarray(problem.hessians), w) - np.asarray(problem.linears))
-    np.testing.assert_allclose(deployed(tuned, problem, states[-1], jnp.arange(6)), w, atol=1e-12)
+    np.testing.assert_allclose(personal_models(tuned, problem, states[-1], jnp.arange(6)), w, atol=1e-12)
     exact = rv.combinators.FineTuned(inner, rv.solvers.ClosedForm())
     own = np.linalg.solve(np.asarray(problem.hessians), np.asarray(problem.linears)[..., None])[..., 0]
-    np.testing.assert_allclose(deployed(exact, problem, states[-1], jnp.arange(6)), own, atol=1e-10)
+    np.testing.assert_allclose(personal_models(exact, problem, states[-1], jnp.arange(6)), own, atol=1e-10)
 
 
 def test_minibatches_lower_every_partys_loss_and_leave_the_precision():
     problem = classification()
     tuned = rv.combinators.FineTuned(rv.fedavg(rv.SGD(0.1, batch_size=4)), rv.SGD(0.1, batch_size=4, epochs=20))
     state = trajectory(tuned, problem, 2)[-1]
-    models = deployed(tuned, problem, state, jnp.arange(6))
+    models = personal_models(tuned, problem, state, jnp.arange(6))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(models)} == {"float64"}
     for k in range(6):
         oracle = problem.oracle(jnp.array(k))

@@ -8,8 +8,9 @@ from helpers import SEED, classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.math.anderson import mixing_weights
-from resolvent.simulate.engine import Federation, initial, run_chunk
-from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.states import Federation
+from resolvent.simulate.evaluate import personal_models
 
 ALIKE = rv.participation.Full("uniform")
 EXACT = rv.solvers.ClosedForm()
@@ -243,6 +244,6 @@ def test_what_parties_deploy_is_the_optimum(make, decentralised):
     """Not u_k, which at the fixed point is w* + eta grad f_k(w*)."""
     problem = quadratic()
     algorithm = make(rv.solvers.ClosedForm(), eta=0.5, decentralised=decentralised)
-    models = deployed(algorithm, problem, limit(algorithm, problem), jnp.arange(problem.parties))
+    models = personal_models(algorithm, problem, limit(algorithm, problem), jnp.arange(problem.parties))
     best = np.linalg.solve(np.mean(problem.hessians, axis=0), np.mean(problem.linears, axis=0))
     np.testing.assert_allclose(models, np.tile(best, (problem.parties, 1)), atol=1e-10)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.problem.problems import least_squares
-from resolvent.simulate.evaluate import dissimilarity
+from resolvent.simulate.diagnostics import dissimilarity
 from resolvent.simulate.plots import colour_of
 from resolvent.study.checks import folder_name
 from resolvent.study.experiment import ExperimentFile

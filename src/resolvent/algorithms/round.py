@@ -1,7 +1,8 @@
 """What happens in a round outside an algorithm: the same functions for the simulator and for a network.
 
-First states, which parties' work counts, how replies are collected, which party states are committed, and the server's
-step. Keys are in ``keys``, cohorts in ``participation``, the check of a reply in ``admission``.
+First states, which parties' work counts, how replies are collected, which party states are committed, the server's
+step, and the scores of a model on a party's samples. Keys are in ``keys``, cohorts in ``participation``, the check of a
+reply in ``admission``.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,12 @@ from resolvent.algorithms.participation import Cohort
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, ShapeOracle
+from resolvent.problem.problem import Problem
 
 __all__ = [
-    "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
-    "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step", "stacked_replies",
-    "uses_held_out", "working_parties",
+    "CollectedReplies", "PartyScores", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
+    "initial_party", "initial_server", "party_scores", "reply_shapes", "select_rows", "server_step", "stacked_replies",
+    "uses_held_out", "uses_shared_model", "working_parties",
 ]
 
 
@@ -53,6 +55,18 @@ class CollectedReplies(NamedTuple):
 
     replies: Replies
     refused: dict[int, str]
+
+
+class PartyScores(NamedTuple):
+    """How good a model is on the samples of one party.
+
+    Attributes:
+        loss: [splits] mean loss; nan for a split without samples.
+        score: [splits] mean score (``Problem.score_name``); nan for a split without samples.
+    """
+
+    loss: Float[Array, " splits"]
+    score: Float[Array, " splits"]
 
 
 def initial_server(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"]) -> ServerState:
@@ -95,6 +109,38 @@ def uses_held_out(algorithm: Algorithm, w0: Vector) -> bool:
     except _HeldOutAsked:
         return True
     return False
+
+
+def uses_shared_model(algorithm: Algorithm, server: ServerState, party: PartyState, oracle: Oracle) -> bool:
+    """Whether the personal model of every party is the server's model, so that one evaluation serves both.
+
+    It is read from a trace: the values that ``personal_model`` returns are those that ``server_model`` returns.
+
+    Args:
+        algorithm: the algorithm.
+        server: the server's state, or its shapes.
+        party: the state of a party, or its shapes.
+        oracle: the oracle of a party, or its shapes.
+    """
+    is_shared: list[bool] = []
+
+    def trace(server: ServerState, party: PartyState, oracle: Oracle, k: Array) -> None:
+        shared = jax.tree.leaves(algorithm.server_model(server))
+        personal = jax.tree.leaves(algorithm.personal_model(party, algorithm.model_message(server, k), oracle))
+        is_shared.append(bool(shared) and len(personal) == len(shared) and all(
+            a is b for a, b in zip(personal, shared, strict=True)))
+
+    jax.eval_shape(trace, server, party, oracle, jnp.array(0))
+    return is_shared[0]
+
+
+def party_scores(problem: Problem, model: Vector, k: Int[Array, ""]) -> PartyScores:
+    """The scores of a model on party k's samples, in every split.
+
+    They depend on the party's samples and the model only, so that a party can compute them where its data are.
+    """
+    splits = jnp.arange(len(problem.splits))
+    return PartyScores(*jax.lax.map(lambda split: problem.evaluate_party(model, k, split), splits))
 
 
 class _HeldOutAsked(Exception):

@@ -1,1 +1,1 @@
-"""The engine: cohorts, rounds fused in one compiled call, evaluation, checkpoints."""
+"""The simulator: cohorts, rounds fused in one compiled call, evaluation, metrics and checkpoints."""

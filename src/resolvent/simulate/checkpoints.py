@@ -1,100 +1,103 @@
-"""A run's checkpoints: when they are written, and how a run goes on from one."""
+"""When a run writes its checkpoints, and how it continues from one."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from resolvent.errors import InputError
-from resolvent.simulate.measure import Measurements
-from resolvent.simulate.storage import Memory
-from resolvent.simulate.tree_files import Checkpoint
+from resolvent.simulate.checkpoint_files import Checkpoint
+from resolvent.simulate.fingerprint import RunIdentity, identity_of
+from resolvent.simulate.measurements import Measurements
+from resolvent.simulate.plan import Plan
+from resolvent.simulate.storage import Storage
 
-__all__ = ["Pace", "RunCheckpoints"]
+__all__ = ["CheckpointTimer", "RunCheckpoints"]
 
 
 class RunCheckpoints:
-    """The checkpoints of one run, in a folder or nowhere.
+    """The checkpoints of one run; without a folder, nothing is written.
 
     Attributes:
-        speaks: whether this process, of several, is the one that writes for all.
+        is_writer: whether this process, of several, writes the checkpoints of all.
     """
 
-    def __init__(self, folder: Path | None, place: Memory, measured: Measurements, fingerprint: Callable[[], str], *,
-                 paced: bool) -> None:
-        """Prepare.
+    def __init__(self, plan: Plan, storage: Storage, measurements: Measurements) -> None:
+        self.is_writer = jax.process_index() == 0
+        self._plan, self._folder, self._storage, self._measurements = (
+            plan, plan.checkpoint.folder, storage, measurements)
+        self._identity = RunIdentity({}, {}) if self._folder is None else identity_of(plan)
+        self._timer = CheckpointTimer()
 
-        Args:
-            folder: where checkpoints are; None: nowhere.
-            place: what holds the state.
-            measured: what holds the metrics.
-            fingerprint: tells this run from every other; takes a look at all samples.
-            paced: write as often as takes a twentieth of the time at most, not always.
-        """
-        self.speaks = jax.process_index() == 0
-        self._folder, self._place, self._measured = folder, place, measured
-        self._mark = "" if folder is None else fingerprint()
-        self._paced, self._pace = paced, Pace()
-
-    def restore(self, rounds: int) -> int:
-        """Go on from the newest checkpoint; returns how many rounds are done, 0 where there is none.
+    def restore(self) -> int:
+        """Continue from the newest checkpoint if the plan says so. Returns the number of rounds that are done.
 
         Raises:
-            InputError: it is of another run, or of a later round than the last.
+            InputError: the checkpoint belongs to another run, or has more rounds than the plan.
         """
-        found = Checkpoint.read(self._folder, self._place.kept(), self._mark) if self._folder else None
-        if found is None:
+        if self._folder is None or not self._plan.checkpoint.resume:
             return 0
-        if found.rounds > rounds:
-            raise InputError(f"the checkpoint in {self._folder} is of round {found.rounds}, beyond rounds={rounds}")
-        self._place.restore(found.state, found.facts, found.rounds)
-        self._measured.restore(found.metrics, found.facts)
-        return found.rounds
+        checkpoint = Checkpoint.read(self._folder, self._storage.checkpoint_state(), self._identity)
+        if checkpoint is None:
+            return 0
+        if checkpoint.rounds > self._plan.rounds:
+            raise InputError(f"the checkpoint in {self._folder} is of round {checkpoint.rounds}, beyond "
+                             f"rounds={self._plan.rounds}")
+        self._storage.restore(checkpoint.state, dict(checkpoint.facts), checkpoint.rounds)
+        self._measurements.restore(checkpoint.metrics, dict(checkpoint.facts))
+        return checkpoint.rounds
 
-    def keep(self, done: int, *, last: bool) -> None:
-        """Write a checkpoint of so many rounds if it is time, and after the last in any case."""
-        if self._folder is None or not self.speaks or (self._paced and not last and not self._pace.due()):
+    def write_if_due(self, rounds: int) -> None:
+        """Write a checkpoint after this number of rounds, if it is time or after the last round."""
+        if self._folder is None or not self.is_writer:
             return
-        with self._pace.writing():
-            Checkpoint(done, self._place.kept(), self._measured.metrics(),
-                       self._measured.facts() | self._place.facts()).write(self._folder, self._mark)
-            self._place.checkpointed()
+        # Rows of party states on the host cannot be reused before the next checkpoint, so none is skipped there.
+        if self._plan.memory == "device" and rounds < self._plan.rounds and not self._timer.is_due():
+            return
+        with self._timer.writing():
+            facts = self._measurements.facts() | self._storage.facts()
+            Checkpoint(rounds, self._storage.checkpoint_state(), self._measurements.metrics(), facts).write(
+                self._folder, self._identity)
+            self._storage.confirm_checkpoint()
 
-    def agree(self, done: int) -> None:
-        """Wait for all processes; refuse what would have them wait for one another for ever."""
+    def barrier(self, rounds: int) -> None:
+        """Wait for all processes.
+
+        Raises:
+            InputError: the processes have done different numbers of rounds, and would wait for each other forever.
+        """
         if self._folder is None or jax.process_count() == 1:
             return
         from jax.experimental import multihost_utils
 
-        rounds = np.asarray(multihost_utils.process_allgather(jnp.array(done)))
-        if (rounds != done).any():
-            raise InputError(f"the processes found checkpoints of different rounds, {rounds.tolist()}: all must see "
-                             f"the folder {self._folder}")
+        rounds_of_processes = np.asarray(multihost_utils.process_allgather(jnp.array(rounds)))
+        if (rounds_of_processes != rounds).any():
+            raise InputError(f"the processes read checkpoints of different rounds, {rounds_of_processes.tolist()}: all "
+                             f"must see the folder {self._folder}")
 
 
-class Pace:
-    """Says when it is time to write again, so that writing takes at most a share of all the time.
+class CheckpointTimer:
+    """Says when to write again, so that writing takes at most a fraction of the run time.
 
     Args:
-        share: how much of the time, in (0, 1).
+        fraction: of the run time, in (0, 1).
     """
 
-    def __init__(self, share: float = 0.05) -> None:
-        self._rest = 1 / share - 1
+    def __init__(self, fraction: float = 0.05) -> None:
+        self._pause_per_second = 1 / fraction - 1
         self._due = 0.0
 
-    def due(self) -> bool:
-        """Whether it is time; the first time it is."""
+    def is_due(self) -> bool:
+        """Whether it is time to write; the first time it is."""
         return time.monotonic() >= self._due
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Measures what is written within; the longer it takes the longer is the rest."""
+        """Time what is written within; the pause until the next time is proportional to it."""
         begin = time.monotonic()
         yield
         end = time.monotonic()
-        self._due = end + self._rest * (end - begin)
+        self._due = end + self._pause_per_second * (end - begin)

@@ -1,4 +1,4 @@
-"""The style of every picture, and the one picture that a single run has."""
+"""The style of all figures, and the learning curves of runs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "colour_of", "learning_curves", "new_figure", "style"]
 
-# Okabe and Ito's palette, which colour-blind people can tell apart; black is left to the axes.
+# Okabe and Ito's palette, whose colours colour-blind people can distinguish; black is reserved for the axes.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F00")
 _DASHES = ("-", "--", "-.", ":")
 
@@ -22,18 +22,18 @@ style: dict[str, object] = {
 
 
 def colour_of(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a line style for each method, in order; ``A + something`` has A's colour and another line style."""
-    seen: dict[str, list[str]] = {}
-    for m in methods:
-        base = m.partition(" + ")[0]
-        seen.setdefault(base if base in methods else m, []).append(m)
-    found = {m: (COLOURS[i % len(COLOURS)], _DASHES[(i // len(COLOURS) + family.index(m)) % len(_DASHES)])
-             for i, family in enumerate(seen.values()) for m in family}
-    return {m: found[m] for m in methods}
+    """A colour and a line style for each method, in order; ``A + something`` has the colour of A and another style."""
+    families: dict[str, list[str]] = {}
+    for method in methods:
+        base = method.partition(" + ")[0]
+        families.setdefault(base if base in methods else method, []).append(method)
+    styles = {method: (COLOURS[i % len(COLOURS)], _DASHES[(i // len(COLOURS) + j) % len(_DASHES)])
+              for i, family in enumerate(families.values()) for j, method in enumerate(family)}
+    return {method: styles[method] for method in methods}
 
 
 def new_figure(width: float = 5.0, height: float = 3.4) -> "tuple[Figure, Axes]":
-    """A figure in our style, outside pyplot's global state."""
+    """A figure in this style, outside pyplot's global state."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

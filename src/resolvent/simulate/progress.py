@@ -1,27 +1,75 @@
-"""Progress on the terminal."""
+"""Progress bars on the terminal: the only module with their columns."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
-__all__ = ["Progress", "bar"]
+__all__ = ["LabelledProgress", "Progress", "progress_bar", "progress_bars"]
 
-Progress = Callable[[int, int], None]
+Progress: TypeAlias = Callable[[int, int], None]
+LabelledProgress: TypeAlias = Callable[[str, int, int], None]
 
 
 @contextlib.contextmanager
-def bar(progress: bool | Progress, name: str, rounds: int) -> Iterator[Progress]:
-    """A function to report (rounds done, rounds in all) to: a bar on standard error, the caller's own, or nothing."""
+def progress_bar(progress: bool | Progress, name: str, rounds: int) -> Iterator[Progress]:
+    """A function to call with (rounds done, rounds in total).
+
+    Args:
+        progress: whether to show a bar on standard error; or the caller's function, which is returned.
+        name: the bar's label.
+        rounds: number of rounds.
+    """
     if callable(progress):
         yield progress
     elif not progress:
         yield lambda done, total: None
     else:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"),
-                   TimeElapsedColumn(), TimeRemainingColumn())
-        with RichProgress(*columns, console=Console(stderr=True), transient=True) as shown:
-            task = shown.add_task(name, total=rounds)
-            yield lambda done, total: shown.update(task, completed=done)
+        with progress_bars("rounds", remaining_time=True, transient=True) as show:
+            show(name, 0, rounds)
+            yield lambda done, total: show(name, done, total)
+
+
+@contextlib.contextmanager
+def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
+                  transient: bool = False) -> Iterator[LabelledProgress]:
+    """A function to call with (label, done, total): a bar per label on standard error, added at its first call.
+
+    Args:
+        unit: what is counted, such as ``rounds``; ``bytes`` are shown as sizes. An unknown total is 0.
+        width: minimum width of the labels.
+        remaining_time: show an estimate of the remaining time.
+        transient: remove the bars at the end.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+    columns = _columns(unit, width, remaining_time=remaining_time)
+    with RichProgress(*columns, console=Console(stderr=True), transient=transient) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bars.add_task(escape(label), total=total or None)
+            bars.update(tasks[label], completed=done)
+
+        yield show
+
+
+def _columns(unit: str, width: int, *, remaining_time: bool) -> "list[ProgressColumn]":
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    counts = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit)]
+    return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(), *counts,
+            TimeElapsedColumn(), *([TimeRemainingColumn()] if remaining_time else [])]

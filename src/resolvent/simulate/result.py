@@ -1,4 +1,4 @@
-"""What a run gives back."""
+"""The result of a run."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.simulate.engine import Federation
-from resolvent.simulate.evaluate import deployed
+from resolvent.simulate.evaluate import personal_models
 from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.plots import learning_curves, new_figure
+from resolvent.simulate.states import Federation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result"]
 
-_BLOCK = 1000  # parties whose models are made at once, where they are in host memory
+_MODELS_AT_ONCE = 1000  # of parties on the host
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,22 +32,22 @@ class Result:
     """The models, the metrics and the facts of one run.
 
     Attributes:
-        name: of the method.
-        algorithm: what ran.
-        problem: what it was evaluated on: of a run in host memory, the problem of the parties that are evaluated.
-        data: the parties' samples, where the problem was made from them.
-        state: the server's and every party's last state; in host memory ``state.parties[k]`` reads party k's.
-        metrics: method, round, party (number, or none), split, metric, value. ``loss`` and the score are of the model
-            that the party deploys, ``global_loss`` and so on of the shared one, on that party's samples; ``refused`` is
-            1 in every round in which the party's reply was not finite and counted as not arrived.
-        facts: seconds (compile, rounds, evaluation), seconds and CPU seconds per round of each chunk (a chunk that
-            compiles: CPU seconds with compilation), bytes up and down; with ``scheduler="measured"`` each schedule's
-            seconds for a round.
-        rounds: how many rounds ran.
-        seed: of everything random.
-        digest: SHA-256 of the last state; in host memory, of the server's and of the rows of the parties that have
+        name: name of the method.
+        algorithm: the algorithm.
+        problem: the problem on which models were evaluated; of a run in host memory, that of the evaluated parties.
+        data: the parties' samples, if the run had data.
+        state: the last state of the server and of every party; in host memory ``state.parties[k]`` reads party k's.
+        metrics: a table with the columns method, round, party (id, or none), split, metric and value. ``loss`` and the
+            score are those of the party's personal model on its own samples; ``global_loss`` and the global score are
+            those of the shared model. ``refused`` is 1 for a reply that was not finite and therefore did not count.
+        facts: ``seconds`` (compile, rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` of each chunk (of
+            a chunk that compiles, CPU seconds include compilation), ``bytes`` (down, up), ``evaluated_parties``; with
+            ``scheduler="measured"`` also ``scheduler_seconds``, the seconds of a round with each candidate.
+        rounds: number of rounds.
+        seed: seed of all random numbers.
+        digest: SHA-256 of the last state; in host memory, of the server's state and the states of the parties that have
             taken part.
-        memory: where the parties' data and states are, if that is the host.
+        storage: the parties' data and states, if they are on the host.
     """
 
     name: str
@@ -60,51 +60,66 @@ class Result:
     rounds: int
     seed: int
     digest: str
-    memory: HostStorage | None = None
+    storage: HostStorage | None = None
 
     def personal_model(self, party: int | str) -> Vector:
-        """The model that a party would deploy, by number or (with data) by name."""
+        """The model that a party uses.
+
+        Args:
+            party: the party's id, or its name in the data.
+
+        Raises:
+            InputError: there is no such party.
+        """
         if self.data is not None:
             k = self.data.index(party)
         elif isinstance(party, int) and 0 <= party < self.problem.parties:
             k = party
         else:
             raise InputError(f"there is no party {party!r}: they are numbered 0 to {self.problem.parties - 1}")
-        problem, state = (self.problem, self.state) if self.memory is None else self.memory.at(np.array([k]))
-        return tree.rows(deployed(self.algorithm, problem, state, jnp.array([k])), 0)
+        return tree.rows(self._personal_models(np.array([k])), 0)
 
     @property
     def personal_models(self) -> Vector:
-        """Every party's deployed model, stacked: leaves [N, ...]."""
-        if self.memory is None:
-            return deployed(self.algorithm, self.problem, self.state, jnp.arange(self.problem.parties))
+        """The models of all parties, stacked: leaves [N, ...]."""
+        if self.storage is None:
+            return self._personal_models(np.arange(self.problem.parties))
         assert self.data is not None
-        everybody = np.arange(len(self.data))
-        blocks = [jax.tree.map(np.asarray, deployed(self.algorithm, *self.memory.at(some), jnp.asarray(some)))
-                  for some in np.split(everybody, range(_BLOCK, len(everybody), _BLOCK))]
+        ids = np.arange(len(self.data))
+        blocks = [jax.tree.map(np.asarray, self._personal_models(block))
+                  for block in np.split(ids, range(_MODELS_AT_ONCE, len(ids), _MODELS_AT_ONCE))]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
+
+    def _personal_models(self, ids: np.ndarray[Any, Any]) -> Vector:
+        problem, state = (self.problem, self.state) if self.storage is None else self.storage.view(ids)
+        return personal_models(self.algorithm, problem, state, jnp.asarray(ids))
 
     @property
     def server_model(self) -> Vector | None:
-        """The shared model, or None where the algorithm has none."""
-        shared: Vector | None = jax.tree.map(lambda x: x, self.algorithm.server_model(self.state.server))
-        return shared
+        """The shared model, or None if the algorithm has none."""
+        shared: Vector | None = self.algorithm.server_model(self.state.server)
+        return jax.tree.map(lambda leaf: leaf, shared)
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many replies were refused because they were not finite, by the party's name; parties with any."""
+        """Name (or id) of a party -> number of its replies that were not finite; parties without any are left out."""
         count = self.metrics.loc[self.metrics["metric"] == "refused", "party"].value_counts().sort_index()
         names = None if self.data is None else self.data.parties
         return {str(k) if names is None else names[int(k)]: int(times) for k, times in count.items()}  # type: ignore[call-overload]
 
     def scores(self, split: str = "test", metric: str | None = None) -> "pd.DataFrame":
-        """A row per evaluated round, a column per party: a metric (default: the score) of the deployed models."""
-        wanted = self.problem.score_name if metric is None else metric
-        rows = self.metrics[(self.metrics["metric"] == wanted) & (self.metrics["split"] == split)]
+        """A metric of the personal models: a row per evaluated round, a column per party.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+            metric: name of the metric; default: the problem's score.
+        """
+        name = self.problem.score_name if metric is None else metric
+        rows = self.metrics[(self.metrics["metric"] == name) & (self.metrics["split"] == split)]
         return rows.pivot(index="round", columns="party", values="value")
 
     def plot(self, split: str = "test") -> "Figure":
-        """Learning curve: mean over parties of the deployed models' score, with the spread between parties."""
+        """The learning curve: the mean score of the personal models over parties, and their spread."""
         figure, axes = new_figure()
         learning_curves(axes, self.metrics, self.problem.score_name, split)
         return figure

@@ -4,6 +4,8 @@ The rounds are those of ``simulate``: the same compiled program, the same keys, 
 traced, so that a sweep over a number of the algorithm is one ``jax.vmap``, and ``jax.eval_shape`` gives the shapes.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,9 @@ from jaxtyping import ArrayLike
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.problem.problem import Problem
-from resolvent.simulate.engine import Chunk, Federation, initial, run_chunk
-from resolvent.simulate.schedulers import SchedulerName
+from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.scheduler_choice import SchedulerName
+from resolvent.simulate.states import Chunk, Federation
 
 __all__ = ["compiled_programs", "initial_state", "record_rounds", "run_rounds", "trajectory"]
 
@@ -91,9 +94,9 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     arguments = (algorithm, problem, participation, state, jnp.array(seed), jnp.array(start), jnp.array(rounds))
     # Within a transformation the compiled function would donate buffers that the transformation owns.
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
-    run = run_chunk.__wrapped__ if is_traced else run_chunk
+    run: Callable[..., Chunk] = run_chunk.__wrapped__ if is_traced else run_chunk  # type: ignore[attr-defined]
     capacity = max(_MIN_CAPACITY, 1 << (rounds - 1).bit_length())
-    chunk: Chunk = run(*arguments, capacity=capacity, record=record, scheduler=scheduler)
+    chunk = run(*arguments, capacity=capacity, record=record, scheduler=scheduler)
     return chunk._replace(record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
 
 
@@ -113,7 +116,7 @@ def compiled_programs() -> int:
 
     A test that neither a second call nor another number compiles again compares two counts.
     """
-    count: int = run_chunk._cache_size()
+    count: int = run_chunk._cache_size()  # type: ignore[attr-defined]
     return count
 
 

@@ -1,58 +1,44 @@
-"""Schedulers: in what order, side by side with whom, and on which device the parties of a cohort do their work.
+"""Schedulers: in which order, in which lanes and on which devices the parties of a cohort do their work.
 
-A scheduler is handed a function of one party and a cohort, and gives back each party's results. It knows no algorithm,
-and changes a result by rounding at most. Which is fast depends on the machine: a CPU likes parties one after the
-other in loops of their own length, a GPU likes many side by side.
+A scheduler gets a function of one party and a cohort, and returns the results of all parties. It knows no algorithm,
+and it changes results by rounding errors at most. Which scheduler is fast depends on the machine: a CPU is fast with
+parties one after the other, each in loops of its own length; a GPU is fast with many parties in parallel lanes.
 """
 
 import itertools
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import PartyState
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.xla.loops import lane_queue
 from resolvent.xla.small_call import no_inline
 
-__all__ = [
-    "Choice",
-    "Jobs",
-    "Lanes",
-    "Queue",
-    "Scheduler",
-    "SchedulerName",
-    "Sequential",
-    "Sharded",
-    "choose",
-    "deal",
-    "fastest",
-    "named",
-    "rivals",
-]
+__all__ = ["Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
 
 _AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
-_ALIKE = _spec()
+_REPLICATED = _spec()
 
 
 class Jobs(eqx.Module):
-    """What there is to do for a cohort; leaves [C, ...], or those of one party.
+    """The work of a cohort: leaves [C, ...], or without the first axis for one party.
 
     Attributes:
-        index: the parties' numbers.
-        rows: their states.
-        effort: the share of its solver's budget that each does; 0 is none.
+        index: ids of the parties.
+        rows: states of the parties.
+        effort: fraction of the solver's budget that each party does; 0 is no work.
     """
 
     index: Int[Array, " C"]
@@ -65,32 +51,33 @@ Work: TypeAlias = Callable[[Shared, Jobs], PyTree[Any]]
 
 
 class Scheduler(ABC):
-    """Runs a function of one party for a whole cohort. Static: it is part of what is compiled.
+    """Runs a function of one party for a whole cohort. It is static: the compiled rounds are specialised to it.
 
     Attributes:
-        spare: how much more room than its equal share of a cohort each device has, as a share of that, so that many
-            small parties can stand against a large one; above 0 where a party without work takes next to no time.
+        slack: additional slots per device of a ``Sharded`` cohort, as a fraction of its equal part of the parties.
+            With slack, a device can take many small parties while another has a large one. It pays if a slot without
+            work takes almost no time.
     """
 
-    spare: ClassVar[float] = 0.0
+    slack: ClassVar[float] = 0.0
 
     @abstractmethod
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         """The results of all parties, leaves [C, ...].
 
         Args:
-            work: (what all are given, the jobs of one party) -> its results.
-            shared: what all are given.
-            jobs: the cohort's.
-            amount: about how much work each party has, in any unit.
+            work: (shared, jobs of one party) -> its results.
+            shared: inputs that are the same for all parties.
+            jobs: the jobs of the cohort.
+            amount: [C] estimated amount of work of each party, in any unit.
         """
 
-    def place(self, x: PyTree[Any]) -> PyTree[Any]:
-        """The arrays of a tree, where the rounds want them."""
+    def to_devices(self, x: PyTree[Any]) -> PyTree[Any]:
+        """The arrays of a tree on the devices on which the rounds read them."""
         return x
 
-    def fetch(self, x: PyTree[Any]) -> PyTree[Any]:
-        """The arrays of a tree that rounds have left, where this process can read them and compute with them."""
+    def from_devices(self, x: PyTree[Any]) -> PyTree[Any]:
+        """The arrays of a tree that rounds returned, where this process can read them and compute with them."""
         return x
 
 
@@ -98,70 +85,72 @@ class Scheduler(ABC):
 class Sequential(Scheduler):
     """Parties one after the other, each in loops of its own length: nothing is padded or masked."""
 
-    spare: ClassVar[float] = 1.0
+    slack: ClassVar[float] = 1.0
 
+    @override
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
-        """One after the other."""
         return jax.lax.map(partial(work, shared), jobs)
 
 
 @dataclass(frozen=True)
 class Lanes(Scheduler):
-    """``width`` parties side by side, as long as the slowest of them; those with about as much to do go together.
+    """Batches of ``width`` parties in parallel lanes. A batch takes as long as its slowest party.
+
+    Parties are sorted by their amount of work, so that those of one batch have a similar amount.
 
     Attributes:
-        width: how many lanes.
+        width: number of lanes.
     """
 
     width: int = 64
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "width", self.width)
+        _check_width(self, self.width)
 
+    @override
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
-        """Batch by batch, those with the most work first."""
         size = len(amount)
         if size <= self.width:
             return jax.vmap(partial(work, shared))(jobs)
         batches = -(-size // self.width)
-        slots = _padded(_longest_first(amount), batches * self.width, size)
-        of_slots = _taken(jobs, slots, amount)
-        packed = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]), of_slots)
-        done = jax.lax.map(jax.vmap(partial(work, shared)), packed)
-        return _returned(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), done), slots, size)
+        slots = _pad(_longest_first(amount), batches * self.width, size)
+        jobs_of_slots = _jobs_of_slots(jobs, slots, amount)
+        batched = jax.tree.map(lambda leaf: leaf.reshape(batches, self.width, *leaf.shape[1:]), jobs_of_slots)
+        results = jax.lax.map(jax.vmap(partial(work, shared)), batched)
+        return _in_cohort_order(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), results), slots, size)
 
 
 @dataclass(frozen=True)
 class Queue(Scheduler):
-    """All parties side by side, but in the solver's loop, where ``width`` lanes take up one party after the other.
+    """``width`` parallel lanes in the solver's loop. A lane that is done continues with the next waiting party.
 
-    A loop that is not written with ``resolvent.xla.loops`` runs in plain lanes, as many as there are parties.
+    Everything outside of loops, and loops that are not written with ``resolvent.xla.loops``, run in a lane per party.
 
     Attributes:
-        width: how many lanes.
+        width: number of lanes.
     """
 
     width: int = 8
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "width", self.width)
+        _check_width(self, self.width)
 
+    @override
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
-        """Batched, with queues for loops."""
         with lane_queue(self.width):
             return jax.vmap(partial(work, shared))(jobs)
 
 
 @dataclass(frozen=True)
 class Sharded(Scheduler):
-    """The cohort dealt to the devices of a mesh; all else is on every device alike, the server's step included.
+    """The parties of a cohort distributed over the devices of a mesh. Everything else is replicated.
 
-    The longest work goes first, to the device with the least so far. Every device has room for its share of the
-    parties, ceil(C / devices), and what ``inner`` has to ``spare``; what is left of it is filled with the party that
-    has the least work, at effort 0, and results of that are thrown away.
+    The party with the most work goes first, to the device with the least work so far. Each device has
+    ceil(C / devices) * (1 + ``inner.slack``) slots. Slots without a party run the party with the least work at effort
+    0, and the results are dropped. The server's step runs on every device.
 
     Attributes:
-        inner: what each device does with its share.
+        inner: the scheduler of each device for its parties.
         mesh: the devices, along one axis named ``parties``; ``Sharded.over(inner, jax.devices())`` makes it.
     """
 
@@ -170,172 +159,125 @@ class Sharded(Scheduler):
 
     @classmethod
     def over(cls, inner: Scheduler, devices: "list[jax.Device] | None" = None) -> "Sharded":
-        """Over devices; default: all that there are, those of other processes included."""
+        """Over these devices; default: all devices, including those of other processes."""
         return cls(inner, Mesh(jax.devices() if devices is None else devices, (_AXIS,)))
 
+    @override
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
-        """Every device its share; then all have all results."""
         size = len(amount)
-        room = min(size, int(-(-size // self.mesh.size) * (1 + self.inner.spare)))
-        distinct, whole = _distinct(work)
+        slots_per_device = min(size, int(-(-size // self.mesh.size) * (1 + self.inner.slack)))
+        distinct_work, restore = _without_duplicates(work)
 
-        def share(shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
-            # Every device deals for itself, and alike: that costs less than to wait for another's answer.
-            slots = deal(amount, self.mesh.size, room)
-            mine = jax.lax.dynamic_slice_in_dim(slots, jax.lax.axis_index(_AXIS) * room, room)
-            done = self.inner(distinct, shared, _taken(jobs, mine, amount), jnp.append(amount, 0)[mine])
-            return _returned(whole(_gathered(done)), slots, size)
+        def on_device(shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
+            # Every device computes the whole distribution, because that costs less than to receive it.
+            slots = distribute(amount, self.mesh.size, slots_per_device)
+            first = jax.lax.axis_index(_AXIS) * slots_per_device
+            local_slots = jax.lax.dynamic_slice_in_dim(slots, first, slots_per_device)
+            results = self.inner(distinct_work, shared, _jobs_of_slots(jobs, local_slots, amount),
+                                 jnp.append(amount, 0)[local_slots])
+            return _in_cohort_order(restore(_all_gather(results)), slots, size)
 
-        # Varying manual axes are not checked: the scan inside an LSTM's gradient does not pass.
-        everywhere = jax.shard_map(share, mesh=self.mesh, in_specs=_ALIKE, out_specs=_ALIKE, check_vma=False)
-        return everywhere(shared, jobs, amount)
+        # Varying manual axes are not checked, because the scan inside an LSTM's gradient does not pass the check.
+        on_every_device = jax.shard_map(on_device, mesh=self.mesh, in_specs=_REPLICATED, out_specs=_REPLICATED,
+                                        check_vma=False)
+        return on_every_device(shared, jobs, amount)
 
-    def place(self, x: PyTree[Any]) -> PyTree[Any]:
-        """A copy on every device."""
-        everywhere = NamedSharding(self.mesh, _ALIKE)
+    @override
+    def to_devices(self, x: PyTree[Any]) -> PyTree[Any]:
+        """A replica on every device."""
+        replicated = NamedSharding(self.mesh, _REPLICATED)
 
         def of_leaf(leaf: Any) -> Any:
             if not isinstance(leaf, jax.Array):
                 return leaf
             if self.mesh.is_multi_process:
-                return jax.make_array_from_callback(leaf.shape, everywhere, lambda _: leaf)
-            return jax.device_put(leaf, everywhere)
+                return jax.make_array_from_callback(leaf.shape, replicated, lambda _: leaf)
+            return jax.device_put(leaf, replicated)
 
         return jax.tree.map(of_leaf, x)
 
-    def fetch(self, x: PyTree[Any]) -> PyTree[Any]:
-        """One of the copies."""
+    @override
+    def from_devices(self, x: PyTree[Any]) -> PyTree[Any]:
+        """One of the replicas."""
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), x)
 
 
-def deal(amount: Float[Array, " C"], hands: int, room: int) -> Int[Array, " slots"]:
-    """Who works where: [hands * room], each hand's parties after the other's, and C where nobody is.
+def distribute(amount: Float[Array, " C"], devices: int, slots_per_device: int) -> Int[Array, " slots"]:
+    """Assign the parties of a cohort to the slots of devices.
 
-    The longest first, to the hand with the least work among those that have room.
+    The party with the most work goes first, to the device with the least work among those with a free slot.
+
+    Args:
+        amount: [C] amount of work of each party.
+        devices: number of devices.
+        slots_per_device: number of parties that a device can take.
+
+    Returns:
+        [devices * slots_per_device] the party of each slot, device by device; C for a slot without a party.
     """
     size = len(amount)
     order = _longest_first(amount)
 
-    def give(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        slots, held, load = carry
+    def assign(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        slots, counts, load = carry
         k = order[i]
-        hand = jnp.argmin(jnp.where(held < room, load, jnp.inf))
-        return slots.at[hand * room + held[hand]].set(k), held.at[hand].add(1), load.at[hand].add(amount[k])
+        device = jnp.argmin(jnp.where(counts < slots_per_device, load, jnp.inf))
+        slots = slots.at[device * slots_per_device + counts[device]].set(k)
+        return slots, counts.at[device].add(1), load.at[device].add(amount[k])
 
-    start = jnp.full(hands * room, size), jnp.zeros(hands, jnp.int32), jnp.zeros(hands, amount.dtype)
-    slots: Array = jax.lax.fori_loop(0, size, give, start)[0]
+    first = (jnp.full(devices * slots_per_device, size), jnp.zeros(devices, jnp.int32),
+             jnp.zeros(devices, amount.dtype))
+    slots: Array = jax.lax.fori_loop(0, size, assign, first)[0]
     return slots
-
-
-SchedulerName: TypeAlias = Scheduler | Literal["sequential", "lanes", "queue"]
-_NAMED: dict[str, Callable[[], Scheduler]] = {"sequential": Sequential, "lanes": Lanes, "queue": Queue}
-
-
-def named(scheduler: SchedulerName) -> Scheduler:
-    """The scheduler of that name, or the one given.
-
-    Raises:
-        InputError: there is none of that name.
-    """
-    if isinstance(scheduler, Scheduler):
-        return scheduler
-    if scheduler not in _NAMED:
-        raise InputError(f"there is no scheduler {scheduler!r}{nearest(scheduler, _NAMED)} Use any of {list(_NAMED)}, "
-                         "auto, measured, or a Scheduler")
-    return _NAMED[scheduler]()
-
-
-Choice: TypeAlias = SchedulerName | Literal["auto", "measured"]
-
-
-def choose(scheduler: Choice, parties: int) -> Scheduler:
-    """The scheduler for a cohort: one that is given as it is, one that is named on every device that there is.
-
-    ``auto`` is ``sequential`` on a CPU and ``lanes`` elsewhere; so is ``measured``, before anything is.
-    """
-    if isinstance(scheduler, Scheduler):
-        return scheduler
-    if scheduler == "auto" or scheduler == "measured":
-        scheduler = "sequential" if jax.default_backend() == "cpu" else "lanes"
-    return _everywhere(named(scheduler), parties)
-
-
-def rivals(parties: int) -> dict[str, Scheduler]:
-    """What ``measured`` tries for a cohort, by name; no two of them would do the same."""
-    here = -(-parties // min(jax.device_count(), parties))  # parties on a device
-    widths = [w for w in (8, 64, 512) if w < here]
-    lanes = {f"lanes of {w}": Lanes(w) for w in [*widths, here]}
-    queues = {f"queue of {w}": Queue(w) for w in widths}
-    found: dict[str, Scheduler] = {"sequential": Sequential(), **lanes, **queues}
-    return {name: _everywhere(one, parties) for name, one in found.items()}
-
-
-def fastest(candidates: Mapping[str, Scheduler], run: Callable[[Scheduler], Any]) -> tuple[Scheduler, dict[str, float]]:
-    """The one that runs in the least time, and the seconds of each: the better of two runs, after one that compiles."""
-    seconds = {}
-    for name, one in candidates.items():
-        times = []
-        for _ in range(3):
-            begin = time.perf_counter()
-            for leaf in jax.tree.leaves(run(one)):
-                leaf.block_until_ready()
-            times.append(time.perf_counter() - begin)
-        seconds[name] = min(times[1:])
-    return candidates[min(seconds, key=lambda name: seconds[name])], seconds
-
-
-def _everywhere(inner: Scheduler, parties: int) -> Scheduler:
-    """On every device that there is."""
-    return inner if min(jax.device_count(), parties) == 1 else Sharded.over(inner)
 
 
 def _longest_first(amount: Float[Array, " C"]) -> Int[Array, " C"]:
     return jnp.argsort(-amount, stable=True)
 
 
-def _padded(order: Int[Array, " C"], slots: int, size: int) -> Int[Array, " slots"]:
+def _pad(order: Int[Array, " C"], slots: int, size: int) -> Int[Array, " slots"]:
     return jnp.concatenate([order, jnp.full(slots - size, size, order.dtype)])
 
 
-def _taken(jobs: Jobs, slots: Int[Array, " slots"], amount: Float[Array, " C"]) -> Jobs:
-    """The jobs of the parties in the slots; where there is nobody, that of the one with the least work, at effort 0."""
+def _jobs_of_slots(jobs: Jobs, slots: Int[Array, " slots"], amount: Float[Array, " C"]) -> Jobs:
+    """The jobs of the parties in the slots; in an empty slot, that of the party with the least work at effort 0."""
     size = len(jobs.effort)
-    found: Jobs = tree.rows(jobs, jnp.where(slots < size, slots, jnp.argmin(amount)))
-    return Jobs(found.index, found.rows, jnp.where(slots < size, found.effort, 0))
+    rows: Jobs = tree.rows(jobs, jnp.where(slots < size, slots, jnp.argmin(amount)))
+    return Jobs(rows.index, rows.rows, jnp.where(slots < size, rows.effort, 0))
 
 
-def _returned(results: PyTree[Any], slots: Int[Array, " slots"], size: int) -> PyTree[Any]:
-    """The results of slots, in the cohort's order."""
-    where = jnp.zeros(size, slots.dtype).at[slots].set(jnp.arange(len(slots), dtype=slots.dtype), mode="drop")
-    return tree.rows(results, where)
+def _in_cohort_order(results: PyTree[Any], slots: Int[Array, " slots"], size: int) -> PyTree[Any]:
+    """The results of slots, in the cohort's order; those of empty slots are dropped."""
+    slot_of = jnp.zeros(size, slots.dtype).at[slots].set(jnp.arange(len(slots), dtype=slots.dtype), mode="drop")
+    return tree.rows(results, slot_of)
 
 
-def _distinct(work: Work) -> tuple[Work, Callable[[list[Array]], PyTree[Any]]]:
-    """The work with each array of its results once, and how the results are made of them again."""
+def _without_duplicates(work: Work) -> tuple[Work, Callable[[list[Array]], PyTree[Any]]]:
+    """The work with each array among its results once, and a function that restores the original results."""
     structure: Any = None
-    places: list[int] = []
+    positions: list[int] = []
 
-    def once(shared: Shared, job: Jobs) -> list[Array]:
+    def distinct_work(shared: Shared, job: Jobs) -> list[Array]:
         nonlocal structure
         leaves, structure = jax.tree.flatten(work(shared, job))
-        found = {id(leaf): leaf for leaf in leaves}
-        places[:] = [list(found).index(id(leaf)) for leaf in leaves]
-        return list(found.values())
+        distinct = {id(leaf): leaf for leaf in leaves}
+        positions[:] = [list(distinct).index(id(leaf)) for leaf in leaves]
+        return list(distinct.values())
 
-    return once, lambda leaves: jax.tree.unflatten(structure, [leaves[i] for i in places])
+    return distinct_work, lambda leaves: jax.tree.unflatten(structure, [leaves[i] for i in positions])
 
 
-def _gathered(leaves: list[Array]) -> list[Array]:
-    """Leaves [S, ...] of every device, one below the other, in one message for each dtype: what costs is to wait."""
-    together = {}
+def _all_gather(leaves: list[Array]) -> list[Array]:
+    """Leaves [S, ...] of all devices, concatenated, in one message per dtype: most of the cost is per message."""
+    parts = {}
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):  # in an order that all processes share
         flat = [leaf.reshape(-1) for leaf in leaves if leaf.dtype == dtype]
-        packed = jax.lax.all_gather(no_inline(jnp.concatenate)(flat), _AXIS)
+        message = jax.lax.all_gather(no_inline(jnp.concatenate)(flat), _AXIS)
         ends = list(itertools.accumulate(map(len, flat)))
-        together[dtype] = iter(jnp.split(packed, ends[:-1], axis=1))
-    return [next(together[leaf.dtype]).reshape(-1, *leaf.shape[1:]) for leaf in leaves]
+        parts[dtype] = iter(jnp.split(message, ends[:-1], axis=1))
+    return [next(parts[leaf.dtype]).reshape(-1, *leaf.shape[1:]) for leaf in leaves]
 
 
-def _at_least_one(of: Scheduler, field: str, value: int) -> None:
-    if value < 1:
-        raise InputError(f"{type(of).__name__}({field}={value}) must be at least 1")
+def _check_width(scheduler: Scheduler, width: int) -> None:
+    if width < 1:
+        raise InputError(f"{type(scheduler).__name__}(width={width}) must be at least 1")

@@ -1,131 +1,133 @@
-"""Where the parties' data and states live during a run: all on the device, or on the host (``host.py``).
+"""Where the parties' data and states are during a run: on the device, or on the host (``host_storage``).
 
-Both run the same compiled rounds and come to the same bits.
+Both run the same compiled rounds, with bit-identical results.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation
 from resolvent.problem.problem import Problem
-from resolvent.simulate.engine import Chunk, Federation, initial
+from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulate.engine import initial
+from resolvent.simulate.plan import Plan
 from resolvent.simulate.schedulers import Scheduler
+from resolvent.simulate.states import Chunk, Federation
 from resolvent.simulate.tree_files import digest
 
-__all__ = ["DeviceStorage", "Memory", "Place", "Step"]
-
-Place: TypeAlias = Literal["auto", "device", "host"]
-Step: TypeAlias = Callable[[Problem, Participation, Federation, int, int], Chunk]
+__all__ = ["DeviceStorage", "Storage"]
 
 
-class Memory(ABC):
-    """What a run asks of the place where its parties' data and states are.
+class Storage(ABC):
+    """Holds the data and the states of a run, and runs rounds on them.
 
     Attributes:
-        problem: on which models are evaluated.
-        evaluated: [M] the numbers of the parties whose models are.
-        capacity: the most rounds that are run in one call.
-        identity: what tells this problem in this place from another.
+        problem: the problem on which models are evaluated.
+        capacity: the maximum number of rounds in one compiled call.
     """
 
     problem: Problem
-    evaluated: NDArray[np.int32]
     capacity: int
-    identity: tuple[Any, ...]
 
     @abstractmethod
-    def example(self) -> tuple[Problem, Participation, Federation]:
-        """What the first call of ``step`` is given."""
+    def first_inputs(self) -> ChunkInputs:
+        """The inputs of the first compiled call."""
 
     @abstractmethod
-    def advance(self, step: Step, start: int, count: int) -> Chunk:
-        """Run rounds start, ..., start+count-1."""
+    def advance(self, run_chunk: ChunkRunner, start: int, rounds: int) -> Chunk:
+        """Run rounds start, ..., start+rounds-1, and keep the state after them."""
 
     @abstractmethod
-    def state(self) -> Federation:
-        """The state now, with the rows of at least the parties that are evaluated."""
+    def evaluated_state(self) -> Federation:
+        """The current state, with the rows of at least the parties that are evaluated."""
 
     @property
     @abstractmethod
     def cohort_problem(self) -> Problem:
-        """A problem that has at least the last cohort's parties."""
+        """A problem with at least the parties of the last cohort."""
 
     @abstractmethod
-    def whole(self) -> Federation:
-        """The state for the result."""
+    def final_state(self) -> Federation:
+        """The state for the result of the run."""
 
     @abstractmethod
-    def kept(self) -> PyTree[Any]:
-        """What a checkpoint must hold."""
-
-    @abstractmethod
-    def restore(self, kept: PyTree[Any], facts: dict[str, Any], done: int) -> None:
-        """Go on from a checkpoint of so many rounds."""
+    def checkpoint_state(self) -> PyTree[Any]:
+        """The arrays that a checkpoint must have."""
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint must say beside."""
+        """Other facts that a checkpoint must have."""
         return {}
 
     @abstractmethod
-    def checkpointed(self) -> None:
-        """The last ``kept`` is safely on the disk."""
+    def restore(self, state: PyTree[Any], facts: dict[str, Any], rounds: int) -> None:
+        """Continue from a checkpoint after this number of rounds."""
+
+    @abstractmethod
+    def confirm_checkpoint(self) -> None:
+        """Called when the last ``checkpoint_state`` is on the disk."""
 
     def digest(self) -> str:
         """SHA-256 of the state."""
-        return digest(self.state())
+        return digest(self.evaluated_state())
 
 
-class DeviceStorage(Memory):
+class DeviceStorage(Storage):
     """All parties' data and states are arrays on the device."""
 
-    def __init__(self, algorithm: Algorithm, problem: Problem, training: Problem, who: Participation, seed: int,
-                 every: int, evaluated: NDArray[np.int32], how: Scheduler) -> None:
-        self.problem, self.evaluated, self.capacity, self.identity = problem, evaluated, every, (problem,)
-        self._how = how
-        self._state: Federation = initial(algorithm, training, who, jnp.array(seed))
-        self._training, self._who, self._placed = how.place((training, who, self._state))
+    def __init__(self, plan: Plan, problem: Problem, scheduler: Scheduler) -> None:
+        """Compute the first state and copy everything to the scheduler's devices.
 
-    def example(self) -> tuple[Problem, Participation, Federation]:
-        """Everybody."""
-        return self._training, self._who, self._placed
+        Args:
+            plan: the plan of the run.
+            problem: the problem of all parties.
+            scheduler: the scheduler of the first rounds.
+        """
+        self.problem, self.capacity = problem, plan.evaluation.every
+        self._scheduler = scheduler
+        training = problem.pooled() if plan.pools_data else problem
+        participation = plan.training_participation
+        self._state: Federation = initial(plan.algorithm, training, participation, jnp.array(plan.seed))
+        self._inputs = ChunkInputs(*scheduler.to_devices((training, participation, self._state)))
 
-    def advance(self, step: Step, start: int, count: int) -> Chunk:
-        """One call."""
-        chunk = step(self._training, self._who, self._placed, start, count)
+    @override
+    def first_inputs(self) -> ChunkInputs:
+        return self._inputs
+
+    @override
+    def advance(self, run_chunk: ChunkRunner, start: int, rounds: int) -> Chunk:
+        chunk = run_chunk(self._inputs, start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._placed = chunk.state
-        fetched: Chunk = self._how.fetch(chunk)
-        self._state = fetched.state
-        return fetched
+        self._inputs = self._inputs._replace(state=chunk.state)
+        local: Chunk = self._scheduler.from_devices(chunk)
+        self._state = local.state
+        return local
 
-    def state(self) -> Federation:
-        """Everybody's."""
+    @override
+    def evaluated_state(self) -> Federation:
         return self._state
 
     @property
+    @override
     def cohort_problem(self) -> Problem:
-        """Everybody's."""
         return self.problem
 
-    def whole(self) -> Federation:
-        """Everybody's."""
+    @override
+    def final_state(self) -> Federation:
         return self._state
 
-    def kept(self) -> Federation:
-        """The state."""
+    @override
+    def checkpoint_state(self) -> Federation:
         return self._state
 
-    def restore(self, kept: Federation, facts: dict[str, Any], done: int) -> None:
-        """The state of then."""
-        self._state, self._placed = kept, self._how.place(kept)
+    @override
+    def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
+        self._state = state
+        self._inputs = self._inputs._replace(state=self._scheduler.to_devices(state))
 
-    def checkpointed(self) -> None:
-        """Nothing more is to be done: a checkpoint holds everything."""
+    @override
+    def confirm_checkpoint(self) -> None:
+        pass

@@ -1,4 +1,4 @@
-"""Systems heterogeneity: a virtual clock, so that results can be read against seconds and bytes as well as rounds."""
+"""Systems heterogeneity: a virtual clock, which measures a run in simulated seconds and bytes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,20 +13,23 @@ __all__ = ["VirtualClock"]
 
 @dataclass(frozen=True)
 class VirtualClock:
-    """Seconds that a round would take if party k computed and communicated at speeds of its own.
+    """The seconds that a round would take if each party computed and communicated at its own speed.
 
-    Party k makes speed_k gradient steps and moves rate_k bytes a second, both drawn once, lognormal around the medians.
-    A round lasts as long as its slowest replying party takes to receive, work and reply:
-    max over k of latency + (down + up) / rate_k + steps_k / speed_k. The clock measures and changes nothing: what slow
-    parties leave undone is the participation's affair.
+    Party k makes speed_k gradient steps and transfers rate_k bytes per second. Both are drawn once, from lognormal
+    distributions around the medians. A round lasts as long as the slowest replying party needs to receive, work and
+    reply: max over k of latency + (down + up) / rate_k + steps_k / speed_k. The clock only measures: the partial work
+    of slow parties is set by the participation (``Stragglers``).
 
     Attributes:
         speed: median gradient steps per second.
         rate: median bytes per second, down and up.
-        latency: seconds that a message and its reply take beside.
-        speed_spread: standard deviation of the logarithm of the speeds; 0 makes all alike.
+        latency: additional seconds of a message and its reply.
+        speed_spread: standard deviation of the logarithm of the speeds; with 0 all speeds are equal.
         rate_spread: standard deviation of the logarithm of the rates.
-        seed: of the speeds and rates.
+        seed: seed of the speeds and rates.
+
+    Raises:
+        InputError: a speed or rate is not positive, or another number is negative.
     """
 
     speed: float = 100.0
@@ -43,24 +46,24 @@ class VirtualClock:
             raise InputError(f"VirtualClock: latency={self.latency}, speed_spread={self.speed_spread}, rate_spread="
                              f"{self.rate_spread} and seed={self.seed} must not be negative")
 
-    def parties(self, numbers: Iterable[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Speed and rate of each of some parties: [M], [M]; a party's do not depend on the others."""
-        normal = np.array([np.random.default_rng([self.seed, k]).normal(size=2) for k in numbers])
+    def parties(self, ids: Iterable[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The speeds and the rates of these parties: [M], [M]; they do not depend on the other parties."""
+        normal = np.array([np.random.default_rng([self.seed, k]).normal(size=2) for k in ids])
         speeds, rates = np.exp(normal * (self.speed_spread, self.rate_spread)).T
         return self.speed * speeds, self.rate * rates
 
-    def seconds(self, index: NDArray[np.int_], alive: NDArray[np.bool_], steps: NDArray[np.floating],
-                size: int) -> NDArray[np.float64]:
-        """Seconds of each round, 0 where nobody replied: [R].
+    def seconds(self, index: NDArray[np.int_], arrived: NDArray[np.bool_], steps: NDArray[np.floating],
+                message_bytes: int) -> NDArray[np.float64]:
+        """[R] seconds of each round; 0 for a round without a reply.
 
         Args:
-            index: [R, C] who was in the cohort.
-            alive: [R, C] whose reply counted.
-            steps: [R, C] gradient steps that each made.
-            size: bytes down and up for one party in a round.
+            index: [R, C] ids of the parties in the cohort.
+            arrived: [R, C] whose reply arrived.
+            steps: [R, C] number of gradient steps of each party.
+            message_bytes: bytes that one party receives and sends in a round.
         """
-        there, which = np.unique(index, return_inverse=True)
-        speed, rate = (values[which.reshape(index.shape)] for values in self.parties(there))
-        each = self.latency + size / rate + steps / speed
-        longest: NDArray[np.float64] = np.max(np.where(alive, each, 0.0), axis=1)
+        ids, position = np.unique(index, return_inverse=True)
+        speed, rate = (values[position.reshape(index.shape)] for values in self.parties(ids))
+        seconds = self.latency + message_bytes / rate + steps / speed
+        longest: NDArray[np.float64] = np.max(np.where(arrived, seconds, 0.0), axis=1)
         return longest

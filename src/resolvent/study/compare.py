@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
-from resolvent.simulate.schedulers import Choice
+from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.study.experiment import Experiment, ExperimentFile
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Comparison:
 
 
 def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
-            resume: bool = False, progress: ProgressOfMethod | None = None, scheduler: Choice = "auto") -> Comparison:
+            resume: bool = False, progress: ProgressOfMethod | None = None, scheduler: SchedulerChoice = "auto") -> Comparison:
     """Run every algorithm of an experiment.
 
     Args:
@@ -75,6 +75,6 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
 
 def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
     """The result with the samples of an earlier one, so that one copy is in memory and not one of each method."""
-    if result.memory is not None:
+    if result.storage is not None:
         return result
-    return replace(result, problem=next((r.problem for r in others.values() if r.memory is None), result.problem))
+    return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))

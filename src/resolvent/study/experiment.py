@@ -16,8 +16,8 @@ from resolvent.errors import InputError, nearest
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulate.measurements import Diagnostic
-from resolvent.simulate.run import check_held_out
+from resolvent.simulate.diagnostics import Diagnostic
+from resolvent.simulate.plan import check_held_out
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes

@@ -10,7 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from resolvent.errors import InputError
-from resolvent.simulate.tree_files import write_atomically
+from resolvent.simulate.atomic_files import write_atomically
 from resolvent.study import figures
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import read_summary

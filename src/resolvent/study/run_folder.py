@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.errors import InputError
-from resolvent.simulate.tree_files import write_atomically
+from resolvent.simulate.atomic_files import write_atomically
 from resolvent.study.compare import Comparison
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from resolvent.simulate.schedulers import Choice
+from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.study.compare import ProgressOfMethod, compare
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, check_folder, default_folder, open_folder, write_results
@@ -19,7 +19,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
-    scheduler: Choice = "auto",
+    scheduler: SchedulerChoice = "auto",
 ) -> tuple[Path, dict[str, Any]]:
     """Run an experiment and write its folder: experiment, models, metrics, summary and report.
 

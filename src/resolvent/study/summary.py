@@ -8,7 +8,7 @@ import numpy as np
 
 from resolvent.algorithms.participation import Stragglers
 from resolvent.errors import InputError
-from resolvent.simulate.evaluate import dissimilarity
+from resolvent.simulate.diagnostics import dissimilarity
 from resolvent.simulate.result import Result
 from resolvent.study.compare import Comparison
 from resolvent.study.environment import device, versions

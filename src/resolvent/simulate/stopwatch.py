@@ -1,4 +1,4 @@
-"""How much of the time was the compiler's."""
+"""A stopwatch that separates compilation from the rest."""
 
 import contextlib
 import time
@@ -12,21 +12,27 @@ __all__ = ["Stopwatch", "stopwatch"]
 # Tracing, lowering and backend compilation, as JAX itself reports them.
 _COMPILATION = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration",
                 "/jax/core/compile/backend_compile_duration")
-_spent = 0.0
+_compile_seconds = 0.0
 
 
-def _listen(event: str, duration_secs: float, **_: str | int) -> None:
-    global _spent
+def _add_compilation(event: str, duration_secs: float, **_: str | int) -> None:
+    global _compile_seconds
     if event in _COMPILATION:
-        _spent += duration_secs
+        _compile_seconds += duration_secs
 
 
-jax.monitoring.register_event_duration_secs_listener(_listen)
+jax.monitoring.register_event_duration_secs_listener(_add_compilation)
 
 
 @dataclass
 class Stopwatch:
-    """Seconds of a stretch of work: in all, of these for compilation, and of all threads of this process together."""
+    """Seconds of a block of work.
+
+    Attributes:
+        total: seconds in total.
+        compile: of these, seconds of compilation.
+        cpu: CPU seconds of all threads of this process.
+    """
 
     total: float = 0.0
     compile: float = 0.0
@@ -34,7 +40,7 @@ class Stopwatch:
 
     @property
     def run(self) -> float:
-        """Seconds that were not compilation."""
+        """Seconds without compilation."""
         return max(self.total - self.compile, 0.0)
 
 
@@ -42,7 +48,7 @@ class Stopwatch:
 def stopwatch() -> Iterator[Stopwatch]:
     """Time a block of work; its results must be ready when the block ends."""
     watch = Stopwatch()
-    start, before, cpu = time.perf_counter(), _spent, time.process_time()
+    start, compile_before, cpu = time.perf_counter(), _compile_seconds, time.process_time()
     yield watch
-    watch.total, watch.compile = time.perf_counter() - start, _spent - before
+    watch.total, watch.compile = time.perf_counter() - start, _compile_seconds - compile_before
     watch.cpu = time.process_time() - cpu

@@ -1,0 +1,170 @@
+"""What identifies a run: a digest of each of its parts, and the versions that computed it.
+
+A checkpoint stores them, so that a run continues only from its own checkpoint, and the error names what differs.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from resolvent.data.array_files import PackedArray
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+
+if TYPE_CHECKING:
+    from resolvent.simulate.plan import Plan
+
+__all__ = ["RunIdentity", "describe", "fingerprint_of", "identity_of"]
+
+
+class RunIdentity(NamedTuple):
+    """What a checkpoint must have in common with the run that continues from it.
+
+    Attributes:
+        fingerprint: part of the run (``algorithm``, ``data``, ``seed``, ...) -> SHA-256.
+        versions: package -> version.
+    """
+
+    fingerprint: Mapping[str, str]
+    versions: Mapping[str, str]
+
+    def check(self, stored: "RunIdentity", path: Path) -> None:
+        """Compare with the identity that a checkpoint stores.
+
+        Warns if a version differs: the rest of the run may then round differently.
+
+        Raises:
+            InputError: a part of the run differs.
+        """
+        names = [*self.fingerprint, *(name for name in stored.fingerprint if name not in self.fingerprint)]
+        different = [name for name in names if self.fingerprint.get(name) != stored.fingerprint.get(name)]
+        if different:
+            raise InputError(f"the checkpoint {path} belongs to another run, with another value of "
+                             f"{', '.join(different)}: choose another folder, or start afresh without resume")
+        changed = [f"{name} {stored.versions.get(name, 'unknown')}, now {self.versions[name]}" for name in self.versions
+                   if self.versions[name] != stored.versions.get(name)]
+        if changed:
+            warnings.warn(f"the checkpoint {path} was written with {'; '.join(changed)}. The run continues, but its "
+                          "results can differ in rounding from those of one version", stacklevel=2)
+
+
+def identity_of(plan: "Plan") -> RunIdentity:
+    """The identity of a planned run. It reads all samples.
+
+    The number of rounds, diagnostics, the scheduler and the progress report may differ between the parts of a run.
+    """
+    task, evaluation = plan.task, plan.evaluation
+    parts = {
+        "algorithm": plan.algorithm,
+        **({"problem": task.problem} if task.data is None else {"model": task.model, "data": task.data}),
+        "participation": plan.participation,
+        "seed": plan.seed,
+        "memory": plan.memory,
+        "evaluate_every": evaluation.every,
+        "evaluate_parties": len(evaluation.parties),
+        "clock": evaluation.clock,
+        "precision": "float64" if jax.config.values["jax_enable_x64"] else "float32",
+    }
+    return RunIdentity({name: fingerprint_of(part) for name, part in parts.items()},
+                       {name: version(name) for name in ("resolvent", "jax")})
+
+
+def fingerprint_of(part: Any) -> str:
+    """SHA-256 of ``describe(part)``."""
+    total = hashlib.sha256()
+    for text in describe(part):
+        total.update(f"{len(text)}:{text}".encode())  # the length, because a text may contain any separator
+    return total.hexdigest()
+
+
+def describe(x: Any) -> Iterator[str]:
+    """A value as a sequence of texts, which depends on its structure and its numbers alone.
+
+    Arrays are described by dtype, shape and digest, numbers and texts by their value, functions by module, qualified
+    name, defaults and the values that they enclose, and dataclasses, named tuples and containers by type and content.
+    An object of any other type is described by its type.
+    """
+    yield from _describe(x, frozenset())
+
+
+def _describe(x: Any, parents: frozenset[int]) -> Iterator[str]:
+    if id(x) in parents:  # a function that encloses itself
+        yield "recursion"
+        return
+    parents |= {id(x)}
+    if x is None or isinstance(x, bool | int | float | complex | str | bytes | np.dtype):
+        yield f"{type(x).__name__} {x!r}"
+    elif isinstance(x, Enum):
+        yield f"{_name_of(type(x))}.{x.name}"
+    elif isinstance(x, PackedArray):
+        yield f"array {x.digest}"
+    elif isinstance(x, np.ndarray | np.generic | jax.Array):
+        yield _describe_array(x)
+    elif isinstance(x, type):
+        yield _name_of(x)
+    elif (contents := _contents_of(x)) is not None:
+        yield f"{_name_of(x) if _is_function(x) else _name_of(type(x))} {len(contents)}"
+        for name, value in contents.items():
+            yield name
+            yield from _describe(value, parents)
+    else:
+        yield _name_of(type(x))
+
+
+def _contents_of(x: Any) -> dict[str, Any] | None:
+    """The parts of a value, by name; None for a value without parts that can be described."""
+    if isinstance(x, FederatedData):  # names of parties and notes for the reader do not change a run
+        return {name: getattr(x, name) for name in ("x", "y", "splits", "task", "classes", "vocabulary")}
+    if dataclasses.is_dataclass(x):
+        return {field.name: getattr(x, field.name) for field in dataclasses.fields(x) if hasattr(x, field.name)}
+    if isinstance(x, Mapping):
+        return {str(key): x[key] for key in sorted(x, key=str)}
+    if isinstance(x, tuple | list):
+        return {str(i): value for i, value in enumerate(x)}
+    if isinstance(x, set | frozenset):
+        return {str(i): value for i, value in enumerate(sorted(x, key=str))}
+    if isinstance(x, functools.partial):
+        return {"function": x.func, "positional": x.args, "named": x.keywords}
+    return _contents_of_function(x) if _is_function(x) else None
+
+
+def _contents_of_function(function: Callable[..., Any]) -> dict[str, Any]:
+    """The default values of a function, and the values that it encloses; for a method, also its object."""
+    bound = {"self": function.__self__} if hasattr(function, "__self__") else {}
+    plain: Any = getattr(function, "__func__", getattr(function, "__wrapped__", function))
+    cells = getattr(plain, "__closure__", None) or ()
+    names = getattr(getattr(plain, "__code__", None), "co_freevars", ())
+    enclosed = {name: _cell_contents(cell) for name, cell in zip(names, cells, strict=False)}
+    return {**bound, "defaults": getattr(plain, "__defaults__", None), "enclosed": enclosed}
+
+
+def _cell_contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the enclosing function has not assigned it yet
+        return None
+
+
+def _is_function(x: Any) -> bool:
+    return callable(x) and hasattr(x, "__qualname__")
+
+
+def _name_of(x: Any) -> str:
+    return f"{getattr(x, '__module__', '')}.{getattr(x, '__qualname__', '')}"
+
+
+def _describe_array(x: Any) -> str:
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    array = np.ascontiguousarray(x)
+    return f"array {array.dtype} {array.shape} {hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()}"

@@ -1,0 +1,287 @@
+"""The plan of a run: everything that ``simulate`` is asked to do, checked before anything runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import jax
+import numpy as np
+from jaxtyping import Array
+from numpy.typing import ArrayLike, NDArray
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.round import uses_held_out
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, nearest
+from resolvent.math.tree import Vector
+from resolvent.problem.models.model import Model
+from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulate.device_memory import fits_device
+from resolvent.simulate.diagnostics import RECORDED, Diagnostic
+from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.simulate.systems import VirtualClock
+
+__all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "choose_memory",
+           "plan_evaluation"]
+
+MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
+
+_MIN_EVALUATIONS, _MAX_EVALUATIONS = 5, 20  # by default
+_MAX_EVALUATED_ON_HOST = 1000  # parties, by default
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is learned: a model on federated data, or a problem of its own.
+
+    Attributes:
+        model: the model, or None if there is a problem.
+        data: the parties' samples, or None if there is a problem.
+        problem: the objectives of all parties, or None if they are made from the model and the data.
+    """
+
+    model: Model | None
+    data: FederatedData | None
+    problem: Problem | None
+
+    @classmethod
+    def from_arguments(cls, model: Model | Problem, data: FederatedData | None) -> "Task":
+        """Check the two first arguments of ``simulate``.
+
+        Raises:
+            InputError: data are missing, or superfluous, or ``model`` is neither a model nor a problem.
+        """
+        if isinstance(model, Problem):
+            if data is not None:
+                raise InputError("a Problem brings its own data: leave data= out")
+            return cls(None, None, model)
+        if data is None:
+            raise InputError(
+                f"the model {type(model).__name__} needs data=: FederatedData, such as rv.datasets.digits()")
+        if not isinstance(model, Model):
+            raise InputError(f"model must be a Model, got {type(model).__name__}: see rv.models.from_functions, "
+                             "from_equinox and from_flax")
+        return cls(model, data, None)
+
+    @property
+    def parties(self) -> int:
+        """N."""
+        if self.problem is not None:
+            return self.problem.parties
+        assert self.data is not None
+        return len(self.data)
+
+    @property
+    def init(self) -> Callable[[Array], Vector]:
+        """Random key -> first model."""
+        source = self.problem if self.model is None else self.model
+        assert source is not None
+        return source.init
+
+    @property
+    def validation_sizes(self) -> ArrayLike | None:
+        """[N] number of validation samples of each party; None if the problem has no such split."""
+        if self.data is not None:
+            return self.data.sizes("validation")
+        assert self.problem is not None
+        splits = self.problem.splits
+        return self.problem.split_sizes(splits.index("validation")) if "validation" in splits else None
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationPlan:
+    """When, on which parties and how models are evaluated.
+
+    Attributes:
+        every: number of rounds between evaluations.
+        parties: [M] ids of the evaluated parties, ascending.
+        diagnostics: what is measured in addition to losses and scores.
+        clock: measures simulated seconds and bytes of each round, or None.
+    """
+
+    every: int
+    parties: NDArray[np.int32]
+    diagnostics: tuple[str, ...]
+    clock: VirtualClock | None
+
+    def recorded(self, *, has_optimum: bool) -> tuple[str, ...]:
+        """The names that each round records, see ``engine.run_chunk``."""
+        names = RECORDED.intersection(self.diagnostics) | (set() if self.clock is None else {"steps"})
+        return (*sorted(names), *(("gap",) if has_optimum else ()))
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """Where checkpoints are.
+
+    Attributes:
+        folder: the folder of the checkpoints, or None for a run without checkpoints.
+        resume: whether the run continues from a checkpoint in the folder, if there is one.
+    """
+
+    folder: Path | None
+    resume: bool
+
+    @property
+    def rows_folder(self) -> Path | None:
+        """The folder of the party states on the host; it is next to the checkpoints, because it is not replaced."""
+        return None if self.folder is None else self.folder.with_name(f"{self.folder.name}.parties")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A run of an algorithm.
+
+    Attributes:
+        name: name of the method, for metrics and errors.
+        algorithm: the algorithm.
+        task: what is learned.
+        participation: draws the cohorts.
+        rounds: number of rounds.
+        seed: seed of all random numbers.
+        scheduler: how the work of a cohort is distributed on the machine.
+        memory: where the parties' data and states are.
+        evaluation: when and how models are evaluated.
+        checkpoint: where checkpoints are.
+    """
+
+    name: str
+    algorithm: Algorithm
+    task: Task
+    participation: Participation
+    rounds: int
+    seed: int
+    scheduler: SchedulerChoice
+    memory: Literal["device", "host"]
+    evaluation: EvaluationPlan
+    checkpoint: CheckpointPlan
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise InputError(f"rounds={self.rounds} must be at least 1")
+        self.participation.check(self.task.parties)
+        if (held_out := self.task.validation_sizes) is not None:
+            check_held_out(self.algorithm, self.task.init, held_out, self.name)
+        if self.scheduler == "measured" and jax.process_count() > 1:
+            raise InputError("scheduler='measured' is for one process, because several could choose differently: "
+                             "measure in one process, and name the scheduler that it chooses")
+
+    @property
+    def pools_data(self) -> bool:
+        """Whether one party has the samples of all: there are no cohorts, messages and measurements of parties."""
+        return uses_pooled_data(self.algorithm)
+
+    @property
+    def training_participation(self) -> Participation:
+        """The participation of the rounds: that of one party if the data are pooled."""
+        return Full() if self.pools_data else self.participation
+
+    @property
+    def cohort_size(self) -> int:
+        """C, the number of parties that work in a round."""
+        return self.training_participation.capacity(1 if self.pools_data else self.task.parties)
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The names that each round records."""
+        return self.evaluation.recorded(has_optimum=isinstance(self.task.problem, SolvedProblem))
+
+
+def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: int | None, parties: NDArray[np.int32],
+                    diagnostics: Sequence[Diagnostic], clock: VirtualClock | None) -> EvaluationPlan:
+    """Check the arguments of ``simulate`` about evaluation, and complete them.
+
+    By default there are 20 evaluations; fewer, but at least 5, when the cohort is small: an evaluation reads the
+    samples of all evaluated parties, a round those of its cohort. The algorithm has no influence on the number, so that
+    all methods of a comparison are evaluated after the same rounds.
+
+    Args:
+        algorithm: the algorithm; if it pools the data, diagnostics of single parties are left out.
+        rounds: number of rounds.
+        cohort: number of parties in a round.
+        every: rounds between evaluations, or None.
+        parties: [M] ids of the evaluated parties.
+        diagnostics: names of diagnostics.
+        clock: the virtual clock, or None.
+
+    Raises:
+        InputError: a number is not positive, or a diagnostic does not exist.
+    """
+    for diagnostic in diagnostics:
+        if diagnostic not in (allowed := get_args(Diagnostic)):
+            raise InputError(f"there is no diagnostic {diagnostic!r}{nearest(diagnostic, allowed)} Use any of "
+                             f"{list(allowed)}")
+    if every is None:
+        evaluations = max(_MIN_EVALUATIONS, min(_MAX_EVALUATIONS, rounds * cohort // len(parties)))
+        every = max(1, rounds // evaluations)
+    elif every < 1:
+        raise InputError(f"evaluate_every={every} must be at least 1")
+    if uses_pooled_data(algorithm):
+        diagnostics, clock = [name for name in diagnostics if name not in (*RECORDED, "line")], None
+    return EvaluationPlan(every, parties, tuple(diagnostics), clock)
+
+
+def choose_evaluated_parties(requested: int | None, parties: int, seed: int, memory: str) -> NDArray[np.int32]:
+    """The ids of the parties whose models are evaluated, ascending; a subset is drawn from the seed.
+
+    Raises:
+        InputError: the requested number is not in 1 to N.
+    """
+    if requested is not None and not 1 <= requested <= parties:
+        raise InputError(f"evaluate_parties={requested} must lie in 1 to {parties}, the number of parties")
+    default = min(parties, _MAX_EVALUATED_ON_HOST) if memory == "host" else parties
+    count = default if requested is None else requested
+    if count == parties:
+        return np.arange(parties, dtype=np.int32)
+    generator = np.random.default_rng([seed, _MAX_EVALUATED_ON_HOST])
+    return np.sort(generator.choice(parties, count, replace=False, shuffle=False)).astype(np.int32)
+
+
+def choose_memory(memory: MemoryChoice, algorithm: Algorithm, task: Task, name: str) -> Literal["device", "host"]:
+    """Where the parties' data and states are to be; ``auto`` is the device if they take less than half of its memory.
+
+    Raises:
+        InputError: the choice does not exist, or the host is impossible for this algorithm or task.
+    """
+    if memory not in get_args(MemoryChoice):
+        raise InputError(f"memory={memory!r} is not known: use any of {list(get_args(MemoryChoice))}")
+    obstacle = None
+    if task.model is None or task.data is None:
+        obstacle = "memory='host' gathers from data: give simulate a model and data=, not a problem of its own"
+    elif uses_pooled_data(algorithm):
+        obstacle = (f"{name}: it trains on the pooled samples of all parties, which are on the device then: leave it "
+                    "out, or use memory='device'")
+    elif jax.process_count() > 1:
+        obstacle = "memory='host' is for one process, which owns the files: use memory='device' with several processes"
+    if memory == "host" and obstacle is not None:
+        raise InputError(obstacle)
+    if memory != "auto":
+        return memory
+    if obstacle is not None:
+        return "device"
+    assert task.model is not None
+    assert task.data is not None
+    try:
+        return "device" if fits_device(algorithm, task.model, task.data) else "host"
+    except (TypeError, ValueError, KeyError):
+        return "device"  # the parts do not fit together, which is reported when they are traced
+
+
+def check_held_out(algorithm: Algorithm, init: Callable[[Array], Vector], samples: Any, name: str) -> None:
+    """Refuse an algorithm that uses held-out samples if no party has any.
+
+    Args:
+        algorithm: the algorithm.
+        init: random key -> first model.
+        samples: [N] number of validation samples of each party.
+        name: name of the method, for the error.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not np.asarray(samples).any() and uses_held_out(algorithm, jax.eval_shape(init, jax.random.key(0))):
+        raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
+                         "set a share for validation in the data")

@@ -1,0 +1,70 @@
+"""What rounds start from and what they return."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Int, PyTree
+
+from resolvent.algorithms.algorithm import PartyState, ServerState
+
+__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot"]
+
+
+class Federation(eqx.Module):
+    """The state of a federation: everything that the next round needs.
+
+    Attributes:
+        server: the server's state.
+        parties: the parties' states, leaves [N, ...]; of a ``PartySubset``, a row for each of its slots.
+    """
+
+    server: ServerState
+    parties: PartyState
+
+
+class RoundRecord(eqx.Module):
+    """What one round records.
+
+    Attributes:
+        index: [C] ids of the parties in the cohort.
+        counted: [C] whose reply counted.
+        invited: [C] to whom a message was sent.
+        refused: [C] whose reply was not finite and therefore did not count.
+        party: name -> [C], a scalar of each party.
+        server: name -> scalar.
+    """
+
+    index: Int[Array, " C"]
+    counted: Bool[Array, " C"]
+    invited: Bool[Array, " C"]
+    refused: Bool[Array, " C"]
+    party: dict[str, Array]
+    server: dict[str, Array]
+
+
+class Snapshot(NamedTuple):
+    """The last aggregation of a chunk of rounds.
+
+    Attributes:
+        record: the record of the round.
+        models: the cohort's models before the aggregation, leaves [C, ...].
+        server_before: the server's state before the round.
+    """
+
+    record: RoundRecord
+    models: PyTree[Any]
+    server_before: ServerState
+
+
+class Chunk(NamedTuple):
+    """The result of a chunk of rounds.
+
+    Attributes:
+        state: the state after the last round.
+        record: the records, leaves [capacity, ...]; rows beyond the number of rounds are zero.
+        snapshot: the last aggregation.
+    """
+
+    state: Federation
+    record: RoundRecord
+    snapshot: Snapshot
