@@ -1,17 +1,31 @@
-"""Penalties against their own mathematics: subdifferentials and conjugates by hand, Moreau, Huber, SciPy."""
-
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+"""Proximal operators: subdifferentials and conjugates by hand, Moreau's decomposition, SciPy; values, dtypes,
+refusals."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from hypothesis import given
 from jax.flatten_util import ravel_pytree
+from penalty_cases import (
+    CASES,
+    L1_TWIN,
+    L2_TWIN,
+    SQUARED_TWIN,
+    ZERO_TWIN,
+    every,
+    finite_valued,
+    layers,
+    operations,
+    ordinary_vectors,
+    quadratic_twin,
+    quick,
+    rounding,
+    scaled_twin,
+    size,
+    steps,
+    vectors,
+)
 from scipy.optimize import minimize
 
 from resolvent.math import tree
@@ -19,136 +33,9 @@ from resolvent.math.penalties import L1, L2Norm, OriginIndicator, PerLayer, Quad
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _x64():
+def float64():
     with jax.enable_x64(True):
         yield
-
-
-def size(v):
-    """Euclidean norm that does not overflow."""
-    largest = np.max(np.abs(v), initial=0)
-    return largest * np.linalg.norm(v / largest) if largest > 0 else 0.0
-
-
-def onto_ball(v):
-    return v / max(1.0, size(v))
-
-
-@dataclass(frozen=True)
-class Twin:
-    """A penalty of a flat vector in plain NumPy, written by hand.
-
-    ``off(p, g)``: how far g is from the subdifferential at p. ``conjugate(y, s)``: prox of s*f^* at y.
-    """
-
-    value: Callable
-    off: Callable
-    conjugate: Callable
-
-
-def quadratic_twin(q):
-    roots, axes = np.linalg.eigh(q)
-    roots = np.maximum(roots, 0)
-    return Twin(
-        value=lambda x: x @ q @ x / 2,
-        off=lambda p, g: size(g - q @ p),
-        # f^*(y) = y'Q^-1 y / 2 on the range of Q, infinite off it: on axis j, prox is y_j * q_j/(q_j + s).
-        conjugate=lambda y, s: axes @ (roots / (roots + s) * (axes.T @ y)))
-
-
-def scaled_twin(f, c):
-    return Twin(
-        value=lambda x: c * f.value(x),
-        off=lambda p, g: c * f.off(p, g / c),
-        conjugate=lambda y, s: c * f.conjugate(y / c, s / c))       # (cf)^*(y) = c f^*(y/c)
-
-
-def split_twin(f, g, k):
-    return Twin(
-        value=lambda x: f.value(x[:k]) + g.value(x[k:]),
-        off=lambda p, h: max(f.off(p[:k], h[:k]), g.off(p[k:], h[k:])),
-        conjugate=lambda y, s: np.concatenate([f.conjugate(y[:k], s), g.conjugate(y[k:], s)]))
-
-
-L1_TWIN = Twin(
-    value=lambda x: np.sum(np.abs(x)),
-    off=lambda p, g: size(np.where(p != 0, g - np.sign(p), np.maximum(np.abs(g) - 1, 0))),
-    conjugate=lambda y, s: np.clip(y, -1, 1))                       # f^*: the indicator of the inf-ball
-L2_TWIN = Twin(
-    value=size,
-    off=lambda p, g: size(g - p / size(p)) if size(p) > 0 else max(size(g) - 1, 0.0),
-    conjugate=lambda y, s: onto_ball(y))                            # f^*: the indicator of the 2-ball
-SQUARED_TWIN = Twin(
-    value=lambda x: x @ x / 2,
-    off=lambda p, g: size(g - p),
-    conjugate=lambda y, s: y / (1 + s))                             # f^* = f
-ZERO_TWIN = Twin(
-    value=lambda x: 0.0,
-    off=lambda p, g: size(g),
-    conjugate=lambda y, s: np.zeros_like(y))                        # f^*: the indicator of 0
-INDICATOR_TWIN = Twin(
-    value=lambda x: 0.0 if size(x) == 0 else np.inf,
-    off=lambda p, g: size(p),
-    conjugate=lambda y, s: y)                                       # f^* = 0
-
-DIAGONAL = np.array([2.0, 0.0, 0.3, 7.0, 1e-3])
-HALF = np.array([[1.0, 2, 0], [0, 1, -1], [1, 0, 3], [2, 2, -0.5], [0, -1, 1]])     # Q = HH' has rank 3
-
-
-def vector(x):
-    return x
-
-
-def layers(x):
-    """The same numbers as nested layers, in the order of ``ravel_pytree``."""
-    return {"body": {"b": x[0], "w": x[1:3][:, None]}, "head": x[3:]}
-
-
-CASES = {
-    "L1": (L1(), L1_TWIN, vector),
-    "L2Norm": (L2Norm(), L2_TWIN, vector),
-    "SquaredL2": (SquaredL2(), SQUARED_TWIN, vector),
-    "Zero": (Zero(), ZERO_TWIN, vector),
-    "OriginIndicator": (OriginIndicator(), INDICATOR_TWIN, vector),
-    "Quadratic diagonal": (Quadratic(DIAGONAL), quadratic_twin(np.diag(DIAGONAL)), vector),
-    "Quadratic full": (Quadratic(HALF @ HALF.T), quadratic_twin(HALF @ HALF.T), vector),
-    "Scaled": (Scaled(Scaled(L2Norm(), 0.5), 3.0), scaled_twin(L2_TWIN, 1.5), vector),
-    "PerLayer": (PerLayer({"head": L1()}, default=Scaled(L2Norm(), 2.0)),
-                 split_twin(scaled_twin(L2_TWIN, 2.0), L1_TWIN, 3), layers),
-}
-every = pytest.mark.parametrize("name", CASES)
-finite_valued = pytest.mark.parametrize("name", [name for name in CASES if name != "OriginIndicator"])
-
-
-def rounding(name, t):
-    """What rounding may cost, relative to x: a linear system costs its condition number."""
-    return 1e-13 * (1 + t * np.linalg.norm(HALF @ HALF.T) if name == "Quadratic full" else 1)
-
-
-@functools.cache
-def looked_at(name):
-    """All that a penalty says about a flat vector, jitted once: flat results by name."""
-    penalty, _, shape = CASES[name]
-
-    def look(x, t):
-        v = shape(x)
-        prox, pull, curvature = penalty.prox(v, t), penalty.pull(v, t), penalty.curvature(v, t)
-        envelope, gradient = jax.value_and_grad(lambda v: penalty.envelope(v, t))(v)
-        flat = {"prox": prox, "pull": pull, "curvature": curvature, "gradient": gradient}
-        return {key: ravel_pytree(value)[0] for key, value in flat.items()} | {
-            "envelope": envelope, "value": penalty.value(v)}
-
-    jitted = jax.jit(look)
-    return lambda x, t: {key: np.asarray(leaf) for key, leaf in jitted(x, np.asarray(t, x.dtype)).items()}
-
-
-# The kinks |x_j| = t and |x| = t are drawn often: x has many ones, and t is often 1.
-ordinary = st.one_of(
-    st.sampled_from([0.0, 1.0, -1.0, 2.0]), st.floats(-100, 100).map(lambda v: v if abs(v) > 1e-100 else 0.0))
-extreme = st.one_of(ordinary, st.sampled_from([1e150, -1e150, 1e-150, -1e-150, 1e8, -1e8]))
-ordinary_vectors, vectors = (arrays(np.float64, 5, elements=e) for e in (ordinary, extreme))
-steps = st.one_of(st.sampled_from([1.0, 0.5, 2.0, 1e-6]), st.floats(1e-3, 1e3))
-quick = settings(deadline=None, max_examples=40)
 
 
 @every
@@ -157,7 +44,7 @@ quick = settings(deadline=None, max_examples=40)
 def test_prox_is_optimal(name, x, t):
     """(x - prox)/t is in the subdifferential at prox; ``pull`` has the digits that the difference lost."""
     _, twin, _ = CASES[name]
-    seen = looked_at(name)(x, t)
+    seen = operations(name)(x, t)
     g = seen["pull"] / t
     lost = rounding(name, t) * size(x)
     digits = 10 * lost if name == "Quadratic full" else 1e-12 * max(1.0, size(g))
@@ -171,7 +58,7 @@ def test_prox_is_optimal(name, x, t):
 def test_moreau_decomposition(name, x, t):
     """x = prox_{tf}(x) + t*prox_{f^*/t}(x/t), the conjugate's prox by hand; ``pull`` is the second part."""
     _, twin, _ = CASES[name]
-    seen = looked_at(name)(x, t)
+    seen = operations(name)(x, t)
     second = t * twin.conjugate(x / t, 1 / t)
     lost = rounding(name, t) * size(x)
     np.testing.assert_allclose(seen["prox"], x - second, rtol=0, atol=lost)
@@ -187,7 +74,7 @@ def test_float32_at_every_size(name, x, t):
     """As above: among others, a pull of length 1e-6 on a vector of length 1 keeps all its digits."""
     _, twin, _ = CASES[name]
     x = np.array(x, np.float32)
-    seen = looked_at(name)(x, t)
+    seen = operations(name)(x, t)
     second = float(t) * twin.conjugate(x.astype(np.float64) / t, 1 / t)
     assert all(value.dtype == np.float32 for value in seen.values())
     assert all(np.all(np.isfinite(value)) for value in seen.values())
@@ -201,11 +88,11 @@ def test_float32_at_every_size(name, x, t):
 @given(x=ordinary_vectors)
 def test_value_is_the_twins(name, x):
     _, twin, _ = CASES[name]
-    np.testing.assert_allclose(looked_at(name)(x, 1.0)["value"], twin.value(x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(operations(name)(x, 1.0)["value"], twin.value(x), rtol=1e-12, atol=1e-12)
 
 
 def test_indicator_is_infinite_but_at_zero():
-    seen = looked_at("OriginIndicator")
+    seen = operations("OriginIndicator")
     assert seen(np.zeros(5), 1.0)["value"] == seen(np.zeros(5), 1.0)["envelope"] == 0
     assert seen(np.array([0, 0, 1e-150, 0, 0]), 1.0)["value"] == np.inf
     x = np.array([1.0, -2, 3, 0, 1])
@@ -215,68 +102,7 @@ def test_indicator_is_infinite_but_at_zero():
 def test_soft_threshold_keeps_negative_coordinates():
     """Errata 1: sign(x)*max(|x| - t, 0), not max(x - t, 0)."""
     x = np.array([-3.0, -1.0, -0.5, 0.5, 3.0])
-    np.testing.assert_array_equal(looked_at("L1")(x, 1.0)["prox"], [-2.0, 0.0, 0.0, 0.0, 2.0])
-
-
-@quick
-@given(x=ordinary_vectors, t=steps)
-def test_envelope_of_absolute_value_is_huber(x, t):
-    huber = np.sum(np.where(np.abs(x) <= t, x * x / (2 * t), np.abs(x) - t / 2))
-    np.testing.assert_allclose(looked_at("L1")(x, t)["envelope"], huber, rtol=1e-13, atol=1e-300)
-
-
-@quick
-@given(x=vectors, t=steps)
-def test_envelope_of_norm_is_block_huber(x, t):
-    r = size(x)
-    huber = r * (r / (2 * t)) if r <= t else r - t / 2
-    np.testing.assert_allclose(looked_at("L2Norm")(x, t)["envelope"], huber, rtol=1e-13, atol=1e-290)
-
-
-@every
-@quick
-@given(x=vectors, t=steps)
-def test_gradient_of_envelope_is_pull_over_t(name, x, t):
-    """At every x, the kinks and 0 too: an envelope is differentiable everywhere."""
-    seen = looked_at(name)(x, t)
-    expected = seen["pull"] / t
-    np.testing.assert_allclose(seen["gradient"], expected, rtol=0, atol=1e-13 * size(expected) + 1e-300)
-
-
-@every
-@pytest.mark.parametrize("x", [[0, 0, 0, 0, 0], [1, -1, 0, 0, 0], [0.3, -2, 1, 0.5, -0.7]])
-def test_gradient_of_envelope_is_its_slope(name, x):
-    """Against central differences of the twin's envelope, and exactly 0 at 0."""
-    _, twin, _ = CASES[name]
-    x, t, h = np.array(x, np.float64), 1.0, 1e-5
-
-    def envelope(x):
-        gap = t * twin.conjugate(x / t, 1 / t)
-        kept = np.zeros(5) if name == "OriginIndicator" else x - gap
-        return twin.value(kept) + gap @ gap / (2 * t)
-
-    slope = [(envelope(x + h * e) - envelope(x - h * e)) / (2 * h) for e in np.eye(5)]
-    seen = looked_at(name)(x, t)
-    np.testing.assert_allclose(seen["envelope"], envelope(x), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(seen["gradient"], slope, atol=2e-5)
-    np.testing.assert_array_equal(looked_at(name)(np.zeros(5), t)["gradient"], np.zeros(5))
-
-
-def test_second_derivative_of_huber_is_one_over_t_inside_and_zero_outside():
-    hessian = jax.jit(jax.hessian(lambda x: L1().envelope(x, 0.5)))(jnp.array([0.2, -0.4, 3.0, 0.0, -1.0]))
-    np.testing.assert_allclose(hessian, np.diag([2.0, 2, 0, 2, 0]), atol=1e-15)
-
-
-def test_envelopes_other_derivatives():
-    """In t: -|pull|^2/(2t^2). In the penalty's own numbers: those of its value at the prox (Danskin)."""
-    x, t = jnp.array([0.2, -0.4, 3.0, 0.0, -1.0]), 0.7
-    pull = L1().pull(x, t)
-    in_t = jax.jit(jax.grad(lambda t: L1().envelope(x, t)))(t)
-    np.testing.assert_allclose(in_t, -np.sum(pull**2) / (2 * t**2), rtol=1e-13)
-    in_scale = jax.jit(jax.grad(lambda c: Scaled(L1(), c).envelope(x, t)))(1.5)
-    np.testing.assert_allclose(in_scale, np.sum(np.abs(L1().prox(x, 1.5 * t))), rtol=1e-13)
-    in_weight = jax.jit(jax.grad(lambda q: Quadratic(q).envelope(x, t)))(jnp.asarray(DIAGONAL))
-    np.testing.assert_allclose(in_weight, Quadratic(jnp.asarray(DIAGONAL)).prox(x, t)**2 / 2, rtol=1e-13)
+    np.testing.assert_array_equal(operations("L1")(x, 1.0)["prox"], [-2.0, 0.0, 0.0, 0.0, 2.0])
 
 
 @every
@@ -284,34 +110,10 @@ def test_envelopes_other_derivatives():
 @given(x=vectors, y=vectors, t=steps)
 def test_prox_is_firmly_nonexpansive(name, x, y, t):
     """|Px - Py|^2 <= <Px - Py, x - y>."""
-    p, q = (looked_at(name)(v, t)["prox"] for v in (x, y))
+    p, q = (operations(name)(v, t)["prox"] for v in (x, y))
     unit = max(size(x), size(y), 1e-290)
     moved, apart = (p - q) / unit, (x - y) / unit
     assert moved @ moved <= moved @ apart + rounding(name, t)
-
-
-@every
-@quick
-@given(x=ordinary_vectors, y=ordinary_vectors, t=steps)
-def test_curvature_majorises(name, x, y, t):
-    """env(y) <= env(x) + <grad, y - x> + sum d_j (y_j - x_j)^2 / (2t), with d between 0 and 1."""
-    at_x, at_y = looked_at(name)(x, t), looked_at(name)(y, t)
-    d, step = at_x["curvature"], y - x
-    bound = at_x["envelope"] + at_x["gradient"] @ step + d @ step**2 / (2 * t)
-    magnitude = at_x["envelope"] + np.abs(at_x["gradient"]) @ np.abs(step) + d @ step**2 / (2 * t)
-    assert np.all((d >= 0) & (d <= 1))
-    assert at_y["envelope"] <= bound + (1e-12 + rounding(name, t)) * magnitude
-
-
-@finite_valued
-@quick
-@given(x=ordinary_vectors)
-def test_envelope_grows_to_the_value_as_t_falls(name, x):
-    """And never exceeds it: value - t*|g|^2/2 <= envelope <= value, g the subgradient at the prox."""
-    envelopes = [looked_at(name)(x, t)["envelope"] for t in (10.0, 1.0, 1e-3, 1e-9)]
-    value = looked_at(name)(x, 1.0)["value"]
-    assert all(a <= b + 1e-12 * max(b, 1.0) for a, b in zip(envelopes, [*envelopes[1:], value], strict=True))
-    np.testing.assert_allclose(envelopes[-1], value, rtol=1e-6, atol=1e-8)
 
 
 SINGULAR = np.array([[4.0, 2], [2, 1]])
@@ -340,7 +142,7 @@ def test_a_tree_is_its_flat_vector(name):
     """One norm over all leaves together; a scalar leaf and a nested dict are nothing special."""
     penalty, _, _ = CASES[name]
     x, t = np.array([0.3, -2, 1, 0.5, -0.7]), 0.6
-    of_tree, seen = layers(jnp.asarray(x)), looked_at(name)(x, t)
+    of_tree, seen = layers(jnp.asarray(x)), operations(name)(x, t)
     for key in ("prox", "pull", "curvature"):
         result = getattr(penalty, key)(of_tree, t)
         assert jax.tree.map(jnp.shape, result) == jax.tree.map(jnp.shape, of_tree)
