@@ -1,4 +1,4 @@
-"""Extensions of the reference: labelled paragraphs of docstrings, and the constructors of Equinox modules."""
+"""Extensions of the reference: docstrings as Markdown, and the constructors of Equinox modules."""
 
 import dataclasses
 import importlib
@@ -11,16 +11,16 @@ import griffe
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hooks import labelled
+from hooks import markdown_of
 
 
 class Labels(griffe.Extension):
-    """Paragraphs such as ``Problem: ...`` get a bold label."""
+    """Docstrings as Markdown: bold labels, code blocks, formulas."""
 
-    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
-        """Change the docstring of one function."""
-        if func.docstring:
-            func.docstring.value = labelled(func.docstring.value)
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Change one docstring."""
+        if obj.docstring:
+            obj.docstring.value = markdown_of(obj.docstring.value)
 
 
 class Constructors(griffe.Extension):
@@ -30,7 +30,7 @@ class Constructors(griffe.Extension):
         """Add a constructor to every class of the package that lacks one."""
         for module in modules(pkg):
             for member in module.members.values():
-                if member.is_class and not member.is_alias and "__init__" not in member.members:
+                if not member.is_alias and member.is_class and "__init__" not in member.members:
                     runtime = getattr(importlib.import_module(module.path), member.name, None)
                     if dataclasses.is_dataclass(runtime):
                         member.set_member("__init__", constructor(member, runtime))
@@ -38,7 +38,7 @@ class Constructors(griffe.Extension):
 
 def modules(package: griffe.Module) -> list[griffe.Module]:
     """The package and all modules inside it."""
-    inside = [m for m in package.members.values() if m.is_module and not m.is_alias]
+    inside = [m for m in package.members.values() if not m.is_alias and m.is_module]
     return [package, *(m for child in inside for m in modules(child))]
 
 

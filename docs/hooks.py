@@ -21,6 +21,8 @@ sys.path.insert(0, str(ROOT / "src"))
 TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
+CODE_BLOCK = re.compile(r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)",
+                        re.MULTILINE)
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
 
 
@@ -66,7 +68,8 @@ def table() -> str:
     parts = [catalogue.CAPTION]
     for title, names in families().items():
         entries = [(paragraphs(getattr(presets, name))["Use when"], name, *computed[name]) for name in names]
-        parts += ["", f"## {title}", "", rows(("use when", *head[:-1]), entries, column=1)]
+        parts += ["", f"## {title}", "", '<div class="uses" markdown>', "",
+                  rows(("use when", *head[:-1]), entries, column=1), "", "</div>"]
     return "\n".join(parts)
 
 
@@ -129,13 +132,18 @@ def source(name: str) -> str:
     return f"```py\n{inspect.getsource(getattr(importlib.import_module(module), function))}```"
 
 
-def labelled(text: str) -> str:
-    """A docstring in which every label is bold and begins a paragraph, and examples show as code."""
+def markdown_of(docstring: str) -> str:
+    """A docstring as Markdown for the reference.
+
+    Labels are bold and begin paragraphs, examples and code blocks show as code, and formulas keep their brackets.
+    """
     from resolvent.study.docstrings import LABELS
 
-    start = re.compile(rf"^(\s*)({'|'.join(LABELS)}): ", re.MULTILINE)
-    text = re.sub(r"^(\s*)Example:$", r"\1Examples:", text, flags=re.MULTILINE)  # the section that shows code as code
-    return start.sub(r"\n\1**\2.** ", escaped(text)) if start.search(text) else text
+    text = re.sub(r"^(\s*)Example:$", r"\1Examples:", docstring, flags=re.MULTILINE)  # shows as code
+    text = CODE_BLOCK.sub(lambda m: f"{m['indent']}```{m['language']}\n{m['code'].rstrip()}\n{m['indent']}```\n", text)
+    pieces = re.split(r"(^\s*```.*?```$|^ *>>>[^\n]*$|``.*?``|`[^`\n]+`)", text, flags=re.MULTILINE | re.DOTALL)
+    text = "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(pieces))
+    return re.sub(rf"^(\s*)({'|'.join(LABELS)}): ", r"\n\1**\2.** ", text, flags=re.MULTILINE)
 
 
 def escaped(text: str) -> str:
