@@ -1,4 +1,4 @@
-"""Run by test_schedulers.py in processes of their own, for a process has the devices with which it began.
+"""Run by test_schedulers.py in separate processes, because a process keeps the devices with which it starts.
 
 ``two-devices FOLDER``: the command line with ``--devices 2``, and schedulers of two devices against one device.
 ``process NUMBER PORT FOLDER``: one of two processes that run a federation together.
@@ -15,9 +15,11 @@ import pandas as pd
 
 import resolvent as rv
 from resolvent import cli
-from resolvent.simulate.schedulers import choose
+from resolvent.simulate.rounds import run_rounds
+from resolvent.simulate.scheduler_choice import choose_scheduler
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
+from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
 SMALL = """\
 data: {name: digits, parties: 3, classes_per_party: 5, test: 0.5}
@@ -30,7 +32,7 @@ diagnostics: []
 
 
 def federation(scheduler="auto", parties=5, **options):
-    """What two processes run, and one: state on both sides, absent parties and stragglers, every diagnostic."""
+    """A run with states of the server and of the parties, absent parties and stragglers."""
     data = rv.datasets.digits(parties=parties, classes_per_party=4, seed=3)
     settings = {"rounds": 4, "diagnostics": ("steps",), "evaluate_every": 2, "progress": False,
                 "participation": rv.participation.Stragglers(rv.participation.Uniform(cohort=3), share=0.4)} | options
@@ -43,38 +45,36 @@ def two_devices(folder):
     sys.argv = ["resolvent", "run", str(folder / "small.yaml"), "--out", str(folder / "out"), "--devices", "2"]
     cli.main()
     assert jax.device_count() == 2
-    assert choose("auto", 3).mesh.size == 2
-    alone = compare(ExperimentFile.load(sys.argv[2]), scheduler=rv.schedulers.Sequential()).metrics
-    together = pd.read_parquet(folder / "out" / "metrics.parquet")
-    np.testing.assert_allclose(together["value"], alone["value"], rtol=1e-4)
-    schedulers_agree()
-    nothing_compiles_again()
+    assert choose_scheduler("auto", 3).mesh.size == 2
+    one_device = compare(ExperimentFile.load(sys.argv[2]), scheduler=rv.schedulers.Sequential()).metrics
+    both_devices = pd.read_parquet(folder / "out" / "metrics.parquet")
+    np.testing.assert_allclose(both_devices["value"], one_device["value"], rtol=1e-4)
+    check_schedulers()
+    check_that_nothing_compiles_again()
 
 
-def schedulers_agree():
-    """A cohort of five on two devices: one slot is nobody's. All that travels and is kept is here once."""
-    import test_contract
-
-    import contract
-
-    who = contract.Present(rv.participation.Stragglers(rv.participation.Uniform(cohort=5), share=0.5))
-    with jax.enable_x64(True):
-        problem = contract.problem()
-        for name, inner in {"feddane": rv.schedulers.Sequential(), "diana": rv.schedulers.Lanes(2), "fedpi": rv.schedulers.Queue(2)}.items():
-            algorithm = test_contract.ROWS[name](contract.solver())
-            one, two = (contract.run(algorithm, problem, who, scheduler=scheduler)
-                        for schedule in ("sequential", rv.schedulers.Sharded.over(inner)))
-            contract.close(one, two, 1e-11)
+def check_schedulers():
+    """A cohort of five on two devices has a slot without a party. All kinds of results and states are exchanged."""
+    participation = example_participation(
+        rv.participation.Stragglers(rv.participation.Uniform(cohort=5), share=0.5))
+    solver, problem = example_solver(), example_problem()
+    for algorithm, inner in ((rv.feddane(solver), rv.schedulers.Sequential()),
+                             (rv.diana(learning_rate=0.1, alpha=1.0), rv.schedulers.Lanes(2)),
+                             (rv.combinators.Anderson(rv.fedpi(solver, eta=0.5)), rv.schedulers.Queue(2))):
+        with jax.enable_x64(True):
+            one, two = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=scheduler)
+                        for scheduler in ("sequential", rv.schedulers.Sharded.over(inner)))
+            assert_close(one, two, 1e-11)
 
 
-def nothing_compiles_again():
-    """Rounds, seed, and with it the cohort's members, are numbers on two devices as well."""
+def check_that_nothing_compiles_again():
+    """Rounds, seed, and with it the parties of a cohort, are traced on two devices as well."""
     federation()
-    times = []
+    compilations = []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda event, _, **__: times.append(event) if event.endswith("backend_compile_duration") else None)
+        lambda event, _, **__: compilations.append(event) if event.endswith("backend_compile_duration") else None)
     federation(rounds=6, seed=1)
-    assert times == []
+    assert compilations == []
 
 
 def process(number, port, folder):

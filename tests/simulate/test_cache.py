@@ -1,4 +1,4 @@
-"""Compiled programs outlive the process."""
+"""Compiled programs are stored for later processes."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 RUN = """
 import jax.numpy as jnp, resolvent as rv
 problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * 3), jnp.ones((3, 2)))
-jnp.ones(3).sum()  # something was compiled before
+jnp.ones(3).sum()  # compiles a program before the cache is enabled
 rv.simulate(rv.fedavg(rv.solvers.GD(0.1)), problem, rounds=2, progress=False)
 """
 
@@ -20,25 +20,25 @@ def run(**environment):
                           check=True).stderr
 
 
-def kept(folder):
+def stored(folder):
     return sorted(p.name for p in folder.rglob("*-cache"))
 
 
-def test_a_second_process_compiles_nothing_again(tmp_path):
+def test_second_process_compiles_nothing(tmp_path):
     run(XDG_CACHE_HOME=str(tmp_path))
-    first = kept(tmp_path / "resolvent" / "xla")
+    first = stored(tmp_path / "resolvent" / "xla")
     assert any("run_chunk" in name for name in first)
     run(XDG_CACHE_HOME=str(tmp_path))
-    assert kept(tmp_path / "resolvent" / "xla") == first
+    assert stored(tmp_path / "resolvent" / "xla") == first
 
 
 @pytest.mark.parametrize("setting", ["JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"])
-def test_the_users_own_setting_stands(tmp_path, setting):
+def test_settings_of_the_user_are_respected(tmp_path, setting):
     value = str(tmp_path / "mine") if setting.endswith("DIR") else "false"
     run(XDG_CACHE_HOME=str(tmp_path), **{setting: value})
     assert not (tmp_path / "resolvent").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "resolvent").write_text("in the way")
-    assert "compiled programs cannot be kept in" in run(XDG_CACHE_HOME=str(tmp_path))
+    assert "compiled programs cannot be stored in" in run(XDG_CACHE_HOME=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Schedulers: what work goes where, and that it changes nothing. Every preset is in the contract with a queue."""
+"""Schedulers: how they distribute work, and that they do not change results. The contract has a queue as well."""
 
 import json
 import os
@@ -14,111 +14,109 @@ import numpy as np
 import pytest
 from on_devices import federation
 
-import contract
 import resolvent as rv
-from resolvent.simulate.engine import run_chunk, work_of
-from resolvent.simulate.schedulers import choose, deal, fastest, rivals
+from resolvent.simulate.engine import estimated_work
+from resolvent.simulate.rounds import compiled_programs, run_rounds
+from resolvent.simulate.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
+from resolvent.simulate.schedulers import distribute
+from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
-WORKER = Path(__file__).parent / "on_devices.py"
+SCRIPT = Path(__file__).parent / "on_devices.py"
 
 
 def start(*arguments):
-    tests = WORKER.parents[1]
-    path = os.pathsep.join(map(str, [tests, tests / "algorithms", *filter(None, [os.environ.get("PYTHONPATH")])]))
-    return subprocess.Popen([sys.executable, WORKER, *map(str, arguments)], text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path, "PJRT_NPROC": "1"})
+    return subprocess.Popen([sys.executable, SCRIPT, *map(str, arguments)], text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, env=os.environ | {"PJRT_NPROC": "1"})
 
 
-def finish(*processes):
-    """Wait for all; one that has failed would leave the others waiting for it."""
+def wait_for(*processes):
+    """Wait for all processes, and kill them if one fails: the others would wait for it."""
     try:
         for process in processes:
-            out, _ = process.communicate(timeout=300)
-            assert process.returncode == 0, out
+            output, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, output
     finally:
         for process in processes:
             process.kill()
             process.communicate()  # closes its pipe as well
 
 
-@pytest.mark.parametrize(("hands", "room"), [(1, 11), (2, 6), (2, 9), (2, 11), (3, 4), (3, 6), (7, 2), (7, 3)])
-def test_the_longest_work_goes_first_to_whom_has_least(hands, room):
-    amount = np.round(50 * np.random.default_rng(hands).pareto(1, 11)).astype(np.float32)
-    held = [[] for _ in range(hands)]
+@pytest.mark.parametrize(("devices", "slots"), [(1, 11), (2, 6), (2, 9), (2, 11), (3, 4), (3, 6), (7, 2), (7, 3)])
+def test_party_with_the_most_work_goes_first_to_the_device_with_the_least(devices, slots):
+    amount = np.round(50 * np.random.default_rng(devices).pareto(1, 11)).astype(np.float32)
+    parties = [[] for _ in range(devices)]
     for k in np.argsort(-amount, kind="stable"):
-        open_ = [h for h in range(hands) if len(held[h]) < room]
-        held[min(open_, key=lambda h: (amount[held[h]].sum(), h))].append(int(k))
-    expected = [k for h in held for k in [*h, *[11] * (room - len(h))]]
-    assert np.asarray(deal(jnp.asarray(amount), hands, room)).tolist() == expected
+        with_free_slot = [d for d in range(devices) if len(parties[d]) < slots]
+        parties[min(with_free_slot, key=lambda d: (amount[parties[d]].sum(), d))].append(int(k))
+    expected = [k for ids in parties for k in [*ids, *[11] * (slots - len(ids))]]
+    assert np.asarray(distribute(jnp.asarray(amount), devices, slots)).tolist() == expected
 
 
-def test_devices_share_out_what_the_solvers_read():
-    """By size, where a party's work grows with it; alike, where it does not; together, where there are two solvers."""
+def test_estimated_work_is_the_sum_over_the_solvers():
     sizes, epochs, steps = jnp.array([3, 20]), rv.SGD(0.1, batch_size=10, epochs=2), rv.SGD(0.1, batch_size=10, steps=4)
-    assert work_of(rv.fedavg(epochs), sizes).tolist() == [20, 40]
-    assert work_of(rv.fedprox(steps, mu=1.0), sizes).tolist() == [40, 40]
-    assert work_of(rv.model_interpolation(steps, rv.fedavg(epochs)), sizes).tolist() == [60, 80]
-    assert work_of((), sizes).tolist() == [3, 20]  # no solver in it
+    assert estimated_work(rv.fedavg(epochs), sizes).tolist() == [20, 40]
+    assert estimated_work(rv.fedprox(steps, mu=1.0), sizes).tolist() == [40, 40]
+    assert estimated_work(rv.model_interpolation(steps, rv.fedavg(epochs)), sizes).tolist() == [60, 80]
+    assert estimated_work((), sizes).tolist() == [3, 20]  # without a solver
 
 
-def test_lanes_go_with_their_like_and_absent_slots_change_nothing():
-    """Seven in batches of three: two lanes are nobody's."""
-    algorithm = rv.scaffold(contract.solver())
-    who = contract.Present(rv.participation.Stragglers(rv.participation.Full(), share=0.5))
+@pytest.mark.parametrize(("algorithm", "participation", "scheduler"), [
+    # Seven parties in batches of three: two lanes have no party.
+    (rv.scaffold(example_solver()), example_participation(
+        rv.participation.Stragglers(rv.participation.Full(), share=0.5)), rv.schedulers.Lanes(3)),
+    # GD's loop, whose steps cost as much as a party has samples.
+    (rv.fedprox(rv.solvers.GD(0.1, steps=5), mu=0.3), example_participation(), rv.schedulers.Queue(2)),
+], ids=["lanes", "queue"])
+def test_lanes_and_queues_do_not_change_results(algorithm, participation, scheduler):
     with jax.enable_x64(True):
-        problem = contract.problem()
-        one, batched = (contract.run(algorithm, problem, who, scheduler=s) for s in ("sequential", rv.schedulers.Lanes(3)))
-        contract.close(one, batched, 1e-12)
+        problem = example_problem()
+        one, other = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=s)
+                      for s in ("sequential", scheduler))
+        assert_close(one, other, 1e-12)
 
 
-def test_full_passes_queue_as_well():
-    """GD's loop, whose steps cost as much as a party has samples."""
-    with jax.enable_x64(True):
-        problem, algorithm = contract.problem(), rv.fedprox(rv.solvers.GD(0.1, steps=5), mu=0.3)
-        one, queue = (contract.run(algorithm, problem, scheduler=s) for s in ("sequential", rv.schedulers.Queue(2)))
-        contract.close(one, queue, 1e-12)
+def test_candidates_differ_and_the_fastest_is_chosen():
+    seconds_of = {"sequential": 0.02, "lanes of 2": 0.0, "queue of 2": 0.01}
+    chosen, seconds = fastest_scheduler({name: name for name in seconds_of}, lambda name: time.sleep(seconds_of[name]))
+    assert chosen == "lanes of 2"
+    assert all(seconds[name] >= seconds_of[name] for name in seconds_of)
+    assert list(scheduler_candidates(5)) == ["sequential", "lanes of 5"]
+    assert list(scheduler_candidates(70)) == [
+        "sequential", "lanes of 8", "lanes of 64", "lanes of 70", "queue of 8", "queue of 64"]
 
 
-def test_the_fastest_is_taken_and_nothing_else_changes():
-    """Every candidate has its seconds; they differ from one another, and what is chosen has the least."""
-    slow = {"sequential": 0.02, "lanes of 2": 0.0, "queue of 2": 0.01}
-    taken, seconds = fastest({name: name for name in slow}, lambda name: time.sleep(slow[name]))
-    assert taken == "lanes of 2"
-    assert all(seconds[name] >= slow[name] for name in slow)
-    assert list(rivals(5)) == ["sequential", "lanes of 5"]
-    assert list(rivals(70)) == ["sequential", "lanes of 8", "lanes of 64", "lanes of 70", "queue of 8", "queue of 64"]
-
+def test_measured_scheduler_changes_no_results():
     algorithm, data = rv.fedavg_plus(rv.SGD(0.1, batch_size=8)), rv.datasets.digits()
-    runs = [rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=3, participation=rv.participation.Uniform(3),
-                        scheduler=s, progress=False) for s in ("sequential", "measured")]
-    assert set(runs[1].facts["schedules"]) == set(rivals(3))
+    runs = [rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=3, scheduler=s, progress=False,
+                        participation=rv.participation.Uniform(3)) for s in ("sequential", "measured")]
+    assert set(runs[1].facts["scheduler_seconds"]) == set(scheduler_candidates(3))
     for a, b in zip(*(jax.tree.leaves(r.state) for r in runs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_a_name_is_for_all_devices_and_a_scheduler_is_taken_as_it_is():
-    assert choose("auto", 5) == rv.schedulers.Sequential()  # the tests' one CPU
-    assert choose("queue", 5) == rv.schedulers.Queue()
-    assert choose(rv.schedulers.Lanes(3), 5) == rv.schedulers.Lanes(3)
-    assert choose("measured", 5) == rv.schedulers.Sequential()  # before anything is measured
-    with pytest.raises(rv.InputError, match=r"no schedule 'lane'; did you mean 'lanes'\? Use any of"):
-        choose("lane", 5)
-    with pytest.raises(rv.InputError, match=r"Queue\(width=0\) must be at least 1"):
+def test_names_and_schedulers_as_choice():
+    assert choose_scheduler("auto", 5) == rv.schedulers.Sequential()  # the tests' one CPU
+    assert choose_scheduler("queue", 5) == rv.schedulers.Queue()
+    assert choose_scheduler(rv.schedulers.Lanes(3), 5) == rv.schedulers.Lanes(3)
+    assert choose_scheduler("measured", 5) == rv.schedulers.Sequential()  # until the candidates have been timed
+    with pytest.raises(rv.InputError, match=r"no scheduler 'lane'; did you mean 'lanes'\?"):
+        choose_scheduler("lane", 5)
+    with pytest.raises(rv.InputError, match=r"Queue\(width=0\)"):
         rv.schedulers.Queue(0)
 
 
 def test_what_compiles_again():
-    """Nothing for rounds, seed and cohort members; the rounds, once, for another size of cohort or federation."""
+    """Nothing for rounds, seed and the cohort; the rounds, once, for another size of cohort or federation."""
     def compiled(**options):
-        before = len(events), run_chunk._cache_size()
+        before = len(compilations), compiled_programs()
         federation(**options)
-        return len(events) - before[0], run_chunk._cache_size() - before[1]
+        return len(compilations) - before[0], compiled_programs() - before[1]
 
-    events = []
+    compilations = []
 
     def listen(event, _, **__):
         if event.endswith("backend_compile_duration"):
-            events.append(event)
+            compilations.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     assert compiled()[1] == 1
@@ -130,21 +128,23 @@ def test_what_compiles_again():
     assert compiled(parties=6, seed=2) == (0, 0)
 
 
+@pytest.mark.devices
 def test_two_devices(tmp_path):
-    finish(start("two-devices", tmp_path))
+    wait_for(start("two-devices", tmp_path))
 
 
-def test_two_processes_are_one(tmp_path):
-    """Stopped after two rounds and resumed; only the first process writes; both end with what one process finds."""
+@pytest.mark.devices
+def test_two_processes_run_one_federation(tmp_path):
+    """Stopped after two rounds and resumed: the first process writes, and both have the results of one process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    finish(*(start("process", number, port, tmp_path) for number in (0, 1)))
+    wait_for(*(start("process", number, port, tmp_path) for number in (0, 1)))
     first, second = (json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1))
     assert (first.pop("wrote"), second.pop("wrote")) == (True, False)
     assert first == second
     with jax.enable_x64(True):
-        alone = federation()
-        weight = jnp.concatenate([alone.server_model["weight"].ravel(), alone.personal_model(4)["bias"]])
+        one_process = federation()
+        weight = jnp.concatenate([one_process.server_model["weight"].ravel(), one_process.personal_model(4)["bias"]])
         np.testing.assert_allclose(first["weight"], weight, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(first["scores"], alone.scores().to_numpy())
+        np.testing.assert_allclose(first["scores"], one_process.scores().to_numpy())
