@@ -1,5 +1,4 @@
-"""Host memory: the rounds of a run on the device to the bit, whatever is gathered, written back, killed or damaged."""
-
+"""Host memory: bit-identical to a run on the device, whatever is gathered, written, killed or damaged."""
 
 import os
 import signal
@@ -13,14 +12,15 @@ import pytest
 
 import resolvent as rv
 from resolvent.math import tree
-from resolvent.simulate import host_storage as on_host
-from resolvent.simulate.engine import run_chunk
-from resolvent.simulate.rows import RowFile
+from resolvent.simulate import device_memory, host_chunks
+from resolvent.simulate.host_states import compute_first_rows
+from resolvent.simulate.rounds import compiled_programs
+from resolvent.simulate.row_file import RowFile
 
 PARTIES, FEATURES = 37, 5
 MODEL = rv.models.logistic(FEATURES, 3)
 SOLVER = rv.SGD(0.1, batch_size=4, epochs=2)
-WHO = rv.participation.Stragglers(rv.participation.Uniform(cohort=6), share=0.4)
+PARTICIPATION = rv.participation.Stragglers(rv.participation.Uniform(cohort=6), share=0.4)
 
 
 def parties(count=PARTIES, seed=0):
@@ -44,23 +44,23 @@ def packed(tmp_path_factory):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks of two rounds, so that a run has many."""
-    monkeypatch.setattr(on_host, "_CHUNK_BYTES", 4500)
+    monkeypatch.setattr(host_chunks, "_CHUNK_BYTES", 4500)
 
 
 def run(algorithm, data, **options):
-    settings = {"rounds": 12, "evaluate_every": 5, "participation": WHO, "progress": False} | options
+    settings = {"rounds": 12, "evaluate_every": 5, "participation": PARTICIPATION, "progress": False} | options
     return rv.simulate(algorithm, MODEL, data, **settings)
 
 
-def test_what_is_packed_is_what_from_arrays_holds(packed):
-    there, on_disk = packed
+def test_packed_data_equal_those_of_from_arrays(packed):
+    in_memory, on_disk = packed
     assert len(on_disk) == PARTIES
     assert on_disk.parties[4] == "party 4" in on_disk.parties
     assert (on_disk.index("party 7"), "party 07" in on_disk.parties) == (7, False)
     for split in ("train", "validation", "test"):
-        np.testing.assert_array_equal(there.sizes(split), on_disk.sizes(split))
+        np.testing.assert_array_equal(in_memory.sizes(split), on_disk.sizes(split))
         for k in range(PARTIES):
-            for a, b in zip(there.party(k, split), on_disk.party(k, split), strict=True):
+            for a, b in zip(in_memory.party(k, split), on_disk.party(k, split), strict=True):
                 assert a.dtype == b.dtype
                 np.testing.assert_array_equal(a, b)
 
@@ -69,18 +69,18 @@ ALGORITHMS = {
     "FedAvg": rv.fedavg(SOLVER),
     "Fed+": rv.fedgeomed_plus(SOLVER),
     "SCAFFOLD": rv.scaffold(SOLVER),
-    "the best of its own and the shared model": rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER),
+    "model interpolation": rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER),
 }
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_host_memory_changes_no_bit(name, packed, small_chunks):
-    there, on_disk = packed
-    seen = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}
-    seen = seen if name == "Fed+" else {}
-    device = run(ALGORITHMS[name], there, memory="device", **seen)
-    host = run(ALGORITHMS[name], on_disk, memory="host", **seen)
-    assert host.memory.capacity == 2
+    in_memory, on_disk = packed
+    measured = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}
+    options = measured if name == "Fed+" else {}
+    device = run(ALGORITHMS[name], in_memory, memory="device", **options)
+    host = run(ALGORITHMS[name], on_disk, memory="host", **options)
+    assert host.storage.capacity == 2
     assert device.metrics.equals(host.metrics)
     assert device.facts["bytes"] == host.facts["bytes"]
     for a, b in zip(jax.tree.leaves((device.state.server, device.state.parties, device.personal_models)),
@@ -91,111 +91,115 @@ def test_host_memory_changes_no_bit(name, packed, small_chunks):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_sample_of_parties_is_evaluated_in_either_memory(packed, small_chunks):
-    there, on_disk = packed
-    seen = {"evaluate_parties": 7, "diagnostics": ("line",), "rounds": 5}
-    device, host = (run(ALGORITHMS["FedAvg"], data, memory=where, **seen)
-                    for data, where in ((there, "device"), (on_disk, "host")))
+def test_evaluated_parties_are_the_same_in_both_memories(packed, small_chunks):
+    in_memory, on_disk = packed
+    options = {"evaluate_parties": 7, "diagnostics": ("line",), "rounds": 5}
+    device, host = (run(ALGORITHMS["FedAvg"], data, memory=memory, **options)
+                    for data, memory in ((in_memory, "device"), (on_disk, "host")))
     assert device.metrics.equals(host.metrics)
-    everybody = run(ALGORITHMS["FedAvg"], there, rounds=5).scores()
+    all_parties = run(ALGORITHMS["FedAvg"], in_memory, rounds=5).scores()
     assert len(host.scores().columns) == host.facts["evaluated_parties"] == 7
-    assert host.scores().equals(everybody[host.scores().columns])
+    assert host.scores().equals(all_parties[host.scores().columns])
 
 
-def test_chunks_seeds_and_the_number_of_parties_compile_nothing_again(tmp_path, small_chunks):
-    def alike(count):
+def test_chunks_seeds_and_number_of_parties_do_not_compile_again(tmp_path, small_chunks):
+    def programs():
+        return compiled_programs(), compute_first_rows._cache_size()
+
+    def packed_parties(count):
         return rv.write_packed(tmp_path / f"{count}", ((np.full((9, FEATURES), k / count), np.arange(9) % 3)
                                                        for k in range(count)), classes=["0", "1", "2"])
-    few, many = alike(20), alike(400)
+    few, many = packed_parties(20), packed_parties(400)
     run(ALGORITHMS["SCAFFOLD"], few, memory="host")
-    programs = [f._cache_size() for f in (run_chunk, on_host._begin_rows)]
+    before = programs()
     run(ALGORITHMS["SCAFFOLD"], few, memory="host", seed=1)
     run(ALGORITHMS["SCAFFOLD"], many, memory="host", evaluate_parties=20)
-    assert [f._cache_size() for f in (run_chunk, on_host._begin_rows)] == programs
+    assert programs() == before
 
 
-KEPT = {"rounds": 12, "evaluate_every": 3, "memory": "host"}
+CHECKPOINTED = {"rounds": 12, "evaluate_every": 3, "memory": "host"}
 
 
 def killed_run(folder, checkpoint, after):
-    """What a process does that is killed outright in the middle of writing a row."""
-    on_host._CHUNK_BYTES = 4500
-    whole, written = RowFile._write_at, []
+    """A run that kills its process with SIGKILL in the middle of writing a row."""
+    host_chunks._CHUNK_BYTES = 4500
+    write_at, written = RowFile._write_at, []
 
     def torn(self, offset, record):
         written.append(offset)
         if len(written) == after:
             os.pwrite(self._file, record.view(np.uint8).data[:30], offset)
             os.kill(os.getpid(), signal.SIGKILL)
-        whole(self, offset, record)
+        write_at(self, offset, record)
 
     RowFile._write_at = torn
-    run(ALGORITHMS["SCAFFOLD"], rv.open_packed(folder), checkpoint=checkpoint, **KEPT)
+    run(ALGORITHMS["SCAFFOLD"], rv.open_packed(folder), checkpoint=checkpoint, **CHECKPOINTED)
 
 
-def test_a_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
-    there, on_disk = packed
+@pytest.mark.kill
+def test_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
+    in_memory, on_disk = packed
     folder = Path(on_disk.x._path).parent
-    command = f"import test_memory; test_memory.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)"
+    command = f"import test_host_storage; test_host_storage.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)"
     process = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True,
                              text=True, timeout=300)
     assert process.returncode == -signal.SIGKILL, process.stderr
-    (step,) = (tmp_path / "run").glob("[0-9]*")
-    assert 0 < int(step.name) < 12
-    rest = run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **KEPT)
-    straight = run(ALGORITHMS["SCAFFOLD"], there, **KEPT)
-    assert rest.digest == straight.digest
-    assert rest.metrics.equals(straight.metrics)
+    (checkpoint,) = (tmp_path / "run").glob("[0-9]*")
+    assert 0 < int(checkpoint.name) < 12
+    resumed = run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **CHECKPOINTED)
+    straight = run(ALGORITHMS["SCAFFOLD"], in_memory, **CHECKPOINTED)
+    assert resumed.digest == straight.digest
+    assert resumed.metrics.equals(straight.metrics)
     (rows,) = (tmp_path / "run.parties").iterdir()
 
     def again():
-        return run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **KEPT)
+        return run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **CHECKPOINTED)
 
     assert again().digest == straight.digest  # nothing is left to run
-    kept = rows.read_bytes()
-    rows.write_bytes(kept[:-1])
-    with pytest.raises(rv.InputError, match=rf"{rows.name} has \d+ bytes, and the checkpoint needs \d+ of it"):
+    content = rows.read_bytes()
+    rows.write_bytes(content[:-1])
+    with pytest.raises(rv.InputError, match=rf"{rows.name} has \d+ bytes"):
         again()
-    rows.write_bytes(bytes(len(kept)))
-    with pytest.raises(rv.InputError, match=r"the state of party \d+ is not what was written: the file is damaged"):
+    rows.write_bytes(bytes(len(content)))
+    with pytest.raises(rv.InputError, match=r"state of party \d+"):
         again()
-    with pytest.raises(rv.InputError, match="belongs to another run"):
-        run(ALGORITHMS["SCAFFOLD"], there, checkpoint=tmp_path / "run", resume=True, **KEPT)
+    with pytest.raises(rv.InputError, match="another value of data"):
+        run(ALGORITHMS["SCAFFOLD"], in_memory, checkpoint=tmp_path / "run", resume=True, **CHECKPOINTED)
 
 
-def test_rows_of_a_checkpoint_outlive_whatever_comes_after(tmp_path):
+def test_rows_of_the_last_checkpoint_survive_later_writes(tmp_path):
     """Random writes and checkpoints; at any moment the file and the last table give the rows of that checkpoint."""
     rng = np.random.default_rng(0)
     like = {"a": jax.ShapeDtypeStruct((2,), np.float32), "b": jax.ShapeDtypeStruct((), np.int32)}
     file = RowFile(tmp_path / "rows", like, 12)
-    now = {"a": np.zeros((12, 2), np.float32), "b": np.zeros(12, np.int32)}
-    then, table, places = tree.rows(now, slice(None)), file.sync(), 0
+    rows = {"a": np.zeros((12, 2), np.float32), "b": np.zeros(12, np.int32)}
+    saved, table, last_position = tree.rows(rows, slice(None)), file.sync(), 0
     for _ in range(200):
-        some = np.flatnonzero(rng.random(12) < 0.3).astype(np.int32)
-        new = {"a": rng.normal(size=(len(some), 2)).astype(np.float32), "b": rng.integers(0, 9, len(some), np.int32)}
-        for name, leaf in now.items():
-            leaf[some] = new[name]
-        file.write(some, new)
+        ids = np.flatnonzero(rng.random(12) < 0.3).astype(np.int32)
+        new = {"a": rng.normal(size=(len(ids), 2)).astype(np.float32), "b": rng.integers(0, 9, len(ids), np.int32)}
+        for name, leaf in rows.items():
+            leaf[ids] = new[name]
+        file.write(ids, new)
         if rng.random() < 0.3:
-            then, table = {name: leaf.copy() for name, leaf in now.items()}, file.sync()
-            if rng.random() < 0.5:  # else it was killed before it could say so
-                file.checkpointed()
-                places = max(places, int(table.max()))
+            saved, table = {name: leaf.copy() for name, leaf in rows.items()}, file.sync()
+            if rng.random() < 0.5:  # otherwise the run is killed before the checkpoint is confirmed
+                file.confirm_checkpoint()
+                last_position = max(last_position, int(table.max()))
             else:
                 file.restore(table)
         if rng.random() < 0.2:
             file.restore(table)
-            now = {name: leaf.copy() for name, leaf in then.items()}
+            rows = {name: leaf.copy() for name, leaf in saved.items()}
         other = RowFile(tmp_path / "rows", like, 12)
         other.restore(table)
-        rows, known = other.read(np.flatnonzero(table >= 0).astype(np.int32))
-        assert known.all()
-        for name, leaf in rows.items():
-            np.testing.assert_array_equal(leaf, then[name][table >= 0])
-    assert places < 24  # places are used again: never more than a row now and one of the last checkpoint
+        stored, is_stored = other.read(np.flatnonzero(table >= 0).astype(np.int32))
+        assert is_stored.all()
+        for name, leaf in stored.items():
+            np.testing.assert_array_equal(leaf, saved[name][table >= 0])
+    assert last_position < 24  # positions are reused: at most one present row and one of the checkpoint per party
 
 
-def test_packed_data_that_are_not_whole_are_refused(packed, tmp_path):
+def test_incomplete_packed_data_are_refused(packed, tmp_path):
     def failing():
         yield from parties(3)
         raise RuntimeError("the source broke off")
@@ -219,16 +223,16 @@ def test_packed_data_that_are_not_whole_are_refused(packed, tmp_path):
         rv.write_packed(tmp_path / "mixed", mixed, classes=["0", "1"])
 
 
-def test_which_memory_and_what_is_refused(packed, monkeypatch):
-    there, _ = packed
-    assert on_host.fits_device(ALGORITHMS["Fed+"], MODEL, there)
-    monkeypatch.setattr(on_host.os, "sysconf", lambda name: 100)  # a machine of 10 kB
-    assert not on_host.fits_device(ALGORITHMS["Fed+"], MODEL, there)
+def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, monkeypatch):
+    in_memory, _ = packed
+    assert device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
+    monkeypatch.setattr(device_memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
+    assert not device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
     with pytest.raises(rv.InputError, match="memory='disk' is not known"):
-        run(ALGORITHMS["Fed+"], there, memory="disk")
+        run(ALGORITHMS["Fed+"], in_memory, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):
-        run(ALGORITHMS["Fed+"], there, evaluate_parties=38)
-    with pytest.raises(rv.InputError, match="trains on everybody's samples together"):
-        run(rv.pooled(SOLVER), there, memory="host")
+        run(ALGORITHMS["Fed+"], in_memory, evaluate_parties=38)
+    with pytest.raises(rv.InputError, match="pooled samples"):
+        run(rv.pooled(SOLVER), in_memory, memory="host")
     with pytest.raises(rv.InputError, match="memory='host' gathers from data"):
-        rv.simulate(ALGORITHMS["Fed+"], rv.problems.LearningProblem(MODEL, there), rounds=1, memory="host")
+        rv.simulate(ALGORITHMS["Fed+"], rv.problems.LearningProblem(MODEL, in_memory), rounds=1, memory="host")
