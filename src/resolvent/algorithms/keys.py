@@ -1,7 +1,8 @@
 """Random keys: every tag and every derivation, shared by the simulator, a network and the tests.
 
-Every key is folded from (seed, round, phase, party). So the order of a cohort, the scheduler, the devices and the network
-do not change what a party draws, and two algorithms in one comparison meet the same cohorts, stragglers and minibatches.
+Every key is folded from (seed, round, phase, party). So the order of a cohort, the scheduler, the devices and the
+network do not change what a party draws, and two algorithms in one comparison meet the same cohorts, stragglers and
+minibatches.
 
 .. code-block:: text
 

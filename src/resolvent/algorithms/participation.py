@@ -79,7 +79,8 @@ class Full(Participation):
     """All parties take part in every round.
 
     Attributes:
-        weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``, Fed+'s objective).
+        weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``, Fed+'s
+            objective).
     """
 
     weighting: Weighting = eqx.field(static=True, default="size")
@@ -314,4 +315,4 @@ def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"]) -> Cohort:
 
 def _check_cohort(participation: Uniform | BySize) -> None:
     if participation.cohort < 1:
-        raise ValueError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")
+        raise InputError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")

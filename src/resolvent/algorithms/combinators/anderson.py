@@ -21,6 +21,7 @@ from resolvent.algorithms.combinators.combinator import (
     innermost,
 )
 from resolvent.algorithms.combinators.iterates import ServerIterate, one_phase_iterate, server_mean
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
@@ -69,16 +70,17 @@ class Anderson(Combinator):
     cutoff: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        one_phase_iterate(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...); or DecentralisedAnderson "
-                          "if the parties hold the iterate")
+        one_phase_iterate(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...); if the parties hold the "
+                          "iterate, DecentralisedAnderson")
         if contains(self.inner, Anderson):
             raise TypeError("Anderson got an algorithm that is accelerated already: use a larger history_size")
         check_anderson(self, self.history_size, self.safeguard)
         if self.on not in ("u", "mean"):
-            raise ValueError(f"Anderson(on={self.on!r}) is not known: use 'u' or 'mean'")
+            raise InputError(f"Anderson(on={self.on!r}) is not known: use 'u' or 'mean'")
         if self.on == "mean" and server_mean(self.inner) is None:
-            raise TypeError(f"Anderson(on='mean') needs a splitting scheme, got {type(innermost(self.inner)).__name__}: "
-                            "its iterate is the shared model itself, use on='u'")
+            core = type(innermost(self.inner)).__name__
+            raise TypeError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared model "
+                            "itself, use on='u'")
 
     @property
     def _iterate(self) -> ServerIterate:
@@ -113,10 +115,10 @@ def check_anderson(combinator: Combinator, history_size: int, safeguard: ArrayLi
     """Refuse settings of an accelerator that are out of range.
 
     Raises:
-        ValueError: naming the combinator and the setting.
+        InputError: naming the combinator and the setting.
     """
     name = type(combinator).__name__
     if history_size < 1:
-        raise ValueError(f"{name}(history_size={history_size}) must be at least 1")
+        raise InputError(f"{name}(history_size={history_size}) must be at least 1")
     if isinstance(safeguard, int | float) and not safeguard > 0:
-        raise ValueError(f"{name}(safeguard={safeguard}) must be positive: otherwise every combination is undone")
+        raise InputError(f"{name}(safeguard={safeguard}) must be positive: otherwise every combination is undone")

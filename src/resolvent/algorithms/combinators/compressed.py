@@ -5,11 +5,11 @@ r"""Compressed replies: parties send a codec's encoding of a reply, or of its di
     party:   d_k = C(reply_k - h_k);   h_k <- h_k + step * d_k
     server:  each reply counts as h + d_k;   h <- h + sum over replies of lambda_k step d_k
 
-h is the sum over all N of lambda_k h_k after every round, under any participation: an absent party changes neither side.
-The mean over a cohort is h + mean(d_k). In expectation over an unbiased codec and a uniformly drawn cohort it is the mean
-of all N replies. As h_k approaches party k's reply, the noise of compression and of sampling vanishes (without compression
-and with step 1, this is SAGA's variance reduction). With step = 0 there are no shifts: h is 0, and the mean over a cohort
-is that of the decoded replies.
+h is the sum over all N of lambda_k h_k after every round, under any participation: an absent party changes neither
+side. The mean over a cohort is h + mean(d_k). In expectation over an unbiased codec and a uniformly drawn cohort it is
+the mean of all N replies. As h_k approaches party k's reply, the noise of compression and of sampling vanishes (without
+compression and with step 1, this is SAGA's variance reduction). With step = 0 there are no shifts: h is 0, and the mean
+over a cohort is that of the decoded replies.
 
 On the distributed gradient method step = 0 is DCGD and step > 0 is DIANA (Mishchenko, Gorbunov, Takac, Richtarik); with
 TopK and step = 1 it is EF21 (Richtarik, Sokolov, Fatkhullin).
@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
@@ -32,7 +31,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
     contains,
-    innermost,
+    layers,
 )
 from resolvent.algorithms.keys import codec_key
 from resolvent.algorithms.round import reply_shapes
@@ -67,7 +66,8 @@ class Compressed(Combinator):
     Attributes:
         inner: any algorithm; with shifts, one whose server needs only the means of the replies.
         codec: encodes the replies of each phase.
-        step: step size of the shifts, in [0, 1]; 0 is without shifts; default: the codec's, 1/(1 + omega), or 1 for TopK.
+        step: step size of the shifts, in [0, 1]; 0 is without shifts; default: the codec's, 1/(1 + omega), or 1 for
+            TopK.
         has_shift: whether there are shifts; follows from the step.
 
     Raises:
@@ -141,10 +141,7 @@ class Compressed(Combinator):
 
 
 def _nonlinear_part(algorithm: Algorithm) -> str:
-    """The name of what needs individual replies: an aggregator that is not linear, or else the algorithm."""
-    def is_aggregator(part: object) -> bool:
-        return isinstance(part, Aggregator)
-
-    parts = jax.tree.leaves(algorithm, is_leaf=is_aggregator)
-    names = [type(part).__name__ for part in parts if isinstance(part, Aggregator) and not part.linear]
-    return names[0] if names else type(innermost(algorithm)).__name__
+    """The name of the part that needs individual replies: a combinator, an aggregator, or the innermost algorithm."""
+    *_, core = (layer for layer in layers(algorithm) if layer.needs_individual_replies)
+    part = core if isinstance(core, Combinator) else getattr(core, "aggregator", core)
+    return type(part).__name__

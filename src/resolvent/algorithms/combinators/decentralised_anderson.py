@@ -1,10 +1,11 @@
 """Anderson acceleration with histories at the parties; only m x m numbers are sent in addition.
 
 A round has two phases. In the inner algorithm's own phase the server sends the weights pi of past images; each party
-combines its own images, works from that point and replies as in the inner algorithm. In a closing phase each party, which
-now knows the image of its point, replies the inner products of its residuals. The server sums them with the parties'
-lambda_k, which is the inner product (6) of the product space, and computes the next pi. With all parties present this is
-the centralised ``Anderson``, to rounding. Source: operator-splitting paper, section 4, decentralised implementation.
+combines its own images, works from that point and replies as in the inner algorithm. In a closing phase each party,
+which now knows the image of its point, replies the inner products of its residuals. The server sums them with the
+parties' lambda_k, which is the inner product (6) of the product space, and computes the next pi. With all parties
+present this is the centralised ``Anderson``, to rounding. Source: operator-splitting paper, section 4, decentralised
+implementation.
 """
 
 from typing import NamedTuple

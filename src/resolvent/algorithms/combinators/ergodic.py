@@ -27,6 +27,7 @@ from resolvent.algorithms.combinators.combinator import (
 from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
 from resolvent.algorithms.schedules import Schedule, as_schedule
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -80,7 +81,7 @@ class ErgodicAveraging(Combinator):
                             f"got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
                             "splitting(...)")
         if isinstance(self.weight, int | float) and not self.weight > 0:
-            raise ValueError(f"ErgodicAveraging(weight={self.weight}) must be positive")
+            raise InputError(f"ErgodicAveraging(weight={self.weight}) must be positive")
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> ErgodicState:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
@@ -40,7 +41,7 @@ def check_measure(combinator: object, by: str) -> None:
     """Refuse an unknown measure.
 
     Raises:
-        ValueError: naming the combinator and the measure.
+        InputError: naming the combinator and the measure.
     """
     if by not in ("loss", "score"):
-        raise ValueError(f"{type(combinator).__name__}(by={by!r}) is not known: use 'score' or 'loss'")
+        raise InputError(f"{type(combinator).__name__}(by={by!r}) is not known: use 'score' or 'loss'")

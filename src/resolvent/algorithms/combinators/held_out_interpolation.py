@@ -29,6 +29,7 @@ from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, loc
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.algorithms.combinators.held_out import Measure, best_held_out, check_measure
 from resolvent.algorithms.round import Private
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -69,7 +70,7 @@ class HeldOutInterpolation(Combinator):
 
     def __check_init__(self) -> None:
         if self.points < 2:
-            raise ValueError(f"HeldOutInterpolation(points={self.points}) must be at least 2: the local and the joint "
+            raise InputError(f"HeldOutInterpolation(points={self.points}) must be at least 2: the local and the joint "
                              "model")
         check_measure(self, self.by)
 

@@ -1,8 +1,8 @@
 r"""Selection of hyperparameters by each party on its held-out data, during training and without more communication.
 
-A party stores one state per candidate and works for all candidates in every round, from the same message and on the same
-minibatches. The federation runs for the first candidate alone: only its replies are sent. The personal model is that of
-the candidate that is best on the party's held-out samples:
+A party stores one state per candidate and works for all candidates in every round, from the same message and on the
+same minibatches. The federation runs for the first candidate alone: only its replies are sent. The personal model is
+that of the candidate that is best on the party's held-out samples:
 
 .. code-block:: text
 
@@ -10,8 +10,8 @@ the candidate that is best on the party's held-out samples:
     server:          that of candidate 1
     personal model:  the best of the candidates' models on held-out samples: by score, then by loss
 
-So a grid is searched inside one run: the number of rounds, the scarce resource of a federation, is not multiplied; local
-work is. A party's candidates are compared over whole histories, but around the centre of the first one. The first
+So a grid is searched inside one run: the number of rounds, the scarce resource of a federation, is not multiplied;
+local work is. A party's candidates are compared over whole histories, but around the centre of the first one. The first
 candidate should therefore be the one that ties the parties most closely: a centre of models that drifted apart is of
 little use to the other candidates, while a centre of models that stayed together serves them too.
 """

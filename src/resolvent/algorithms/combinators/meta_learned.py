@@ -3,8 +3,8 @@ r"""Meta-learning: a shared model from which one gradient step on a party's own 
 .. math:: \min_w \sum_k \lambda_k f_k(w - \gamma\nabla f_k(w)), \qquad
           \nabla = (I - \gamma\nabla^2 f_k(w))\,\nabla f_k(w - \gamma\nabla f_k(w))
 
-With FedAvg inside this is Per-FedAvg. A first-order step replaces the bracket by I; a Hessian-free step takes its product
-with the gradient from two more gradients.
+With FedAvg inside this is Per-FedAvg. A first-order step replaces the bracket by I; a Hessian-free step takes its
+product with the gradient from two more gradients.
 
 Source: Finn, Abbeel, Levine, *Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks*; Fallah, Mokhtari,
 Ozdaglar, *Personalized Federated Learning: A Meta-Learning Approach*, Algorithm 1; FedMix, (1).

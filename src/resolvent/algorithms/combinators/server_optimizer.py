@@ -1,8 +1,8 @@
 """Server optimizers: the server's update taken as a gradient by any optax optimizer.
 
-If w+ is the inner server's next model, w - w+ is the pseudo-gradient. A rate of 1 without momentum is the inner algorithm;
-a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated Optimization*; Hsu et al.
-(FedAvgM); Nichol et al. (Reptile).
+If w+ is the inner server's next model, w - w+ is the pseudo-gradient. A rate of 1 without momentum is the inner
+algorithm; a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated Optimization*;
+Hsu et al. (FedAvgM); Nichol et al. (Reptile).
 """
 
 from typing import Any

@@ -8,9 +8,9 @@ r"""L2GD: loopless local gradient descent; parties keep their own models, which 
                   tails (1-p):  y_k <- y_k - eta / (1-p) grad f_k(y_k)
 
 Communication is only needed after a run of tails. So a round here is one run of heads, which leaves y_bar unchanged, so
-that its pulls are y_bar + (1 - eta lam/p)^pulls (y_k - y_bar), followed by one run of tails. The server draws the lengths
-of both runs. The first run is one step. Source: Hanzely, Richtarik, *Federated Learning of a Mixture of Global and Local
-Models*, Algorithm 1, with eta for their step over n; FedMix, (IPFL).
+that its pulls are y_bar + (1 - eta lam/p)^pulls (y_k - y_bar), followed by one run of tails. The server draws the
+lengths of both runs. The first run is one step. Source: Hanzely, Richtarik, *Federated Learning of a Mixture of Global
+and Local Models*, Algorithm 1, with eta for their step over n; FedMix, (IPFL).
 """
 
 from dataclasses import replace
@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
 from resolvent.algorithms.keys import substep_key
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -65,12 +66,12 @@ class L2GD(Method):
 
     def __check_init__(self) -> None:
         if isinstance(self.p, int | float) and not 0 < self.p < 1:
-            raise ValueError(f"L2GD(p={self.p}) must lie in (0, 1): use local(...) for 0 and dgd(...) for 1")
+            raise InputError(f"L2GD(p={self.p}) must lie in (0, 1): use local(...) for 0 and dgd(...) for 1")
         if isinstance(self.lam, int | float) and not self.lam >= 0:
-            raise ValueError(f"L2GD(lam={self.lam}) must be at least 0")
+            raise InputError(f"L2GD(lam={self.lam}) must be at least 0")
         pull = self._pull
         if isinstance(pull, int | float) and pull > 1:
-            raise ValueError(f"L2GD pulls by learning_rate*lam/p = {pull:.3g}, beyond the mean: lower the learning "
+            raise InputError(f"L2GD pulls by learning_rate*lam/p = {pull:.3g}, beyond the mean: lower the learning "
                              "rate or lam, or raise p")
 
     @property

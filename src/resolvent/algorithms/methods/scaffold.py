@@ -20,6 +20,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -72,7 +73,7 @@ class Scaffold(Method):
 
     def __check_init__(self) -> None:
         if self.option not in ("I", "II"):
-            raise ValueError(f"Scaffold(option={self.option!r}) is not known: use 'I' or 'II'")
+            raise InputError(f"Scaffold(option={self.option!r}) is not known: use 'I' or 'II'")
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> ScaffoldState:

@@ -23,6 +23,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, Method, PartyState, Phase, Replies, local_work
 from resolvent.algorithms.round import select_rows
 from resolvent.algorithms.schedules import Constant, Schedule, as_schedule
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -55,10 +56,10 @@ class Relaxation(eqx.Module):
             value = getattr(self, name)
             value = value.first if isinstance(value, Constant) else value
             if isinstance(value, int | float) and not 0 <= value <= upper:
-                raise ValueError(f"{name}={value} must lie in [0, {upper}]: outside, the scheme is not nonexpansive")
+                raise InputError(f"{name}={value} must lie in [0, {upper}]: outside, the scheme is not nonexpansive")
         first = self.eta.first if isinstance(self.eta, Schedule) else self.eta
         if isinstance(first, int | float) and not first > 0:
-            raise ValueError(f"eta={first} must be positive")
+            raise InputError(f"eta={first} must be positive")
 
     def at(self, t: Int[Array, ""]) -> tuple[Array, Array, Array, Array]:
         """(eta, alpha, beta, gamma) of round t."""
