@@ -97,6 +97,8 @@ def test_the_site_shows_the_same_table_and_sources():
     page = hooks.on_page_markdown((ROOT / "docs" / "algorithms.md").read_text("utf-8"))
     _, rows = c.table([*entries().values()])
     for name, *computed, _source in rows:
+        if getattr(presets, name).__name__ != name:
+            continue  # an alias
         row = next(line for line in page.splitlines() if f"| [`{name}`][" in line)
         assert row.endswith(f"| {' | '.join(map(hooks.escaped, computed))} |")
     page = hooks.on_page_markdown((ROOT / "docs" / "ditto.md").read_text("utf-8"))

@@ -1,23 +1,21 @@
-"""The command line: exit codes, what it prints, and an own table from start to end."""
+"""The command line: exit codes and output."""
 
 import json
 import re
 import subprocess
 import sys
 
-import numpy as np
-import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
 from resolvent import cli
 from resolvent.study import runner
-from resolvent.study.components import listings
 from resolvent.study.experiment import ExperimentFile, experiments
+from resolvent.study.registry import listings
 
 
 def flat(text):
-    """Text without line breaks, box drawing and doubled blanks: what a person reads."""
+    """Text without line breaks, box drawing and repeated blanks."""
     return " ".join(re.sub(r"[│╭╮╰╯─━]", " ", text).split())
 
 
@@ -66,7 +64,7 @@ def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
     assert outcome.out.rstrip().endswith("[/red]/report.html")
 
 
-def test_wrong_input_is_2_and_says_what_there_is(call, tmp_path):
+def test_wrong_input_is_2_and_names_what_is_allowed(call, tmp_path):
     outcome = call("run", "nope", cwd=tmp_path)
     assert outcome.code == 2
     assert outcome.out == ""
@@ -77,7 +75,7 @@ def test_wrong_input_is_2_and_says_what_there_is(call, tmp_path):
 
 
 def test_error_is_printed_as_it_is(call, tmp_path):
-    """What looks like markup to the terminal library is not swallowed."""
+    """Text that looks like markup of the terminal library is printed."""
     outcome = call("show", "digits", "--set", "diagnostics=[lin]", cwd=tmp_path)
     assert outcome.code == 2
     assert outcome.err.startswith("error: --set diagnostics=[lin]: diagnostics.0: 'lin' is not a valid value")
@@ -109,21 +107,21 @@ def test_incomplete_command_is_2(arguments, call, tmp_path):
 
 
 def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
-    seen = []
+    runs = []
 
     def stop(file, out, **options):
-        seen.append((file.bound.settings(), out, options["resume"], options["overwrite"]))
+        runs.append((file.bound.settings(), out, options["resume"], options["overwrite"]))
         raise cli.InputError("stop")
 
     monkeypatch.setattr(runner, "run_experiment", stop)
     assert call("run", "digits", "--rounds", 7, "--seed", 9, "--out", "here", "--resume", "--set", "title=x",
                 "data.parties=5", "--set", "model.l2=1", cwd=tmp_path).code == 2
-    settings, out, resume, overwrite = seen[0]
+    settings, out, resume, overwrite = runs[0]
     assert (settings["rounds"], settings["seed"], settings["title"]) == (7, 9, "x")
     assert (settings["data"]["parties"], settings["model"]["l2"]) == (5, 1.0)
     assert (str(out), resume, overwrite) == ("here", True, False)
     assert call("run", "digits", "--overwrite", cwd=tmp_path).code == 2
-    assert seen[1][1:] == (None, False, True)
+    assert runs[1][1:] == (None, False, True)
     assert call("run", "digits", "--rounds", 0, cwd=tmp_path).err.startswith("error: --set rounds=0: rounds: 0 must be")
 
 
@@ -136,7 +134,7 @@ def test_unexpected_error_is_not_hidden(call, tmp_path, monkeypatch):
         call("run", "digits", cwd=tmp_path)
 
 
-def test_interruption_says_how_to_go_on(call, tmp_path, monkeypatch):
+def test_interruption_names_the_option_to_resume(call, tmp_path, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
@@ -164,8 +162,7 @@ def test_failure_is_1_with_its_traceback(tmp_path):
 @pytest.mark.parametrize(("command", "wanted"), [
     ([], ["run", "list", "show", "report"]),
     (["run"], ["NAME|FILE.yaml", "--set", "--rounds", "--seed", "--out", "--resume", "--overwrite"]),
-    (["list"], ["experiments", "algorithms", "data", "models", "solvers", "participation", "penalties",
-                "aggregators"]),
+    (["list"], ["algorithms", "data", "models", "solvers", "--json"]),
     (["show"], ["NAME|FILE.yaml", "--set"]),
     (["report"], ["DIR"]),
     (["data"], ["fetch", "check", "--to", "RESOLVENT_DATA"]),
@@ -241,76 +238,3 @@ def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
     outcome = call("report", ".", cwd=tmp_path)
     assert outcome.code == 2
     assert "summary.json:2: not JSON" in outcome.err
-
-
-# ---------------------------------------------------------------------------------------------------------- own data
-
-@pytest.fixture(scope="module")
-def visits():
-    """A table of three hospitals with a number, a category and an outcome."""
-    rng = np.random.default_rng(0)
-    n = 120
-    age = rng.normal(60, 10, n).round(1)
-    ward = rng.choice(["north", "south"], n)
-    return pd.DataFrame({"hospital": rng.choice(["A", "B & C", "<D>"], n, p=[0.5, 0.3, 0.2]), "age": age, "ward": ward,
-                         "outcome": np.where(age + 8 * (ward == "north") + rng.normal(0, 4, n) > 64, "ill", "well")})
-
-
-OWN = """\
-data: {table: TABLE, party: hospital, label: outcome}
-model: logistic
-solver: {name: SGD, learning_rate: 0.1}
-algorithms: {alone: local, FedAvg: fedavg}
-rounds: 20
-"""
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_own_table_runs_from_start_to_end(kind, visits, call, tmp_path):
-    """The table's path is relative to the current folder, wherever the experiment file lies."""
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "files").mkdir()
-    table = tmp_path / "tables" / f"visits.{kind}"
-    visits.to_csv(table, index=False) if kind == "csv" else visits.to_parquet(table)
-    (tmp_path / "files" / "mine.yaml").write_text(OWN.replace("TABLE", f"tables/visits.{kind}"))
-    outcome = call("run", "files/mine.yaml", cwd=tmp_path)
-    assert outcome.code == 0, outcome.err
-    folder = tmp_path / "runs" / "mine"
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["title"] == "mine"
-    assert summary["data"]["name"] == "visits"
-    assert summary["data"]["parties"] == ["<D>", "A", "B & C"]
-    counts = visits["hospital"].value_counts()
-    assert all(summary["data"]["train"][k] + summary["data"]["test"][k] < counts[party]
-               for k, party in enumerate(summary["data"]["parties"]))
-    assert "columns one-hot encoded: 1 (as 0/1 columns: 2)" in summary["data"]["notes"]
-    assert summary["methods"]["alone"]["final"]["mean"] > 0.7  # far above the coin that the first model is
-    assert len(pd.read_parquet(folder / "metrics.parquet")["party"].dropna().unique()) == 3
-    note = json.loads((folder / "models" / "FedAvg" / "tree.json").read_text())
-    assert note["leaves"]["weight"]["shape"] == [1, 3]
-    again = call("run", "runs/mine/experiment.yaml", "--out", "again", cwd=tmp_path)
-    assert again.code == 0, again.err
-    repeated = json.loads((tmp_path / "again" / "summary.json").read_text())
-    assert [m["digest"] for m in repeated["methods"].values()] == [m["digest"] for m in summary["methods"].values()]
-
-
-def test_table_that_is_not_there_is_named(visits, call, tmp_path):
-    (tmp_path / "files").mkdir()
-    visits.to_csv(tmp_path / "files" / "visits.csv", index=False)  # beside the experiment file, which does not count
-    visits.to_csv(tmp_path / "visit.csv", index=False)
-    (tmp_path / "files" / "mine.yaml").write_text(OWN.replace("TABLE", "visits.csv"))
-    outcome = call("run", "files/mine.yaml", cwd=tmp_path)
-    assert outcome.code == 2
-    assert f"error: files/mine.yaml:1: data: there is no file '{tmp_path / 'visits.csv'}'" in outcome.err
-    assert "did you mean 'visit.csv'?" in outcome.err
-    assert not (tmp_path / "runs").exists()
-
-
-def test_column_that_is_not_there_is_named(visits, call, tmp_path):
-    visits.to_csv(tmp_path / "visits.csv", index=False)
-    (tmp_path / "mine.yaml").write_text(OWN.replace("TABLE", "visits.csv").replace("outcome", "outcom"))
-    outcome = call("run", "mine.yaml", cwd=tmp_path)
-    assert outcome.code == 2
-    assert "mine.yaml:1: data: label names the column 'outcom'" in outcome.err
-    assert "did you mean 'outcome'?" in outcome.err
-    assert not (tmp_path / "runs").exists()

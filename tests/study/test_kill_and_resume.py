@@ -93,8 +93,8 @@ def test_resumed_run_equals_the_uninterrupted_one(killed, finished, call, tmp_pa
     assert straight.code == 0, straight.err
 
     assert without_times(killed / "out") == without_times(tmp_path / "out")
-    pd.testing.assert_frame_equal(*(pd.read_parquet(folder / "out" / "metrics.parquet") for folder in (killed, tmp_path)),
-                                  check_exact=True)
+    metrics = [pd.read_parquet(folder / "out" / "metrics.parquet") for folder in (killed, tmp_path)]
+    pd.testing.assert_frame_equal(*metrics, check_exact=True)
     for path in (tmp_path / "out" / "models").rglob("*.safetensors"):
         assert path.read_bytes() == (killed / path.relative_to(tmp_path)).read_bytes()
     assert sorted(p.name for p in killed.iterdir()) == ["log.txt", "out"]

@@ -46,7 +46,7 @@ def halved(factor: float) -> Codec:
     return Halved(factor)
 
 
-def unresolvable(frame: "NotImported") -> Codec:  # noqa: F821
+def unresolvable(frame: "NotImported") -> Codec:
     """A function that takes what only a type checker knows."""
     raise AssertionError
 

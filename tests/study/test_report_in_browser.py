@@ -1,4 +1,4 @@
-"""The report in a real browser, offline: it fits, it can be read, and its numbers are those of the summary."""
+"""The report in a browser, offline: it fits the window, is readable, and has the numbers of the summary."""
 
 import json
 import shutil
@@ -7,9 +7,11 @@ import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
 KINDS = ["a run", "hostile names", "many parties", "diverged", "without local training", "seventeen methods"]
 
-# For every element with text of its own: its colour against what lies behind it, as WCAG 2 computes contrast.
+# The contrast of the text of every element against its background, as WCAG 2 defines it.
 CONTRASTS = """() => {
   const rgba = text => {
     const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
@@ -48,35 +50,35 @@ def browser():
     if program is None:
         pytest.skip("no Chromium on this machine: neither chromium nor chromium-browser is on the PATH")
     with sync_api.sync_playwright() as playwright:
-        one = playwright.chromium.launch(executable_path=program, args=[
+        chromium = playwright.chromium.launch(executable_path=program, args=[
             "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
-        yield one
-        one.close()
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module", params=[(k, w, s) for k in KINDS for w in (1280, 390) for s in ("light", "dark")],
                 ids=lambda p: "-".join(map(str, p)))
 def shown(request, browser, reports):
-    """An open report: page, width, scheme, summary, and all that went wrong or over the network."""
+    """An open report: page, width, scheme, summary. Errors and network requests fail the test at the end."""
     kind, width, scheme = request.param
     folder = reports[kind]
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     context.set_offline(True)
-    page, trouble, requests = context.new_page(), [], []
-    page.on("console", lambda message: trouble.append(message.text))
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda asked: requests.append(asked.url))
+    page, errors, requests = context.new_page(), [], []
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", lambda dialog: (errors.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: requests.append(request.url))
     address = (folder / "report.html").as_uri()
     page.goto(address)
     page.evaluate("document.querySelector('details').open = true")
     yield page, width, scheme, json.loads((folder / "summary.json").read_text())
     context.close()
-    assert trouble == []
+    assert errors == []
     assert requests == [address]
 
 
-def test_nothing_lies_beyond_the_window(shown):
+def test_page_fits_the_window(shown):
     page, width, _, _ = shown
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.documentElement.clientWidth") == width
@@ -98,7 +100,7 @@ def test_scores_are_those_of_the_summary(shown):
             if value is None:
                 assert cell in ("–", "diverged")
             elif summary["score"] == "accuracy":
-                assert float(cell.removesuffix(" %")) == pytest.approx(100 * value, abs=0.0501)
+                assert float(cell.removesuffix("%")) == pytest.approx(100 * value, abs=0.0501)
             else:
                 assert float(cell) == pytest.approx(value, rel=6e-4)
         if summary["alone"] is not None and row[0] != summary["alone"]:
@@ -124,15 +126,15 @@ def test_every_picture_is_drawn(shown):
         assert paths > 5
 
 
-def test_text_can_be_read(shown):
+def test_contrast_of_text_is_sufficient(shown):
     page, _, scheme, _ = shown
-    found = page.evaluate(CONTRASTS)
-    assert len([f for f in found if f["svg"]]) > 20
-    assert len([f for f in found if not f["svg"]]) > 40
-    assert [f for f in found if f["ratio"] < 4.5] == []
-    assert [f for f in found if f["svg"] and f["width"] < 2] == []
+    texts = page.evaluate(CONTRASTS)
+    assert len([f for f in texts if f["svg"]]) > 20
+    assert len([f for f in texts if not f["svg"]]) > 40
+    assert [f for f in texts if f["ratio"] < 4.5] == []
+    assert [f for f in texts if f["svg"] and f["width"] < 2] == []
     paper = {"light": "255,255,255", "dark": "20,23,29"}[scheme]
-    assert any(f["under"] == paper for f in found)
+    assert any(f["under"] == paper for f in texts)
 
 
 def test_text_in_pictures_is_of_a_readable_size(shown):
@@ -144,8 +146,8 @@ def test_text_in_pictures_is_of_a_readable_size(shown):
     assert max(sizes) <= 20
 
 
-def test_contrast_check_sees_what_it_should(browser):
-    """The check itself: grey on white, text in an SVG, and a pale colour over a dark one."""
+def test_contrast_check_is_right(browser):
+    """The check itself, with grey on white, text in an SVG, and a pale colour over a dark one."""
     page = browser.new_page()
     page.set_content("""<body style="background: #fff; margin: 0"><p style="color: #767676">a</p>
         <p style="color: #777777">b</p>

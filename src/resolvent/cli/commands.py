@@ -84,15 +84,19 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
     from resolvent.study.registry import listings
     from resolvent.study.reproductions.reproduction import Reproduction, reproductions
 
-    kinds = ["experiments", "reproductions", *listings()]
+    parts = listings()
+    kinds = ["experiments", "reproductions", *parts]
     if kind not in ("all", *kinds):
         raise InputError(f"there is no kind {kind!r}; there are {', '.join(kinds)}{nearest(kind, kinds)}")
-    lists: dict[str, Any] = {
-        "experiments": {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()},
-        "reproductions": {name: Reproduction.load(name).title for name in reproductions()},
-        **{plural: {name: first_line(part) for name, part in parts.items()} for plural, parts in listings().items()}}
-    if kind != "all":
-        lists = {kind: lists[kind]}
+
+    def lines_of(listed: str) -> dict[str, str]:
+        if listed == "experiments":
+            return {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}
+        if listed == "reproductions":
+            return {name: Reproduction.load(name).title for name in reproductions()}
+        return {name: first_line(part) for name, part in parts[listed].items()}
+
+    lists = {listed: lines_of(listed) for listed in (kinds if kind == "all" else [kind])}
     entries = catalogue() if kind == "algorithms" else ()
     if json:
         sys.stdout.write(dumps({kind: [entry.record() for entry in entries]} if entries else lists, indent=2) + "\n")

@@ -41,7 +41,8 @@ class Comparison:
 
 
 def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
-            resume: bool = False, progress: ProgressOfMethod | None = None, scheduler: SchedulerChoice = "auto") -> Comparison:
+            resume: bool = False, progress: ProgressOfMethod | None = None,
+            scheduler: SchedulerChoice = "auto") -> Comparison:
     """Run every algorithm of an experiment.
 
     Args:

@@ -16,7 +16,7 @@ __all__ = ["RULES", "VERDICTS", "check", "sweep_rules", "value_rules", "verdict_
 VERDICTS = ("holds", "holds in part", "does not hold")  # from the best to the worst
 
 
-def check(rule: str, panels: Panels, **arguments: Any) -> list[Item]:
+def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
     """Apply a rule to the curves of one seed.
 
     Raises:
@@ -25,7 +25,7 @@ def check(rule: str, panels: Panels, **arguments: Any) -> list[Item]:
     if rule not in RULES:
         raise InputError(f"there is no rule {rule!r}; there are {', '.join(RULES)}{nearest(rule, RULES)}")
     try:
-        items = RULES[rule](panels, **arguments)
+        items = RULES[rule](figure, **arguments)
     except (KeyError, TypeError) as error:
         raise InputError(f"the rule {rule} cannot be checked: {error}") from error
     if not items:

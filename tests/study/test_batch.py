@@ -1,4 +1,4 @@
-"""All reproductions at once: what each leaves, what got worse, and that one which dies takes nothing with it."""
+"""Several reproductions at a time: their results, worse verdicts, and that a failure does not affect the others."""
 
 import json
 import sys
@@ -7,68 +7,68 @@ from pathlib import Path
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.study.every import Ran, known_verdicts, run_every, write_summary
-from resolvent.study.results import page
+from resolvent.study.reproductions.batch import Outcome, known_verdicts, run_batch, write_summary
+from resolvent.study.reproductions.results import page
 
 RESULTS = Path(__file__).parents[2] / "results"
 KNOWN = {("a", "x"): "holds", ("a", "y"): "holds in part", ("b", "x"): "does not hold"}
 COPY = """
 import shutil, sys, pathlib
-name, source, place = sys.argv[1:]
-if name == "dies":
+name, source, folder = sys.argv[1:]
+if name == "fails":
     print("something else")
     sys.exit("error: there are no data\\n")
 for end in (".json", ".svg"):
-    shutil.copy(pathlib.Path(source) / (name + end), place)
+    shutil.copy(pathlib.Path(source) / (name + end), folder)
 """
 
 
-def copying(name, place):
-    """In place of a reproduction: its committed results, or its death."""
-    return [sys.executable, "-c", COPY, name, str(RESULTS), str(place)]
+def copy_results(name, folder):
+    """A command that copies the committed results, or fails."""
+    return [sys.executable, "-c", COPY, name, str(RESULTS), str(folder)]
 
 
-@pytest.mark.parametrize(("verdicts", "worse", "came"), [
+@pytest.mark.parametrize(("verdicts", "worse", "comparison"), [
     ({"x": "holds", "y": "holds in part"}, [], "ok"),
     ({"x": "holds", "y": "holds"}, [], "ok"),
     ({"x": "holds in part", "y": "does not hold"}, ["x", "y"], "WORSE: x (was: holds); y (was: holds in part)"),
     ({"x": "holds", "z": "does not hold"}, [], "ok, 1 not known"),
 ])
-def test_a_verdict_that_got_worse_is_named(verdicts, worse, came):
-    one = Ran("a", 12.34, verdicts)
-    assert one.worse(KNOWN) == worse
-    name, seconds, counts, said = one.line(KNOWN).split("\t")
-    assert (name, seconds, said) == ("a", "12.3", came)
+def test_a_verdict_that_got_worse_is_named(verdicts, worse, comparison):
+    outcome = Outcome("a", 12.34, verdicts)
+    assert outcome.worse_claims(KNOWN) == worse
+    name, seconds, counts, compared = outcome.line(KNOWN).split("\t")
+    assert (name, seconds, compared) == ("a", "12.3", comparison)
     assert sum(int(count.rsplit(" ", 1)[1]) for count in counts.split(", ")) == len(verdicts)
 
 
 def test_a_failure_says_its_last_line():
-    assert Ran("a", 1, {}, "error: no data").line(KNOWN) == "a\t1.0\t-\tFAILED: error: no data"
+    assert Outcome("a", 1, {}, "error: no data").line(KNOWN) == "a\t1.0\t-\tFAILED: error: no data"
 
 
 def test_each_runs_in_a_process_of_its_own(tmp_path):
-    names = ["splitting-anderson", "dies", "splitting-sampling"]
-    ran = {one.name: one for one in run_every(names, tmp_path, quick=True, jobs=2, command=copying)}
+    names = ["splitting-anderson", "fails", "splitting-sampling"]
+    ran = {outcome.name: outcome for outcome in run_batch(names, tmp_path, quick=True, jobs=2, command=copy_results)}
     assert set(ran) == set(names)
-    assert ran["dies"].failure == "error: there are no data"
-    assert ran["dies"].verdicts == {}
+    assert ran["fails"].failure == "error: there are no data"
+    assert ran["fails"].verdicts == {}
     for name in ("splitting-anderson", "splitting-sampling"):
         assert (tmp_path / f"{name}.json").read_bytes() == (RESULTS / f"{name}.json").read_bytes()
         assert (tmp_path / f"{name}.svg").is_file()
         record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         assert ran[name].verdicts == {claim["says"]: claim["verdict"] for claim in record["claims"]}
-        assert not ran[name].worse(known_verdicts(RESULTS))
+        assert not ran[name].worse_claims(known_verdicts(RESULTS))
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == page(tmp_path)
-    assert "something else" in (tmp_path / "runs" / "dies" / "log.txt").read_text()
+    assert "something else" in (tmp_path / "runs" / "fails" / "log.txt").read_text()
 
 
-def test_without_another_command_it_is_the_command_line(tmp_path):
-    one, = run_every(["nonsense"], tmp_path, quick=True)
-    assert one.failure.startswith("error: there is no reproduction 'nonsense'; there are ")
+def test_default_command_is_the_command_line(tmp_path):
+    (outcome,) = run_batch(["nonsense"], tmp_path, quick=True)
+    assert outcome.failure.startswith("error: there is no reproduction 'nonsense'; there are ")
 
 
-def test_a_summary_is_read_again(tmp_path):
-    ran = [Ran("b", 5.4, {"says \"so\"\tand more": "holds in part"}), Ran("a", 1, {}, "error: no data")]
+def test_a_summary_can_be_read(tmp_path):
+    ran = [Outcome("b", 5.4, {"says \"so\"\tand more": "holds in part"}), Outcome("a", 1, {}, "error: no data")]
     write_summary(ran, tmp_path / "summary.tsv")
     first, *rows = (tmp_path / "summary.tsv").read_text().splitlines()
     assert first.split("\t") == ["name", "seconds", "verdict", "claim"]
@@ -76,7 +76,7 @@ def test_a_summary_is_read_again(tmp_path):
     assert known_verdicts(tmp_path / "summary.tsv") == {("b", "says \"so\"\tand more"): "holds in part"}
 
 
-def test_the_small_settings_verdicts_go_before_the_papers(tmp_path):
+def test_verdicts_of_the_quick_setting_take_precedence(tmp_path):
     for stem, setting, verdict in (("a-quick", "quick", "holds in part"), ("a", "paper scale", "holds")):
         record = {"name": "a", "setting": setting, "claims": [{"says": "x", "verdict": verdict}]}
         (tmp_path / f"{stem}.json").write_text(json.dumps(record))
@@ -84,19 +84,20 @@ def test_the_small_settings_verdicts_go_before_the_papers(tmp_path):
 
 
 def test_what_cannot_be_compared_or_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no known verdicts at .*none.tsv: give a folder"):
+    with pytest.raises(InputError, match=r"no known verdicts at .*none.tsv: give a results folder"):
         known_verdicts(tmp_path / "none.tsv")
     (tmp_path / "other.tsv").write_text("a\tb\n1\t2\n")
-    with pytest.raises(InputError, match="is no summary: its columns must be name, seconds"):
+    with pytest.raises(InputError, match="is not a summary: its columns must be name, seconds"):
         known_verdicts(tmp_path / "other.tsv")
     with pytest.raises(InputError, match="jobs=0 must be at least 1"):
-        next(run_every(["a"], tmp_path, quick=True, jobs=0))
+        next(run_batch(["a"], tmp_path, quick=True, jobs=0))
 
 
 def test_the_command_compares_and_fails_where_one_got_worse(call, tmp_path, monkeypatch):
-    ran = [Ran("splitting-anderson", 3.0, {"x": "holds in part"}), Ran("splitting-sampling", 4.0, {"y": "holds"})]
-    monkeypatch.setattr("resolvent.study.every.run_every", lambda names, folder, **_: iter(ran))
-    write_summary([Ran("splitting-anderson", 1, {"x": "holds"})], tmp_path / "known.tsv")
+    ran = [Outcome("splitting-anderson", 3.0, {"x": "holds in part"}),
+           Outcome("splitting-sampling", 4.0, {"y": "holds"})]
+    monkeypatch.setattr("resolvent.study.reproductions.batch.run_batch", lambda names, folder, **_: iter(ran))
+    write_summary([Outcome("splitting-anderson", 1, {"x": "holds"})], tmp_path / "known.tsv")
     arguments = ("reproduce", "splitting-anderson", "splitting-sampling", "--out", ".", "--jobs", "2")
     outcome = call(*arguments, "--against", "known.tsv", cwd=tmp_path)
     assert outcome.code == 1
@@ -112,4 +113,4 @@ def test_the_command_compares_and_fails_where_one_got_worse(call, tmp_path, monk
                                                                  cwd=tmp_path).err
     nothing = call("reproduce", cwd=tmp_path)
     assert nothing.code == 2
-    assert "say what to reproduce, or --all: " in nothing.err
+    assert "name a reproduction, or give --all: " in nothing.err
