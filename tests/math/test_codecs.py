@@ -90,9 +90,9 @@ def test_topk_keeps_the_largest_and_contracts():
     for _ in range(5):
         x = rng.normal(size=8).astype(np.float32)
         got = np.asarray(codec.decode(codec.encode(jnp.asarray(x), KEY)))
-        kept = np.argsort(-np.abs(x))[:3]
-        np.testing.assert_array_equal(np.flatnonzero(got), np.sort(kept))
-        np.testing.assert_array_equal(got[kept], x[kept])
+        selected = np.argsort(-np.abs(x))[:3]
+        np.testing.assert_array_equal(np.flatnonzero(got), np.sort(selected))
+        np.testing.assert_array_equal(got[selected], x[selected])
         assert np.sum((got - x)**2) <= codec.omega(8) * np.sum(x**2)
     flat = codec.decode(codec.encode(jnp.ones(8), KEY))
     assert np.sum((np.asarray(flat) - 1)**2) == codec.omega(8) * 8

@@ -48,9 +48,9 @@ def test_envelope_of_norm_is_block_huber(x, t):
 @given(x=vectors, t=steps)
 def test_gradient_of_envelope_is_pull_over_t(name, x, t):
     """At every x, the kinks and 0 too: an envelope is differentiable everywhere."""
-    seen = operations(name)(x, t)
-    expected = seen["pull"] / t
-    np.testing.assert_allclose(seen["gradient"], expected, rtol=0, atol=1e-13 * size(expected) + 1e-300)
+    results = operations(name)(x, t)
+    expected = results["pull"] / t
+    np.testing.assert_allclose(results["gradient"], expected, rtol=0, atol=1e-13 * size(expected) + 1e-300)
 
 
 @every
@@ -62,13 +62,13 @@ def test_gradient_of_envelope_is_its_slope(name, x):
 
     def envelope(x):
         gap = t * twin.conjugate(x / t, 1 / t)
-        kept = np.zeros(5) if name == "OriginIndicator" else x - gap
-        return twin.value(kept) + gap @ gap / (2 * t)
+        selected = np.zeros(5) if name == "OriginIndicator" else x - gap
+        return twin.value(selected) + gap @ gap / (2 * t)
 
     slope = [(envelope(x + h * e) - envelope(x - h * e)) / (2 * h) for e in np.eye(5)]
-    seen = operations(name)(x, t)
-    np.testing.assert_allclose(seen["envelope"], envelope(x), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(seen["gradient"], slope, atol=2e-5)
+    results = operations(name)(x, t)
+    np.testing.assert_allclose(results["envelope"], envelope(x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(results["gradient"], slope, atol=2e-5)
     np.testing.assert_array_equal(operations(name)(np.zeros(5), t)["gradient"], np.zeros(5))
 
 

@@ -76,10 +76,10 @@ def test_geometric_median_takes_one_norm_over_all_leaves():
     points, weights = gaussian(3), np.arange(1.0, COUNT + 1)
     flat, _ = geometric_median(points, weights)
     joint, _ = geometric_median(in_layers(points), weights)
-    apart, _ = centre(in_layers(points), weights, PerLayer({}, default=L2Norm()), 1e-6)
+    layered, _ = centre(in_layers(points), weights, PerLayer({}, default=L2Norm()), 1e-6)
     np.testing.assert_allclose(ravel_pytree(joint)[0], flat, atol=1e-9)
-    np.testing.assert_allclose(apart["b"]["c"][:, 0], weiszfeld(points[:, 1:], weights, 1e-6), atol=1e-5)
-    assert np.linalg.norm(ravel_pytree(apart)[0] - flat) > 1e-2
+    np.testing.assert_allclose(layered["b"]["c"][:, 0], weiszfeld(points[:, 1:], weights, 1e-6), atol=1e-5)
+    assert np.linalg.norm(ravel_pytree(layered)[0] - flat) > 1e-2
 
 
 @quick

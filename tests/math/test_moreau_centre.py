@@ -69,12 +69,12 @@ def test_residual_reaches_the_tolerance_asked_for(name, seed):
 def test_iterations_cut_short_are_reported(name):
     points, weights = gaussian(0), np.arange(1.0, COUNT + 1)
     _, pull, _ = CASES[name]
-    for most in (1, 2, 3):
-        w, info = compute_centre(name, points, weights, 0.1, max_iterations=most)
-        assert info.iterations == most
+    for limit in (1, 2, 3):
+        w, info = compute_centre(name, points, weights, 0.1, max_iterations=limit)
+        assert info.iterations == limit
         assert info.residual > 1e-6
         np.testing.assert_allclose(info.residual, true_residual(pull(points - w, 0.1), weights), rtol=1e-9)
-        if most == 0:
+        if limit == 0:
             np.testing.assert_allclose(w, np.average(points, axis=0, weights=weights))
 
 
@@ -116,7 +116,7 @@ def test_every_iteration_descends():
     def objective(w):
         return np.mean(envelopes(points - np.asarray(w), L2Norm(), 0.1))
 
-    path = [objective(centre(points, np.ones(101), L2Norm(), 0.1, max_iterations=most)[0]) for most in range(60)]
+    path = [objective(centre(points, np.ones(101), L2Norm(), 0.1, max_iterations=limit)[0]) for limit in range(60)]
     assert np.all(np.diff(path) <= 1e-12 * path[0])
     assert path[-1] < path[20] < path[0]
 

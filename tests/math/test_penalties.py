@@ -44,12 +44,12 @@ def float64():
 def test_prox_is_optimal(name, x, t):
     """(x - prox)/t is in the subdifferential at prox; ``pull`` has the digits that the difference lost."""
     _, twin, _ = CASES[name]
-    seen = operations(name)(x, t)
-    g = seen["pull"] / t
+    results = operations(name)(x, t)
+    g = results["pull"] / t
     lost = rounding(name, t) * size(x)
     digits = 10 * lost if name == "Quadratic full" else 1e-12 * max(1.0, size(g))
-    assert twin.off(seen["prox"], g) <= digits
-    np.testing.assert_allclose(seen["prox"] + seen["pull"], x, rtol=0, atol=lost)
+    assert twin.off(results["prox"], g) <= digits
+    np.testing.assert_allclose(results["prox"] + results["pull"], x, rtol=0, atol=lost)
 
 
 @every
@@ -58,12 +58,12 @@ def test_prox_is_optimal(name, x, t):
 def test_moreau_decomposition(name, x, t):
     """x = prox_{tf}(x) + t*prox_{f^*/t}(x/t), the conjugate's prox by hand; ``pull`` is the second part."""
     _, twin, _ = CASES[name]
-    seen = operations(name)(x, t)
+    results = operations(name)(x, t)
     second = t * twin.conjugate(x / t, 1 / t)
     lost = rounding(name, t) * size(x)
-    np.testing.assert_allclose(seen["prox"], x - second, rtol=0, atol=lost)
+    np.testing.assert_allclose(results["prox"], x - second, rtol=0, atol=lost)
     digits = lost if name == "Quadratic full" else 1e-13 * size(second)     # a small pull keeps its digits
-    np.testing.assert_allclose(seen["pull"], second, rtol=0, atol=digits + 1e-300)
+    np.testing.assert_allclose(results["pull"], second, rtol=0, atol=digits + 1e-300)
 
 
 @pytest.mark.parametrize("name", ["L1", "L2Norm", "Scaled"])
@@ -74,13 +74,13 @@ def test_float32_at_every_size(name, x, t):
     """As above: among others, a pull of length 1e-6 on a vector of length 1 keeps all its digits."""
     _, twin, _ = CASES[name]
     x = np.array(x, np.float32)
-    seen = operations(name)(x, t)
+    results = operations(name)(x, t)
     second = float(t) * twin.conjugate(x.astype(np.float64) / t, 1 / t)
-    assert all(value.dtype == np.float32 for value in seen.values())
-    assert all(np.all(np.isfinite(value)) for value in seen.values())
-    np.testing.assert_allclose(seen["prox"], x - second, rtol=0, atol=1e-6 * size(x.astype(np.float64)))
-    np.testing.assert_allclose(seen["pull"], second, rtol=0, atol=1e-6 * size(second))
-    np.testing.assert_allclose(seen["gradient"], second / t, rtol=0, atol=1e-6 * size(second / t))
+    assert all(value.dtype == np.float32 for value in results.values())
+    assert all(np.all(np.isfinite(value)) for value in results.values())
+    np.testing.assert_allclose(results["prox"], x - second, rtol=0, atol=1e-6 * size(x.astype(np.float64)))
+    np.testing.assert_allclose(results["pull"], second, rtol=0, atol=1e-6 * size(second))
+    np.testing.assert_allclose(results["gradient"], second / t, rtol=0, atol=1e-6 * size(second / t))
 
 
 @finite_valued
@@ -92,11 +92,11 @@ def test_value_is_the_twins(name, x):
 
 
 def test_indicator_is_infinite_but_at_zero():
-    seen = operations("OriginIndicator")
-    assert seen(np.zeros(5), 1.0)["value"] == seen(np.zeros(5), 1.0)["envelope"] == 0
-    assert seen(np.array([0, 0, 1e-150, 0, 0]), 1.0)["value"] == np.inf
+    results = operations("OriginIndicator")
+    assert results(np.zeros(5), 1.0)["value"] == results(np.zeros(5), 1.0)["envelope"] == 0
+    assert results(np.array([0, 0, 1e-150, 0, 0]), 1.0)["value"] == np.inf
     x = np.array([1.0, -2, 3, 0, 1])
-    np.testing.assert_allclose(seen(x, 0.5)["envelope"], x @ x)     # |x|^2/(2t): only the distance is left
+    np.testing.assert_allclose(results(x, 0.5)["envelope"], x @ x)     # |x|^2/(2t): only the distance is left
 
 
 def test_soft_threshold_keeps_negative_coordinates():
@@ -112,8 +112,8 @@ def test_prox_is_firmly_nonexpansive(name, x, y, t):
     """|Px - Py|^2 <= <Px - Py, x - y>."""
     p, q = (operations(name)(v, t)["prox"] for v in (x, y))
     unit = max(size(x), size(y), 1e-290)
-    moved, apart = (p - q) / unit, (x - y) / unit
-    assert moved @ moved <= moved @ apart + rounding(name, t)
+    moved, distance = (p - q) / unit, (x - y) / unit
+    assert moved @ moved <= moved @ distance + rounding(name, t)
 
 
 SINGULAR = np.array([[4.0, 2], [2, 1]])
@@ -128,10 +128,10 @@ IN_THE_PLANE = {
 @pytest.mark.parametrize(("x", "t"), POINTS)
 def test_prox_is_what_a_general_minimiser_finds(name, x, t):
     penalty, twin = IN_THE_PLANE[name]
-    found = minimize(lambda p: twin.value(p) + (x - p) @ (x - p) / (2 * t), x / 2 + 0.1, method="Nelder-Mead",
+    actual = minimize(lambda p: twin.value(p) + (x - p) @ (x - p) / (2 * t), x / 2 + 0.1, method="Nelder-Mead",
                      options={"xatol": 1e-9, "fatol": 1e-15, "maxiter": 5000})
-    np.testing.assert_allclose(penalty.prox(jnp.asarray(x), t), found.x, atol=1e-6)
-    np.testing.assert_allclose(penalty.envelope(jnp.asarray(x), t), found.fun, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(penalty.prox(jnp.asarray(x), t), actual.x, atol=1e-6)
+    np.testing.assert_allclose(penalty.envelope(jnp.asarray(x), t), actual.fun, rtol=1e-10, atol=1e-12)
 
 
 NESTED = [name for name in CASES if name != "PerLayer"]
@@ -142,13 +142,13 @@ def test_a_tree_is_its_flat_vector(name):
     """One norm over all leaves together; a scalar leaf and a nested dict are nothing special."""
     penalty, _, _ = CASES[name]
     x, t = np.array([0.3, -2, 1, 0.5, -0.7]), 0.6
-    of_tree, seen = layers(jnp.asarray(x)), operations(name)(x, t)
+    of_tree, results = layers(jnp.asarray(x)), operations(name)(x, t)
     for key in ("prox", "pull", "curvature"):
         result = getattr(penalty, key)(of_tree, t)
         assert jax.tree.map(jnp.shape, result) == jax.tree.map(jnp.shape, of_tree)
-        np.testing.assert_allclose(ravel_pytree(result)[0], seen[key], rtol=1e-14)
-    np.testing.assert_allclose(penalty.value(of_tree), seen["value"], rtol=1e-14)
-    np.testing.assert_allclose(penalty.envelope(of_tree, t), seen["envelope"], rtol=1e-14)
+        np.testing.assert_allclose(ravel_pytree(result)[0], results[key], rtol=1e-14)
+    np.testing.assert_allclose(penalty.value(of_tree), results["value"], rtol=1e-14)
+    np.testing.assert_allclose(penalty.envelope(of_tree, t), results["envelope"], rtol=1e-14)
 
 
 @every

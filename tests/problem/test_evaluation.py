@@ -29,7 +29,7 @@ def data():
 def expected(data, w, index):
     """[M, splits] mean cross-entropy and accuracy."""
     weight, bias = (np.asarray(w[name]) for name in ("weight", "bias"))
-    found = np.full((2, len(index), len(SPLITS)), np.nan)
+    actual = np.full((2, len(index), len(SPLITS)), np.nan)
     for i, k in enumerate(index):
         for j, name in enumerate(SPLITS):
             split = data.splits[name]
@@ -37,9 +37,9 @@ def expected(data, w, index):
             if split.length[k]:
                 logits = data.x[rows] @ weight.T + bias
                 of_own = logits[np.arange(len(logits)), data.y[rows]]
-                found[0, i, j] = np.mean(np.log(np.exp(logits).sum(axis=1)) - of_own)
-                found[1, i, j] = np.mean(logits.argmax(axis=1) == data.y[rows])
-    return found
+                actual[0, i, j] = np.mean(np.log(np.exp(logits).sum(axis=1)) - of_own)
+                actual[1, i, j] = np.mean(logits.argmax(axis=1) == data.y[rows])
+    return actual
 
 
 def point():
@@ -50,10 +50,10 @@ def point():
 @pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [3], [1], [4, 1], [2, 2, 0]])
 def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
-    known = expected(data, w, index)
-    np.testing.assert_allclose(problem.evaluate_shared(w, np.array(index, np.int32)), known, rtol=1e-12)
+    reference = expected(data, w, index)
+    np.testing.assert_allclose(problem.evaluate_shared(w, np.array(index, np.int32)), reference, rtol=1e-12)
     alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(split)) for split in range(len(SPLITS))] for k in index]
-    np.testing.assert_allclose(alone, known.transpose(1, 2, 0), rtol=1e-12)
+    np.testing.assert_allclose(alone, reference.transpose(1, 2, 0), rtol=1e-12)
 
 
 def test_equal_accuracies_are_equal_to_the_bit_whichever_way_they_are_found(data):
@@ -61,7 +61,8 @@ def test_equal_accuracies_are_equal_to_the_bit_whichever_way_they_are_found(data
     with jax.enable_x64(False):
         problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
         _, together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))
-        alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))] for k in range(5)]
+        alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))]
+                 for k in range(5)]
     assert together.dtype == np.float32
     np.testing.assert_array_equal(together, np.array(alone))
 

@@ -28,8 +28,8 @@ def by_hand(w):
 
 
 def test_value_gap_and_minimiser_are_those_of_another_program(problem):
-    found = minimize(by_hand, np.zeros(FEATURES), method="BFGS", options={"gtol": 1e-9})
-    np.testing.assert_allclose(problem.optimum(SHARES), found.x, rtol=1e-5)
+    actual = minimize(by_hand, np.zeros(FEATURES), method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(problem.optimum(SHARES), actual.x, rtol=1e-5)
     best = np.asarray(problem.minimiser)
     for w in (np.zeros(FEATURES), np.ones(FEATURES), best + 1e-3):
         mean = np.mean([problem.oracle(jnp.array(k)).value(w) for k in range(PARTIES)])

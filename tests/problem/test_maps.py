@@ -43,15 +43,15 @@ def test_the_gradient_is_that_of_the_value(make):
     w = point(2)
     expected = numeric(oracle.value, w)
     everything = jnp.arange(11)
-    for found in (oracle.grad(w), oracle.batch_grad(w, everything, everything >= 0)):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), found, expected)
+    for actual in (oracle.grad(w), oracle.batch_grad(w, everything, everything >= 0)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), actual, expected)
 
 
 def test_first_order_leaves_the_hessian_out():
     oracle, w = problem().oracle(jnp.array(0)), point(3)
-    found = through(oracle, GradientStep(0.5, second_order=False)).grad(w)
+    actual = through(oracle, GradientStep(0.5, second_order=False)).grad(w)
     ahead = jax.tree.map(lambda a, g: a - 0.5 * g, w, oracle.grad(w))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, oracle.grad(ahead))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), actual, oracle.grad(ahead))
 
 
 def test_a_quadratic_through_a_mixture_is_a_quadratic():
@@ -81,7 +81,7 @@ def test_independent_gradients_are_dealt_parts_of_the_minibatch():
         return jax.tree.map(lambda a, b: a - rate * b, g, bent) if second_order else g
 
     @partial(jax.jit, static_argnames="second_order")
-    def found(valid, second_order):
+    def actual(valid, second_order):
         oracle_ahead = through(oracle, GradientStep(rate, second_order=second_order, independent=True))
         return oracle_ahead.batch_grad(w, order, jnp.arange(8) < valid)
 
@@ -89,5 +89,5 @@ def test_independent_gradients_are_dealt_parts_of_the_minibatch():
             (True, 8, ([7, 4, 1], [2, 0, 3], [9, 5])), (True, 2, ([7], [2], [7])), (True, 1, ([7], [7], [7])),
             (False, 7, ([7, 9, 0, 1], [2, 4, 5], [])), (False, 1, ([7], [7], []))):
         masks = jnp.array([np.isin(np.arange(11), hand) for hand in hands])
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found(valid, second_order),
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), actual(valid, second_order),
                      by_hand(masks, second_order))

@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.problem.problems import least_squares, logistic_data
 from resolvent.problem.maps import Mixture, through
 from resolvent.problem.mixed import mixed
+from resolvent.problem.problems import least_squares, logistic_data
 
 ALPHA, SIZES = 0.6, np.array([30, 50])
 SQUARES = {"parties": 3, "samples": 9, "features": 4, "heterogeneity": 0.7, "seed": 1}
@@ -44,9 +44,9 @@ def test_a_mixture_of_quadratics_is_what_the_oracles_say():
     plain, mix = least_squares(**SQUARES), least_squares(**SQUARES, alpha=ALPHA)
     rng = np.random.default_rng(0)
     for k in map(jnp.array, range(3)):
-        own = jnp.linalg.solve(plain.hessians[k], plain.linears[k])
+        optima = jnp.linalg.solve(plain.hessians[k], plain.linears[k])
         for w in jnp.asarray(rng.normal(size=(3, 4))):
-            expected = through(plain.oracle(k), Mixture(ALPHA, own))
+            expected = through(plain.oracle(k), Mixture(ALPHA, optima))
             np.testing.assert_allclose(mix.oracle(k).value(w), expected.value(w), rtol=1e-12)
             np.testing.assert_allclose(mix.oracle(k).grad(w), expected.grad(w), rtol=1e-9, atol=1e-12)
     shares = jnp.full(3, 1 / 3)
@@ -75,11 +75,11 @@ def test_logistic_data_against_another_program():
     problem, parts = logistic_data(data=data(), l2=0.1, alpha=ALPHA), data()
     pairs = [parts.party(k) for k in range(2)]
     options = {"method": "BFGS", "options": {"gtol": 1e-9}}
-    own = [minimize(lambda w, p=p: by_hand(*p, w), np.zeros(4), **options).x for p in pairs]
+    optima = [minimize(lambda w, p=p: by_hand(*p, w), np.zeros(4), **options).x for p in pairs]
 
     def objective(w):
         return sum(n / SIZES.sum() * by_hand(*p, ALPHA * w + (1 - ALPHA) * x)
-                   for n, p, x in zip(SIZES, pairs, own, strict=True))
+                   for n, p, x in zip(SIZES, pairs, optima, strict=True))
 
     best = minimize(objective, np.zeros(4), **options)
     np.testing.assert_allclose(flat(problem.optimum(None)), best.x, atol=1e-6)
@@ -87,7 +87,7 @@ def test_logistic_data_against_another_program():
     assert float(problem.gap(w, None)) == pytest.approx(objective(flat(w)) - best.fun, rel=1e-6)
     assert float(problem.gap(problem.minimiser, None)) == 0
     loss, accuracy = problem.evaluate_party(w, jnp.array(0), jnp.array(0))  # of the party's mixture, without l2
-    t = ALPHA * flat(w) + (1 - ALPHA) * own[0]
+    t = ALPHA * flat(w) + (1 - ALPHA) * optima[0]
     assert float(loss) == pytest.approx(by_hand(*pairs[0], t) - 0.05 * t @ t, rel=1e-6)
     assert float(accuracy) == np.mean((pairs[0][0] @ t[:3] + t[3] > 0) == pairs[0][1])
 

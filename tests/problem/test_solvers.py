@@ -34,7 +34,8 @@ class Visits(Oracle):
 def visits(solver, samples, *, effort=1.0, room=32, key=0):
     oracle = Visits(samples=jnp.array(samples))
     start = jnp.zeros(room)
-    w, steps = jax.jit(lambda: solver(rv.problems.Subproblem(oracle, start), start, jax.random.key(key), jnp.array(effort)))()
+    sub = rv.problems.Subproblem(oracle, start)
+    w, steps = jax.jit(lambda: solver(sub, start, jax.random.key(key), jnp.array(effort)))()
     return np.asarray(w), int(steps)
 
 
@@ -116,7 +117,7 @@ def test_sgd_is_its_numpy_twin(proximal):
                              for _ in range(3))
     key = jax.random.key(5)
     solver = rv.SGD(eta, batch_size=batch, epochs=2, proximal=proximal)
-    found, _ = solver(rv.problems.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
+    actual, _ = solver(rv.problems.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
 
     w = {k: np.array(v) for k, v in start.items()}
     for epoch in range(2):
@@ -130,7 +131,7 @@ def test_sgd_is_its_numpy_twin(proximal):
                 w[name] = (w[name] - eta * (g + s * (w[name] - c)) if proximal == "explicit"
                            else (w[name] - eta * g + eta * s * c) / (1 + eta * s))
     for name in w:
-        np.testing.assert_allclose(found[name], w[name], atol=1e-13)
+        np.testing.assert_allclose(actual[name], w[name], atol=1e-13)
 
 
 def test_gd_is_sgd_with_one_batch():
@@ -147,7 +148,8 @@ def test_gd_is_sgd_with_one_batch():
 def test_closed_form_has_no_gradient_left():
     rng = np.random.default_rng(3)
     a, b, centre, linear = (jnp.asarray(rng.normal(size=shape)) for shape in ((1, 8, 5), (1, 8), 5, 5))
-    sub = rv.problems.Subproblem(rv.problems.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0)), centre, 0.4, linear)
+    oracle = rv.problems.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0))
+    sub = rv.problems.Subproblem(oracle, centre, 0.4, linear)
     start = jnp.zeros(5)
     w, _ = rv.solvers.ClosedForm()(sub, start, jax.random.key(0), jnp.array(1.0))
     assert float(jnp.abs(sub.grad(w)).max()) < 1e-12

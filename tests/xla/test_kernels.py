@@ -79,9 +79,9 @@ def test_it_is_the_textbooks_with_its_gradients(case):
     want = theirs(*args)
     (out,) = draw(want.shape, seed=1)
     np.testing.assert_allclose(ours(*args), want, atol=1e-13)
-    found, known = (jax.jit(partial(value_and_gradients, f))(args, out) for f in (ours, theirs))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, known)
-    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(known[2])) > 0.01  # there is curvature
+    actual, reference = (jax.jit(partial(value_and_gradients, f))(args, out) for f in (ours, theirs))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), actual, reference)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(reference[2])) > 0.01  # there is curvature
 
 
 @pytest.mark.parametrize("case", ["block 5x5", "convolution 5x5", "lstm"])
@@ -89,10 +89,10 @@ def test_it_is_the_same_in_lanes(case):
     ours, theirs, shapes = CASES[case]
     args = tuple(draw(*[(3, *shape) for shape in shapes]))
     (out,) = draw(theirs(*[a[0] for a in args]).shape, seed=1)
-    found = jax.jit(jax.vmap(partial(value_and_gradients, ours), in_axes=(0, None)))(args, out)
+    actual = jax.jit(jax.vmap(partial(value_and_gradients, ours), in_axes=(0, None)))(args, out)
     single = jax.jit(partial(value_and_gradients, theirs))
-    known = jax.tree.map(lambda *rows: jnp.stack(rows), *[single(tuple(a[i] for a in args), out) for i in range(3)])
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, known)
+    reference = jax.tree.map(lambda *rows: jnp.stack(rows), *[single(tuple(a[i] for a in args), out) for i in range(3)])
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), actual, reference)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
@@ -111,8 +111,8 @@ def test_it_is_the_same_with_the_gates_as_one_function(lanes):
 
     with allow_small_calls():
         assert "xla_cpu_small_call" in of_two(ours).lower(args, out).as_text()
-        found = of_two(ours)(args, out)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), found, of_two(theirs)(args, out))
+        actual = of_two(ours)(args, out)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), actual, of_two(theirs)(args, out))
 
 
 def test_cross_entropy_is_optaxs_with_its_gradients():
@@ -120,9 +120,9 @@ def test_cross_entropy_is_optaxs_with_its_gradients():
     outputs = draw((5, 4))[0] * jnp.array([[1.0], [30.0], [1e3], [1e5], [0.0]])
     y = jnp.array([0, 3, 1, 2, 2])
     (out,) = draw((5,), seed=1)
-    found, known = (jax.jit(lambda x, f=f: value_and_gradients(lambda z: f(z, y), (x,), out))(outputs) for f in
+    actual, reference = (jax.jit(lambda x, f=f: value_and_gradients(lambda z: f(z, y), (x,), out))(outputs) for f in
                     (CrossEntropy().loss, optax.losses.softmax_cross_entropy_with_integer_labels))
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9), found, known)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9), actual, reference)
 
 
 def test_ties_belong_to_the_first_of_a_square_and_zero_has_no_gradient():
@@ -131,9 +131,9 @@ def test_ties_belong_to_the_first_of_a_square_and_zero_has_no_gradient():
     x, weight = (jnp.asarray(rng.integers(-1, 2, shape), float) for shape in [(4, 8, 8, 1), (3, 3, 1, 2)])
     bias = jnp.array([0.0, 1.0])
     (out,) = draw((4, 3, 3, 2))
-    found, known = (jax.jit(jax.grad(lambda *a, f=f: jnp.vdot(f(*a), out), argnums=(0, 1, 2)))(x, weight, bias)
+    actual, reference = (jax.jit(jax.grad(lambda *a, f=f: jnp.vdot(f(*a), out), argnums=(0, 1, 2)))(x, weight, bias)
                     for f in (kernels.convolve_relu_pool, block))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-12), found, known)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-12), actual, reference)
     squares = np.asarray(convolution(x, weight))[:, :6, :6].reshape(4, 3, 2, 3, 2, 2)
     top = squares.max(axis=(2, 4), keepdims=True)
     assert ((squares == top).sum(axis=(2, 4)) > 1).mean() > 0.2
@@ -166,10 +166,11 @@ def test_meta_learning_takes_hessians_through_them(network):
         x = jnp.asarray(rng.integers(0, 3, (5, 4)))
     oracle = SampleOracle(samples=jnp.array(5), model=model, x=x, y=jnp.arange(5) % 3, offset=jnp.array(0), block=4)
     w = model.init(jax.random.key(0))
-    found, known = (jax.jit(partial(_gradient, oracle, GradientStep(0.5, delta=delta)))(w) for delta in (None, 1e-6))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-8), found, known)
+    actual, reference = (jax.jit(partial(_gradient, oracle, GradientStep(0.5, delta=delta)))(w)
+                         for delta in (None, 1e-6))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-8), actual, reference)
     first = jax.jit(partial(_gradient, oracle, GradientStep(0.5, second_order=False)))(w)
-    assert max(float(jnp.abs(d).max()) for d in jax.tree.leaves(tree.sub(first, found))) > 1e-3  # H is not zero
+    assert max(float(jnp.abs(d).max()) for d in jax.tree.leaves(tree.sub(first, actual))) > 1e-3  # H is not zero
 
 
 @pytest.mark.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)])
@@ -187,8 +188,8 @@ def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeyp
         losses = model.loss.loss(model.apply(p, x[at[mask]]), y[at[mask]])
         return jnp.mean(losses) + model.l2 / 2 * tree.full_dot(p, p)
 
-    expected, one_by_one, of_nobody = jax.grad(mean)(params), gradient(mask), gradient(jnp.zeros(5, bool))
+    expected, row_by_row, of_empty_batch = jax.grad(mean)(params), gradient(mask), gradient(jnp.zeros(5, bool))
     monkeypatch.setattr(kernels, "_MAX_SAMPLES", 0)
-    for found in (one_by_one, gradient(mask)):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, model.l2 * b), of_nobody, params)
+    for actual in (row_by_row, gradient(mask)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), actual, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, model.l2 * b), of_empty_batch, params)

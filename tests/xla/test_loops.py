@@ -39,24 +39,26 @@ def expected(rates, counts, x):
 def test_a_queue_is_the_loops_and_wastes_what_the_longest_first_must(width):
     counts, rates, x = jnp.asarray(COUNTS), np.linspace(3.5, 3.9, 12), np.linspace(0.1, 0.6, 12)
     with jax.enable_x64(True):
-        found = jax.jit(lambda c, r, x: loops.run_queue(
-            lambda own, s: s[0] < own[1], lambda own, s: (s[0] + 1, own[0] * s[1] * (1 - s[1]) + s[0] * 1e-3),
+        actual = jax.jit(lambda c, r, x: loops.run_queue(
+            lambda consts, s: s[0] < consts[1],
+            lambda consts, s: (s[0] + 1, consts[0] * s[1] * (1 - s[1]) + s[0] * 1e-3),
             (r, c), (jnp.zeros_like(c), x), c, width=width))(counts, jnp.asarray(rates), jnp.asarray(x))
-        np.testing.assert_array_equal(found.state[0], COUNTS)
-        np.testing.assert_allclose(found.state[1], expected(rates, COUNTS, x), rtol=1e-9)
+        np.testing.assert_array_equal(actual.state[0], COUNTS)
+        np.testing.assert_allclose(actual.state[1], expected(rates, COUNTS, x), rtol=1e-9)
     lanes = min(width, len(COUNTS))
-    assert int(found.steps) == lanes * makespan(COUNTS, lanes)
+    assert int(actual.steps) == lanes * makespan(COUNTS, lanes)
 
 
 def test_useful_work_beside_plain_lanes():
     """The queue keeps Graham's bound for longest first, 4/3 of the best there can be; plain lanes are far from it."""
-    own, width = np.round(2 * (1 - np.random.default_rng(0).uniform(size=64)) ** -0.7).astype(int), 4
-    queue = loops.run_queue(lambda c, i: i < c, lambda c, i: i + 1, jnp.asarray(own), jnp.zeros(64, int),
-                            jnp.asarray(own), width=width)
-    batches = np.sort(own)[::-1].reshape(-1, width)
-    share = {"queue": own.sum() / int(queue.steps), "sorted lanes": own.sum() / (width * batches.max(axis=1).sum()),
-             "all lanes": own.sum() / (64 * own.max())}
-    best = own.sum() / (width * max(own.max(), own.sum() / width))
+    lengths, width = np.round(2 * (1 - np.random.default_rng(0).uniform(size=64)) ** -0.7).astype(int), 4
+    queue = loops.run_queue(lambda c, i: i < c, lambda c, i: i + 1, jnp.asarray(lengths), jnp.zeros(64, int),
+                            jnp.asarray(lengths), width=width)
+    batches = np.sort(lengths)[::-1].reshape(-1, width)
+    share = {"queue": lengths.sum() / int(queue.steps),
+             "sorted lanes": lengths.sum() / (width * batches.max(axis=1).sum()),
+             "all lanes": lengths.sum() / (64 * lengths.max())}
+    best = lengths.sum() / (width * max(lengths.max(), lengths.sum() / width))
     assert share["queue"] >= best * 3 / 4
     assert share["queue"] > 1.2 * share["sorted lanes"] > 4 * share["all lanes"]
 
@@ -88,18 +90,18 @@ def test_loops_that_end_by_themselves_and_prepared_ones():
         return loops.while_loop(lambda s: jnp.abs(s[0] ** 2 - a) > 1e-5 * a,
                                 lambda s: ((s[0] + a / s[0]) / 2, s[1] + 1), (a, 0), work=a)
 
-    def dealt(total):
+    def prefetched_sum(total):
         return loops.fori_loop_with_prefetch(lambda i: i**2 - i, lambda term, s: s + term, 0, total=total, block=3)
 
     plain, alone = jax.vmap(root)(numbers), [root(a) for a in numbers]
     with loops.lane_queue(2):
-        found, sums = jax.vmap(root)(numbers), jax.vmap(dealt)(jnp.arange(9))
-    np.testing.assert_allclose(found[0], np.sqrt(numbers), rtol=1e-5)
-    np.testing.assert_array_equal(found[1], plain[1])
-    np.testing.assert_array_equal(found[1], [int(n) for _, n in alone])
+        actual, sums = jax.vmap(root)(numbers), jax.vmap(prefetched_sum)(jnp.arange(9))
+    np.testing.assert_allclose(actual[0], np.sqrt(numbers), rtol=1e-5)
+    np.testing.assert_array_equal(actual[1], plain[1])
+    np.testing.assert_array_equal(actual[1], [int(n) for _, n in alone])
     by_hand = np.cumsum([0] + [i**2 - i for i in range(8)])
     np.testing.assert_array_equal(sums, by_hand)
-    np.testing.assert_array_equal(jax.vmap(dealt)(jnp.arange(9)), by_hand)
+    np.testing.assert_array_equal(jax.vmap(prefetched_sum)(jnp.arange(9)), by_hand)
 
 
 def test_line_searches_queue_as_well():

@@ -28,9 +28,9 @@ def test_it_is_a_permutation(seed, n):
 def test_all_orders_are_equally_likely(n):
     """Chi-square over all n! orders; a fair shuffle fails once in a million."""
     draws = 20_000
-    found = np.asarray(many(jnp.arange(draws), n))[:, :n]
+    actual = np.asarray(many(jnp.arange(draws), n))[:, :n]
     number = {p: i for i, p in enumerate(permutations(range(n)))}
-    counts = np.bincount([number[tuple(int(v) for v in row)] for row in found], minlength=len(number))
+    counts = np.bincount([number[tuple(int(v) for v in row)] for row in actual], minlength=len(number))
     expected = draws / len(number)
     statistic = ((counts - expected) ** 2 / expected).sum()
     assert statistic < chi2.ppf(1 - 1e-6, len(number) - 1)
@@ -39,8 +39,8 @@ def test_all_orders_are_equally_likely(n):
 def test_pairs_are_uniform_in_a_larger_one():
     """Where the first two of 16 go: all 240 ordered pairs equally likely."""
     draws = 48_000
-    found = np.asarray(many(jnp.arange(draws), 16))[:, :2]
-    counts = np.bincount(found[:, 0] * 16 + found[:, 1], minlength=256).reshape(16, 16)
+    actual = np.asarray(many(jnp.arange(draws), 16))[:, :2]
+    counts = np.bincount(actual[:, 0] * 16 + actual[:, 1], minlength=256).reshape(16, 16)
     assert np.trace(counts) == 0
     off = counts[~np.eye(16, dtype=bool)]
     expected = draws / 240

@@ -46,9 +46,9 @@ def test_lanes_are_loops_side_by_side():
         totals, w = jnp.array([3, 0, 9]), jnp.asarray(np.random.default_rng(1).normal(size=(3, 600)))
         lanes = jax.vmap(run, (0, 0, None))
         assert not has_small_call(lanes, totals, w, jnp.asarray(X))
-        found = jax.jit(lanes)(totals, w, jnp.asarray(X))
+        actual = jax.jit(lanes)(totals, w, jnp.asarray(X))
         for k, total in enumerate(totals):
-            np.testing.assert_allclose(found[k], expected(int(total), np.asarray(w[k]), X), rtol=1e-12)
+            np.testing.assert_allclose(actual[k], expected(int(total), np.asarray(w[k]), X), rtol=1e-12)
 
 
 def test_a_loop_within_a_simple_loop():
@@ -110,8 +110,8 @@ def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, one):
     with jax.enable_x64(True):
         w = np.random.default_rng(0).normal(size=numbers)
         assert has_small_call(run, jnp.asarray(w)) is one
-        for found, known in zip(jax.jit(run)(jnp.asarray(w)), (np.tanh(w) * 2 + 1, -w), strict=True):
-            np.testing.assert_allclose(found, known, rtol=1e-12, atol=1e-12)
+        for actual, reference in zip(jax.jit(run)(jnp.asarray(w)), (np.tanh(w) * 2 + 1, -w), strict=True):
+            np.testing.assert_allclose(actual, reference, rtol=1e-12, atol=1e-12)
 
 
 def test_what_computes_more_than_it_moves_is_for_several_threads():
@@ -140,14 +140,14 @@ def test_what_a_function_turns_out_not_to_need_may_be_given_to_it(step):
     def run(w, x):
         return repeat(jnp.array(3), lambda i, w: step(i, w, x), w), small_call(lambda w, x: step(1, w, x))(w, x)
 
-    def told_run(w, x):
+    def small_run(w, x):
         with allow_small_calls():
             return run(w, x)
 
     x, w = jnp.arange(3600).reshape(6, 600), jnp.zeros(600)
-    assert has_small_call(told_run, w, x)
-    for found, plain in zip(jax.jit(told_run)(w, x), jax.jit(run)(w, x), strict=True):
-        np.testing.assert_array_equal(found, plain)
+    assert has_small_call(small_run, w, x)
+    for actual, plain in zip(jax.jit(small_run)(w, x), jax.jit(run)(w, x), strict=True):
+        np.testing.assert_array_equal(actual, plain)
 
 
 def test_arguments_without_numbers_leave_it_a_plain_call():
