@@ -79,8 +79,8 @@ class Anderson(Combinator):
             raise InputError(f"Anderson(on={self.on!r}) is not known: use 'u' or 'mean'")
         if self.on == "mean" and server_mean(self.inner) is None:
             core = type(innermost(self.inner)).__name__
-            raise TypeError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared model "
-                            "itself, use on='u'")
+            raise TypeError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared "
+                            "model itself, use on='u'")
 
     @property
     def _iterate(self) -> ServerIterate:
