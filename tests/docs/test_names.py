@@ -1,57 +1,100 @@
-"""Names that the documentation puts in backticks exist, and every preset is where a reader looks for it."""
+"""Names in the documentation exist, retired names are gone, and every part of the library is on a reference page."""
 
+import importlib.util
 import re
+from collections import Counter
 from functools import cache, reduce
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import resolvent as rv
 from resolvent.study.binding import parameters
 from resolvent.study.experiment import Experiment, experiments
-from resolvent.study.registry import listings
+from resolvent.study.registry import REGISTRIES, listings
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.md", "docs/theory.md")]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# What these guides name beside what can be configured or imported as rv: commands, values, columns, inner parts.
-WORDS = {"list", "report", "run", "show", "RESOLVENT_DATA", "drop", "FO", "HF", "exact", "from_equinox", "from_flax",
-         "centre_iterations", "centre_residual", "finds_the_optimum", "party_weights", "admit", "Anchor", "ModelAggregation",
-         "FedPlus", "Oracle"}
+REFERENCE = sorted((ROOT / "docs" / "api").glob("*.md"))
+# Names in the guides that are neither parts of experiment files nor at the top level: commands, values, columns, types.
+WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_DATA", "drop", "FO", "HF", "exact", "from_equinox",
+         "from_flax", "centre_iterations", "centre_residual", "finds_the_optimum", "shares", "Anchor",
+         "ModelAggregation", "FedPlus", "Oracle", "measured", "resolvent"}
+
+
+def load_hooks():
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HOOKS = load_hooks()
+
+
+def text_of(page):
+    """The text of a page without the changelog's list of old names."""
+    return page.read_text("utf-8").split("### Renamed")[0]
+
+
+def spans(page):
+    """Code in backticks; fenced blocks are left out."""
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)
 
 
 @cache
 def known():
-    """Everything that an experiment file can name or set, and everything at the top level."""
+    """Everything that an experiment file can name or set, everything at the top level and in its namespaces."""
     functions = [f for kind in listings().values() for f in kind.values()]
     settings = {p for f in (*functions, Experiment, rv.simulate) for p in parameters(f)}
-    return WORDS | settings | {n for kind in listings().values() for n in kind} | set(dir(rv)) | set(experiments())
+    names = {name for kind in listings().values() for name in kind} | set(dir(rv))
+    names |= {name for namespace in vars(rv).values() if isinstance(namespace, ModuleType)
+              for name in getattr(namespace, "__all__", ())}
+    return WORDS | settings | names | {plain(name) for name in names} | set(experiments())
 
 
-def spans(page):
-    """Code in backticks, fenced blocks left out."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.findall(r"`([^`\n]+)`", text)
+def plain(name):
+    """A name as files may write it: ``geometric_median`` for ``GeometricMedian``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def renamed():
+    """The old and the new names in the changelog's table."""
+    section = (ROOT / "CHANGELOG.md").read_text("utf-8").split("### Renamed")[1]
+    rows = [re.findall(r"[^|]+", line) for line in section.splitlines() if line.startswith("| ")]
+    old, new = (set(re.findall(r"`([A-Za-z_.]+)`", " ".join(row[column] for row in rows if len(row) > 2)))
+                for column in (1, 2))
+    return old - new
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
 def test_names_in_guides_exist(page):
     """A name alone, or one that is called or set: `fedpi`, `ErgodicAveraging(algorithm, weight)`, `lam: 0`."""
-    found = [m[1] for m in (re.match(r"([A-Za-z_]\w*)(?:$|\(|: |=)", span) for span in spans(page)) if m]
-    assert len(found) > 5
-    assert not sorted(set(found) - known())
+    names = [m[1] for m in (re.match(r"([A-Za-z_]\w*)(?:$|\(|: |=)", span) for span in spans(page)) if m]
+    assert len(names) > 5
+    assert not sorted(set(names) - known())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_what_is_called_rv_is_there(page):
-    for path in re.findall(r"\brv((?:\.[A-Za-z_]\w*)+)", page.read_text("utf-8")):
+def test_names_after_rv_exist(page):
+    for path in re.findall(r"\brv((?:\.[A-Za-z_]\w*)+)", text_of(page)):
         reduce(getattr, path[1:].split("."), rv)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_retired_names_are_gone(page):
+    retired = {name for name in renamed() - known() if len(name) > 5}
+    assert len(retired) > 20
+    assert not sorted(retired & set(spans(page)))
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
 def test_every_preset_is_named(page):
-    named = set(re.findall(r"\w+", " ".join(spans(ROOT / page))))
-    assert not sorted(set(rv.presets.__all__) - named)
+    names = set(re.findall(r"\w+", " ".join(spans(ROOT / page))))
+    assert not sorted(set(rv.presets.__all__) - names)
 
 
 def test_every_combinator_and_kind_is_named():
@@ -59,3 +102,17 @@ def test_every_combinator_and_kind_is_named():
                         for page in ("docs/api/index.md", "CHANGELOG.md"))
     assert not sorted(set(listings()["combinators"]) - (index & changelog))
     assert not sorted(set(listings()) - set(re.findall(r"\w+", (ROOT / "docs/experiments.md").read_text("utf-8"))))
+
+
+def test_every_part_is_on_one_reference_page():
+    count = Counter(path for page in REFERENCE for match in HOOKS.REFERENCE.finditer(page.read_text("utf-8"))
+                    for path in HOOKS.referenced(match))
+    assert not [path for path, number in count.items() if number > 1]
+    parts = [part for registry in REGISTRIES.values() for part in registry.functions.values()]
+    assert not sorted({f"{part.__module__}.{part.__qualname__}" for part in parts} - set(count))
+
+
+def test_families_list_every_preset_and_begin_with_fedavg():
+    names = [name for family in HOOKS.families().values() for name in family]
+    assert names[0] == "fedavg"
+    assert sorted(names) == sorted(set(rv.presets.__all__) - {"flix"})  # flix is fedmix

@@ -1,6 +1,6 @@
-"""Every Python block of the documentation runs: each page's blocks in order, in one namespace, in an empty folder.
+"""Every Python block of the documentation runs: the blocks of a page in order, in one namespace, in an empty folder.
 
-A block with ``<!-- not run -->`` on the line before it is compiled only. Experiment files in YAML blocks are checked.
+A block after the line ``<!-- not run -->`` is only compiled. Experiment files in YAML blocks are checked.
 """
 
 import re
@@ -47,21 +47,20 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     module = types.ModuleType("snippets")
     monkeypatch.setitem(sys.modules, "snippets", module)
     for block in blocks(page, "python"):
-        # Blank lines before it make a traceback name the page's own line.
+        # With these blank lines a traceback has the line numbers of the page.
         code = compile("\n" * block.line + block.code, str(page), "exec")
         if block.runs:
             exec(code, module.__dict__)
 
 
 @pytest.mark.parametrize("block", EXPERIMENTS)
-def test_experiment_files_are_right(block, tmp_path):
+def test_experiment_files_are_valid(block, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(block.code, encoding="utf-8")
     ExperimentFile.load(str(path))
 
 
-def test_no_block_is_passed_over():
-    """The pattern finds every fence that it should."""
+def test_every_block_is_tested():
     for page in PAGES:
         fences = re.findall(r"^\s*```(?:python|yaml)\b.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(fences) == len(blocks(page, "python")) + len(blocks(page, "yaml")), name_of(page)
