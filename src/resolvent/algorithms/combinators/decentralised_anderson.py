@@ -8,7 +8,7 @@ present this is the centralised ``Anderson``, to rounding. Source: operator-spli
 implementation.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -118,6 +118,7 @@ class DecentralisedAnderson(Combinator):
     safeguard: float = 1.0
     forward: float = 1.0
     cutoff: float | None = eqx.field(static=True, default=None)
+    replies_models: ClassVar[bool] = False  # the replies of the last phase are inner products
 
     def __check_init__(self) -> None:
         if party_iterate(self.inner) is None or len(self.inner.phases) != 1:
