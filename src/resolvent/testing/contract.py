@@ -1,0 +1,309 @@
+"""The clauses of the contract: properties that every algorithm has, whatever it computes.
+
+No clause looks at the name of an algorithm. Compiling takes nearly all of the time, so the clauses of one algorithm
+share their programs and their states: the sequential scheduler in float32, a queue of two lanes in float64, and the
+Python loop in float64.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike, PyTree
+from numpy.typing import NDArray
+
+from resolvent.algorithms.algorithm import Algorithm, Replies
+from resolvent.algorithms.participation import Full
+from resolvent.algorithms.round import reply_shapes, stacked_replies
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.problem import Problem
+from resolvent.simulate.rounds import compiled_programs, initial_state, run_rounds
+from resolvent.simulate.schedulers import Queue
+from resolvent.simulate.states import Federation
+from resolvent.simulate.tree_files import digest
+from resolvent.testing.example import (
+    SIZES,
+    Make,
+    assert_close,
+    example_participation,
+    example_problem,
+    example_solver,
+    without_parties,
+)
+from resolvent.testing.python_loop import draw_cohort, python_rounds, server_step
+
+__all__ = [
+    "CHECKS", "check_algorithm", "check_compiles_once", "check_declarations", "check_dtypes", "check_empty_round",
+    "check_models", "check_python_loop", "check_repeatable", "check_rounds_continue", "check_single_sample",
+    "check_sweep",
+]
+
+ROUNDS = 3
+SEED = 7
+PARTICIPATION = example_participation()
+
+
+class _Trial:
+    """One algorithm on the example problem, with the results that several clauses read."""
+
+    def __init__(self, make: Make) -> None:
+        self.make = make
+
+    @cached_property
+    def single(self) -> tuple[Algorithm, LearningProblem, Federation]:
+        """The algorithm, the problem and the first state in float32."""
+        with jax.enable_x64(False):
+            algorithm, problem = self.make(example_solver()), example_problem()
+            return algorithm, problem, initial_state(algorithm, problem, PARTICIPATION, SEED)
+
+    @cached_property
+    def double(self) -> tuple[Algorithm, LearningProblem, Federation]:
+        """The algorithm, the problem and the first state in float64."""
+        with jax.enable_x64(True):
+            algorithm, problem = self.make(example_solver()), example_problem()
+            return algorithm, problem, initial_state(algorithm, problem, PARTICIPATION, SEED)
+
+    @cached_property
+    def final(self) -> Federation:
+        """The state after all rounds, in float32 with the sequential scheduler."""
+        return self.run()
+
+    @cached_property
+    def trajectory(self) -> list[Federation]:
+        """The state before the first round and after each round, in float64 by the Python loop."""
+        algorithm, problem, _ = self.double
+        with jax.enable_x64(True):
+            return python_rounds(algorithm, problem, PARTICIPATION, SEED, ROUNDS)
+
+    def run(self, state: Federation | None = None, *, start: int = 0, rounds: int = ROUNDS,
+            empty: bool = False) -> Federation:
+        """The state after some rounds, in float32 with the sequential scheduler."""
+        algorithm, problem, first = self.single
+        participation = without_parties(PARTICIPATION) if empty else PARTICIPATION
+        with jax.enable_x64(False):
+            return run_rounds(algorithm, problem, participation, state=first if state is None else state, seed=SEED,
+                              start=start, rounds=rounds)
+
+
+@lru_cache(maxsize=1)
+def _trial(make: Make) -> _Trial:
+    return _Trial(make)
+
+
+def check_repeatable(make: Make) -> None:
+    """The same arguments give the same states bit for bit, and no argument changes."""
+    trial = _trial(make)
+    before = digest(trial.single)
+    first, second = digest(trial.final), digest(trial.run())
+    _require(first == second, "two runs from one state differ: draw every random number from the key that the party or "
+                              "the server function gets, and store nothing on the algorithm")
+    _require(digest(trial.single) == before, "a run has changed its arguments: return new states, and leave the arrays "
+                                             "of the algorithm and of the old states as they are")
+
+
+def check_rounds_continue(make: Make) -> None:
+    """A round changes the state, keeps its types, and 3 rounds in one call are 1 round and 2 more."""
+    trial = _trial(make)
+    _, _, first = trial.single
+    _require(digest(trial.final) != digest(first), "3 rounds have changed neither the server's state nor a party's: "
+                                                   "return the new states from the phases")
+    _require(_types(trial.final) == _types(first), "the shapes or dtypes of the state change in a round, so that every "
+                                                   "round compiles: cast counters and numbers to the dtype of the "
+                                                   "first state")
+    later = trial.run(trial.run(rounds=1), start=1, rounds=ROUNDS - 1)
+    _require(digest(later) == digest(trial.final), "a run that was interrupted differs from one that was not: keep all "
+                                                   "that the next round needs in the server's and the parties' states")
+
+
+def check_compiles_once(make: Make) -> None:
+    """Neither a second call, nor other numbers, nor another number of rounds compiles again."""
+    trial = _trial(make)
+    _, problem, first = trial.single
+    with jax.enable_x64(False):
+        trial.run()
+        before = compiled_programs()
+        algorithm = jax.tree.map(lambda leaf: leaf * 0.5 if isinstance(leaf, float) else leaf, make(example_solver()))
+        run_rounds(make(example_solver()), problem, PARTICIPATION, state=first, seed=SEED, rounds=ROUNDS)
+        run_rounds(algorithm, problem, PARTICIPATION, state=first, seed=SEED, rounds=2)
+        after = compiled_programs()
+    _require(after == before, "the same algorithm built again, or one with other numbers, compiles again: numbers are "
+                              "fields, static fields are hashable and compare by value, and no field is a lambda")
+
+
+def check_sweep(make: Make) -> None:
+    """A sweep over a hyperparameter is one ``jax.vmap``."""
+    trial = _trial(make)
+    _, problem, first = trial.single
+
+    def run(learning_rate: ArrayLike) -> Federation:
+        algorithm = make(example_solver(learning_rate))
+        state = initial_state(algorithm, problem, PARTICIPATION, SEED)
+        return run_rounds(algorithm, problem, PARTICIPATION, state=state, seed=SEED, rounds=1)
+
+    with jax.enable_x64(False):
+        swept = jax.eval_shape(jax.vmap(run), jnp.zeros(2))
+    _require(jax.tree.map(lambda leaf: leaf.shape, swept) == jax.tree.map(lambda leaf: (2, *leaf.shape), first),
+             "a sweep of 2 learning rates does not give 2 states: use jax.numpy on hyperparameters, not Python's if, "
+             "float() or NumPy")
+
+
+def check_python_loop(make: Make) -> None:
+    """A plain Python loop over the parties, one after the other, gives the same states after every round.
+
+    In float64, with a sampled cohort and stragglers, against a queue of two lanes; ``check_dtypes`` compares with the
+    sequential scheduler. Parties outside the cohort keep their state bit for bit.
+    """
+    trial = _trial(make)
+    algorithm, problem, state = trial.double
+    advice = ("the simulator and a Python loop over the parties differ: a party function must give the same result "
+              "under jax.vmap and depend on nothing but its arguments")
+    with jax.enable_x64(True):
+        assert_close(state, trial.trajectory[0], 1e-12, advice)
+        for t, expected in enumerate(trial.trajectory[1:]):
+            before = state
+            state = run_rounds(algorithm, problem, PARTICIPATION, state=state, seed=SEED, start=t, scheduler=Queue(2))
+            assert_close(state, expected, 1e-11, advice)
+            _, cohort = draw_cohort(PARTICIPATION, problem.sizes, SEED, t)
+            absent = np.setdiff1d(np.arange(len(SIZES)), np.asarray(cohort.index))
+            _require(digest(_rows(state.parties, absent)) == digest(_rows(before.parties, absent)),
+                     "the state of a party outside the cohort has changed: party states have leaves [N, ...], and a "
+                     "phase writes the cohort's rows only")
+
+
+def check_dtypes(make: Make) -> None:
+    """float32 stays float32, float64 stays float64, and the two results agree to 1e-3."""
+    trial = _trial(make)
+    single, double = trial.final, trial.trajectory[-1]
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(single), jax.tree.leaves(double), strict=True):
+        if jnp.issubdtype(a.dtype, jnp.floating):
+            _require((a.dtype, b.dtype) == (jnp.float32, jnp.float64),
+                     f"leaf {jax.tree_util.keystr(path)} of the state is {a.dtype} where numbers are float32, and "
+                     f"{b.dtype} where they are float64: create arrays in the dtype of the model, with "
+                     "resolvent.math.tree")
+    assert_close(single, double, 1e-3, "float32 (sequential scheduler) and float64 (Python loop) differ: look for sums "
+                                       "that cancel, or for decisions that depend on rounding")
+
+
+def check_models(make: Make) -> None:
+    """The personal model of a party, and the server's model if there is one, are models of the problem."""
+    algorithm, problem, state = _trial(make).single
+    with jax.enable_x64(False):
+        personal = jax.eval_shape(_personal_model, algorithm, problem, state)
+        shared = jax.eval_shape(algorithm.server_model, state.server)
+        expected = jax.eval_shape(problem.init, jax.random.key(0))
+    for name, model in (("personal_model", personal), ("server_model", shared)):
+        _require(model is None or _types(model) == _types(expected),
+                 f"{name} does not have the structure, shapes and dtypes of the problem's model: return parameters as "
+                 "`init` gets them" + (", or None if there is no shared model" if name == "server_model" else ""))
+
+
+def check_single_sample(make: Make) -> None:
+    """With one party that has one sample, all states and the personal model are finite."""
+    with jax.enable_x64(False):
+        algorithm, problem = make(example_solver()), example_problem((1,))
+        state = run_rounds(algorithm, problem, Full(), seed=SEED, rounds=ROUNDS)
+        model = jax.jit(_personal_model)(algorithm, problem, state)
+        finite = jax.tree.map(lambda leaf: bool(np.isfinite(np.asarray(leaf)).all()), model)
+    _require(jax.tree.all(finite), "with one party and one sample the personal model is not finite: look for divisions "
+                                   "by n - 1 or by a spread")
+
+
+def check_empty_round(make: Make) -> None:
+    """Rounds in which no party takes part change nothing."""
+    trial = _trial(make)
+    _require(digest(trial.run(trial.final, empty=True)) == digest(trial.final),
+             "rounds without any party have changed the state: change it in the party and the server functions of the "
+             "phases only")
+
+
+def check_declarations(make: Make) -> None:
+    """``replies_models`` and ``needs_individual_replies`` are true, and the shapes of replies are known without data.
+
+    The Python loop refuses replies whose shapes are not those of ``reply_shapes``. A server that does not need
+    individual replies makes the same step if each of them is replaced by their mean.
+    """
+    algorithm, problem, state = _trial(make).double
+    with jax.enable_x64(True):
+        model = jax.eval_shape(problem.init, jax.random.key(0))
+        shapes = reply_shapes(algorithm, model)
+        _require(not algorithm.replies_models or _types(shapes[-1]) == _types(model),
+                 "replies_models is True, but the replies of the last phase do not have the structure of a model: set "
+                 "it to False")
+        if algorithm.needs_individual_replies:
+            return
+        key, cohort = draw_cohort(PARTICIPATION, problem.sizes, SEED, 0)
+        weight = jnp.array([0.4, 0.3, 0.2, 0.1])
+        cohort = replace(cohort, weight=weight, shares=weight)
+        for phase, shape in enumerate(shapes):
+            rows = stacked_replies(_numbers(shape, len(weight)), cohort, jnp.ones(len(weight), bool))
+            step = server_step(algorithm, state.server, rows, key, phase)
+            from_mean = server_step(algorithm, state.server, _averaged(rows), key, phase)
+            assert_close(from_mean, step, 1e-9, "needs_individual_replies is False, but the server's step changes if "
+                                                "every reply is replaced by their mean: set it to True")
+
+
+CHECKS: tuple[Callable[[Make], None], ...] = (
+    check_repeatable, check_rounds_continue, check_compiles_once, check_sweep, check_python_loop, check_dtypes,
+    check_models, check_single_sample, check_empty_round, check_declarations,
+)
+
+
+def check_algorithm(make: Make) -> None:
+    """Check all clauses of the contract.
+
+    Args:
+        make: builds the algorithm with a local solver, as a preset does. Numbers of the solver can be traced.
+
+    Raises:
+        AssertionError: a clause does not hold. The message says what was expected and what to do.
+
+    Example:
+        >>> check_algorithm(lambda solver: rv.fedprox(solver, mu=0.5))
+    """
+    for check in CHECKS:
+        check(make)
+
+
+def _require(holds: bool, message: str) -> None:
+    """Raise an error if a condition does not hold; unlike an assert statement, also under ``python -O``."""
+    if not holds:
+        raise AssertionError(message)
+
+
+def _rows(parties: PyTree[Any], index: NDArray[np.intp]) -> PyTree[Any]:
+    """Rows of leaves [N, ...]."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], parties)
+
+
+def _types(tree: PyTree[Any]) -> PyTree[Any]:
+    """Structure, shapes and dtypes, and whether a dtype is weak: if that changes, the next round compiles again."""
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)), tree)
+
+
+def _personal_model(algorithm: Algorithm, problem: Problem, state: Federation) -> PyTree[Any]:
+    """The personal model of party 0."""
+    k, row = jnp.array(0), jax.tree.map(lambda leaf: leaf[0], state.parties)
+    return algorithm.personal_model(row, algorithm.model_message(state.server, k), problem.oracle(k))
+
+
+def _numbers(shapes: PyTree[Any], rows: int) -> PyTree[Any]:
+    """Different numbers between 1 and 2 in leaves [rows, ...]; zeros in leaves that are not real."""
+    rng = np.random.default_rng(0)
+
+    def leaf(shape: jax.ShapeDtypeStruct) -> Any:
+        size = (rows, *shape.shape)
+        return jnp.asarray(rng.uniform(1, 2, size) if jnp.issubdtype(shape.dtype, jnp.floating) else np.zeros(size),
+                           shape.dtype)
+
+    return jax.tree.map(leaf, shapes)
+
+
+def _averaged(replies: Replies) -> Replies:
+    """The replies, each replaced by their mean."""
+    mean = replies.mean()
+    return replace(replies, payload=jax.tree.map(lambda leaf, row: jnp.broadcast_to(row, leaf.shape).astype(leaf.dtype),
+                                                 replies.payload, mean))

@@ -1,0 +1,84 @@
+"""The small federation on which the contract runs an algorithm."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Dropout, Participation, Stragglers, Uniform
+from resolvent.data.federated import FederatedData
+from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.models import from_functions
+from resolvent.problem.solvers import SGD, LocalSolver
+
+__all__ = ["SIZES", "Make", "assert_close", "example_participation", "example_problem", "example_solver",
+           "without_parties"]
+
+Make: TypeAlias = Callable[[LocalSolver], Algorithm]
+
+# Party 0 has one sample, and minibatches of 4 leave remainders.
+SIZES = (1, 5, 9, 4, 13, 7, 6)
+# The largest probability that Dropout allows, in float32: with it no party of a cohort takes part.
+_ABSENT = 1 - 1e-6
+
+
+def example_solver(learning_rate: ArrayLike = 0.1) -> LocalSolver:
+    """SGD with minibatches of 4 samples, 2 epochs."""
+    return SGD(learning_rate, batch_size=4, epochs=2)
+
+
+def example_problem(sizes: tuple[int, ...] = SIZES) -> LearningProblem:
+    """Classification with a network of two layers, so that a model is a nested tree.
+
+    Args:
+        sizes: number of samples of each party.
+    """
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(k / 3, 1, size=(n, 3)) for k, n in enumerate(sizes)]
+    labels = [rng.integers(0, 3, n) for n in sizes]
+    data = FederatedData.from_arrays(inputs, labels, validation=0, test=0, classes=["0", "1", "2"])
+    return LearningProblem(from_functions(_first_model, _outputs), data, block=4)
+
+
+def example_participation(inner: Participation | None = None, parties: int = len(SIZES)) -> Dropout:
+    """A participation that ``without_parties`` can switch off; both are one compiled program.
+
+    Args:
+        inner: draws the cohorts; default: 4 parties, 2 of which are stragglers.
+        parties: N.
+    """
+    inner = Stragglers(Uniform(cohort=4), share=0.5) if inner is None else inner
+    return Dropout(jnp.zeros(parties, jnp.float32), inner)
+
+
+def without_parties(participation: Dropout) -> Dropout:
+    """The same cohorts, of which no party takes part."""
+    everyone_absent = jnp.full(participation.probability.shape, _ABSENT, jnp.float32)
+    absent: Dropout = eqx.tree_at(lambda p: p.probability, participation, everyone_absent)
+    return absent
+
+
+def assert_close(actual: PyTree[Any], expected: PyTree[Any], tolerance: float, message: str = "") -> None:
+    """Raise an ``AssertionError`` if two trees differ by more than an absolute or a relative tolerance."""
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance,
+                                   err_msg=f"{message} (leaf {jax.tree_util.keystr(path)})")
+
+
+def _first_model(key: Array) -> Vector:
+    # The same numbers in float32 and float64, which a random draw would not give.
+    def layer(*shape: int) -> dict[str, Array]:
+        return {"weight": jnp.cos(jnp.arange(12.0)).reshape(shape) / 2}
+    return {"layer 0": layer(4, 3), "layer 1": layer(3, 4) | {"bias": jnp.zeros(3)}}
+
+
+def _outputs(params: Vector, inputs: Float[Array, "B 3"]) -> Float[Array, "B 3"]:
+    first, second = params["layer 0"], params["layer 1"]
+    outputs: Array = jnp.tanh(inputs @ first["weight"].T) @ second["weight"].T + second["bias"]
+    return outputs
