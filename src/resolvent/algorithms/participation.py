@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.keys import dropout_key, straggler_keys
 from resolvent.errors import InputError, check_range
+from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
 __all__ = ["Bernoulli", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation", "ParticipationWrapper",
@@ -303,8 +304,9 @@ class Dropout(ParticipationWrapper):
 
 
 def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]:
-    dtype = jnp.zeros(()).dtype
-    return sizes.astype(dtype) / jnp.sum(sizes) if weighting == "size" else jnp.full(len(sizes), 1 / len(sizes), dtype)
+    if weighting == "size":
+        return shares_by_size(sizes)
+    return jnp.full(len(sizes), 1 / len(sizes), jnp.zeros(()).dtype)
 
 
 def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"]) -> Cohort:
