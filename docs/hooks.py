@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT / "src"))
 TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
-CODE_BLOCK = re.compile(r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)",
-                        re.MULTILINE)
+CODE_BLOCK = re.compile(
+    r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)", re.MULTILINE)
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
 
 
