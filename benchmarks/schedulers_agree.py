@@ -20,8 +20,9 @@ import jax
 import numpy as np
 from test_contract import COMBINED, ROWS
 
-import contract
 import resolvent as rv
+from resolvent.simulate.rounds import run_rounds
+from resolvent.testing import example_participation, example_problem, example_solver
 
 TOLERANCE = 1e-10
 
@@ -37,22 +38,23 @@ def main() -> None:
     parser.add_argument("--schedulers", nargs="+", default=list(schedulers), choices=list(schedulers))
     parser.add_argument("--out", type=Path, help="write the differences as JSON")
     arguments = parser.parse_args()
-    who = contract.Present(rv.participation.Stragglers(rv.participation.Uniform(cohort=5), share=0.5))  # of six slots on two devices one is free
-    problem, found = contract.problem(), {}
+    # On two devices a cohort of five has six slots, one of which is empty.
+    participation = example_participation(rv.participation.Stragglers(rv.participation.Uniform(cohort=5), share=0.5))
+    problem, differences = example_problem(), {}
     for name in arguments.presets:
-        algorithm = (ROWS | COMBINED)[name](contract.solver())
-        alone = contract.run(algorithm, problem, who)
+        algorithm = (ROWS | COMBINED)[name](example_solver())
+        alone = run_rounds(algorithm, problem, participation, rounds=3)
         for label in arguments.schedulers:
-            other = contract.run(algorithm, problem, who, scheduler=schedulers[label])
-            found[f"{name}, {label}"] = difference = max(
+            other = run_rounds(algorithm, problem, participation, rounds=3, scheduler=schedulers[label])
+            differences[f"{name}, {label}"] = difference = max(
                 (float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float)), initial=0.0))
                  for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(other), strict=True)), default=0.0)
             print(f"{name:32} {label:14} {difference:.1e}", flush=True)
         jax.clear_caches()
     if arguments.out:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
-    worst = max(found.values())
-    print(f"{len(found)} comparisons, largest difference {worst:.1e}")
+        arguments.out.write_text(json.dumps(differences, indent=1) + "\n")
+    worst = max(differences.values())
+    print(f"{len(differences)} comparisons, largest difference {worst:.1e}")
     sys.exit(not worst <= TOLERANCE)
 
 

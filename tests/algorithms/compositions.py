@@ -1,4 +1,4 @@
-"""Random compositions of the library's parts, the same in every process. A new part is one line in one table here."""
+"""Random compositions of the parts of the library, the same in every process. A new part is a line in a table here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ import numpy as np
 import optax
 
 import resolvent as rv
-from contract import Present
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.ditto import Ditto
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Relaxation, Splitting
+from resolvent.testing import example_participation
 
 SOLVERS = {
     "SGD": rv.SGD(0.05, batch_size=4, epochs=2),
@@ -51,7 +51,9 @@ ATTACKS = {
     "NaN": rv.attacks.NaN(),
 }
 
-# From a solver and an aggregator, which not all of them have a use for.
+PARTIES = 5
+
+# Built from a solver and an aggregator; some do not use the aggregator.
 BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "averaging": lambda solver, aggregator: ModelAggregation(solver, aggregator, 0.1),
     "fedplus": lambda solver, aggregator: FedPlus(solver, ProxAnchor(rv.penalties.L1(), 0.1), aggregator, 0.2, 0.3),
@@ -72,37 +74,40 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm()),
 }
 
-# From the algorithm inside.
+# Built from the inner algorithm.
 COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
     "Anderson": lambda inner: rv.combinators.Anderson(inner, history_size=2),
     "StaleReplies": rv.combinators.StaleReplies,
-    "momentum": lambda inner: rv.combinators.ServerOptimizer(inner, rv.solvers.traced_optimizer(optax.sgd, learning_rate=0.5, momentum=0.5)),
-    "Adam": lambda inner: rv.combinators.ServerOptimizer(inner, rv.solvers.traced_optimizer(optax.adam, learning_rate=0.05)),
+    "momentum": lambda inner: rv.combinators.ServerOptimizer(
+        inner, rv.solvers.traced_optimizer(optax.sgd, learning_rate=0.5, momentum=0.5)),
+    "Adam": lambda inner: rv.combinators.ServerOptimizer(
+        inner, rv.solvers.traced_optimizer(optax.adam, learning_rate=0.05)),
     "ErgodicAveraging": lambda inner: rv.combinators.ErgodicAveraging(inner, rv.schedules.InversePower(1.0)),
     "DecentralisedAnderson": lambda inner: rv.combinators.DecentralisedAnderson(inner, history_size=2),
     "ExplicitMixture": lambda inner: rv.combinators.ExplicitMixture(inner, rv.solvers.GD(0.1, steps=5), alpha=0.6),
     "MetaLearned": lambda inner: rv.combinators.MetaLearned(inner, step=rv.problems.GradientStep(0.1)),
     "FineTuned": lambda inner: rv.combinators.FineTuned(inner, rv.solvers.GD(0.1)),
     "HeldOutInterpolation": lambda inner: rv.combinators.HeldOutInterpolation(inner, rv.solvers.GD(0.1), points=3),
-    **{f"{name} compressed": lambda inner, codec=codec: rv.combinators.Compressed(inner, codec) for name, codec in CODECS.items()},
-    "QSGD without memory": lambda inner: rv.combinators.Compressed(inner, rv.codecs.QSGD(), step=0.0),
+    **{f"{name} compressed": lambda inner, codec=codec: rv.combinators.Compressed(inner, codec)
+       for name, codec in CODECS.items()},
+    "QSGD without shifts": lambda inner: rv.combinators.Compressed(inner, rv.codecs.QSGD(), step=0.0),
     **{f"{name} attack": lambda inner, attack=attack: rv.combinators.Attacked(inner, attack, share=0.2)
        for name, attack in ATTACKS.items()},
 }
 
 PARTICIPATIONS = {
-    "everybody": rv.participation.Full("uniform"),
+    "all": rv.participation.Full("uniform"),
     "uniform": rv.participation.Uniform(3),
     "by size": rv.participation.BySize(3),
     "Bernoulli": rv.participation.Bernoulli(0.6),
-    "late": rv.participation.Stragglers(rv.participation.Uniform(4), share=0.5),
-    "own budgets": rv.participation.FixedEffort(np.array([1.0, 0.4, 0.7, 0.2, 1.0]), rv.participation.Bernoulli(0.8)),
+    "stragglers": rv.participation.Stragglers(rv.participation.Uniform(4), share=0.5),
+    "fixed effort": rv.participation.FixedEffort(np.array([1.0, 0.4, 0.7, 0.2, 1.0]), rv.participation.Bernoulli(0.8)),
 }
 
 
 @dataclass(frozen=True)
 class Composition:
-    """What was drawn, by name."""
+    """The names of the parts of a composition, of its participation and of its problem."""
 
     base: str
     solver: str
@@ -112,8 +117,8 @@ class Composition:
     problem: str
 
     def __str__(self):
-        around = "".join(f"{name}-of-" for name in reversed(self.combinators))
-        parts = (f"{around}{self.base}", self.solver, self.aggregator, self.participation, self.problem)
+        combinators = "".join(f"{name}-of-" for name in reversed(self.combinators))
+        parts = (f"{combinators}{self.base}", self.solver, self.aggregator, self.participation, self.problem)
         return "-".join(parts).replace(" ", "_")
 
     def build(self) -> rv.Algorithm:
@@ -122,31 +127,34 @@ class Composition:
             algorithm = COMBINATORS[name](algorithm)
         return algorithm
 
-    def who(self) -> Present:
-        return Present(PARTICIPATIONS[self.participation])
+    def build_participation(self) -> rv.participation.Dropout:
+        return example_participation(PARTICIPATIONS[self.participation], PARTIES)
 
 
-def drawn(seed: int = 2026):
-    """Compositions without end; every table is gone through in rounds, each in an order of its own."""
+def draw_compositions(seed: int = 2026):
+    """An endless sequence of compositions that uses the entries of every table equally often, in random order."""
     random = np.random.default_rng(seed)
 
-    def turns(table):
+    def entries(table):
         return cycle(random.permutation(np.array([*table], dtype=object)).tolist())
 
     bases, solvers, aggregators, participations, combinators = map(
-        turns, (BASES, SOLVERS, AGGREGATORS, PARTICIPATIONS, COMBINATORS))
+        entries, (BASES, SOLVERS, AGGREGATORS, PARTICIPATIONS, COMBINATORS))
     problems = cycle(["quadratic"] * 4 + ["classification"])
     while True:
-        around = tuple(next(combinators) for _ in range(int(random.integers(0, 4))))
-        yield Composition(next(bases), next(solvers), next(aggregators), around, next(participations), next(problems))
+        names = tuple(next(combinators) for _ in range(int(random.integers(0, 4))))
+        yield Composition(next(bases), next(solvers), next(aggregators), names, next(participations), next(problems))
 
 
-def sample(wanted: int) -> tuple[list[Composition], list[tuple[Composition, Exception]]]:
-    """So many compositions that can be built, and what was refused before its outermost part was dropped."""
+def sample(count: int) -> tuple[list[Composition], list[tuple[Composition, Exception]]]:
+    """Compositions that can be built, and those that were refused before their outermost combinator was removed.
+
+    ``count`` compositions are drawn; combinators that are in none of them are added around a base.
+    """
     built: list[Composition] = []
     refused = []
-    draws = drawn()
-    while len(built) < wanted:
+    draws = draw_compositions()
+    while len(built) < count:
         composition = next(draws)
         while composition not in built:
             try:
@@ -161,13 +169,12 @@ def sample(wanted: int) -> tuple[list[Composition], list[tuple[Composition, Exce
 
 
 def _simplest(combinator: str) -> Composition:
-    """The first base that takes a combinator which the draw has put around others only."""
+    """The combinator around the first base that it accepts."""
     for base in BASES:
-        composition = Composition(base, "GD", "mean", (combinator,), "late", "quadratic")
+        composition = Composition(base, "GD", "mean", (combinator,), "stragglers", "quadratic")
         try:
             composition.build()
         except (TypeError, ValueError):
             continue
         return composition
-    raise AssertionError(f"nothing takes {combinator}")
-    raise AssertionError
+    raise AssertionError(f"no base is accepted by {combinator}")

@@ -1,14 +1,10 @@
-"""Everything here is exact: float64."""
+"""All comparisons in this folder are exact: float64. The contract chooses its precision itself."""
 
 import jax
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def float64(request):
-    """float64, but for the contract, which chooses for itself."""
-    if "contract" in request.module.__name__:
+def float64():
+    with jax.enable_x64(True):
         yield
-    else:
-        with jax.enable_x64(True):
-            yield

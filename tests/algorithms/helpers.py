@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate import evaluate
+from resolvent.simulate import rounds as simulator
 from resolvent.simulate.states import Federation
 
 SEED = jnp.array(3)
@@ -22,7 +23,7 @@ def quadratic(parties: int = 6, dimension: int = 4) -> rv.problems.QuadraticProb
     h = np.einsum("kni,knj->kij", a, a) / 7 + 0.3 * np.eye(dimension)
     minimisers = 2 * rng.normal(size=(parties, dimension))
     return rv.problems.QuadraticProblem(jnp.asarray(h), jnp.asarray(np.einsum("kij,kj->ki", h, minimisers)),
-                               sizes=jnp.arange(1, parties + 1))
+                                        sizes=jnp.arange(1, parties + 1))
 
 
 @cache
@@ -37,23 +38,19 @@ def classification(parties: int = 6) -> rv.problems.LearningProblem:
 
 
 def trajectory(algorithm: Any, problem: Any, rounds: int, participation: Any = None) -> list[Federation]:
-    """The state after each round, the first state first."""
-    who = rv.participation.Full() if participation is None else participation
-    state = initial(algorithm, problem, who, SEED)
-    states = [jax.tree.map(np.asarray, state)]
-    for t in range(rounds):
-        state = run_chunk(algorithm, problem, who, state, SEED, jnp.array(t), jnp.array(1), capacity=1, record=(),
-                          scheduler="sequential").state
-        states.append(jax.tree.map(np.asarray, state))
-    return states
+    """The state before the first round and after each round."""
+    return simulator.trajectory(algorithm, problem, rounds, participation, seed=SEED)
 
 
 def limit(algorithm: Any, problem: Any, rounds: int = 4000, participation: Any = None) -> Federation:
-    """The state after many rounds, in one call."""
-    who = rv.participation.Full("uniform") if participation is None else participation
-    state = initial(algorithm, problem, who, SEED)
-    return run_chunk(algorithm, problem, who, state, SEED, jnp.array(0), jnp.array(rounds), capacity=rounds, record=(),
-                     scheduler="sequential").state
+    """The state after many rounds, in one call; by default all parties take part and weigh equally."""
+    participation = rv.participation.Full("uniform") if participation is None else participation
+    return simulator.run_rounds(algorithm, problem, participation, seed=SEED, rounds=rounds)
+
+
+def personal_models(algorithm: Any, problem: Any, state: Federation) -> Any:
+    """The personal models of all parties, leaves [N, ...]."""
+    return evaluate.personal_models(algorithm, problem, jax.tree.map(jnp.asarray, state), jnp.arange(problem.parties))
 
 
 def equal(a: Any, b: Any, tolerance: float = 1e-12) -> None:

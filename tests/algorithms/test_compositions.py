@@ -1,4 +1,4 @@
-"""Random compositions keep the contract, and those that make no sense are refused when they are built."""
+"""Random compositions keep the contract, and compositions that make no sense are refused when they are built."""
 
 import re
 from functools import cache, partial
@@ -8,21 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, SOLVERS, sample
+from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, PARTIES, SOLVERS, sample
 
-import contract
 import resolvent as rv
-from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.rounds import initial_state, run_rounds
 from resolvent.simulate.tree_files import digest
-from twin import python_rounds
+from resolvent.testing import assert_close, python_rounds, without_parties
 
-ROUNDS = 3
+SEED, ROUNDS = 7, 3
 BUILT, REFUSED = sample(36)
 
 
 @cache
 def classification(double):
-    """Five parties of different sizes and kinds, one of them with one sample."""
+    """Five parties of different sizes and distributions; one has a single sample."""
     rng = np.random.default_rng(0)
     sizes = (1, 5, 9, 4, 6)
     x = [rng.normal(k / 3, 1, size=(n, 3)) for k, n in enumerate(sizes)]
@@ -36,9 +35,10 @@ def classification(double):
 def quadratic(double):
     """Five strongly convex quadratics, which compile faster."""
     rng = np.random.default_rng(1)
-    a = rng.normal(size=(5, 7, 3))
+    a = rng.normal(size=(PARTIES, 7, 3))
     with jax.enable_x64(double):
-        return rv.problems.QuadraticProblem.least_squares(jnp.asarray(a) / 3, jnp.asarray(rng.normal(size=(5, 7))))
+        b = jnp.asarray(rng.normal(size=(PARTIES, 7)))
+        return rv.problems.QuadraticProblem.least_squares(jnp.asarray(a) / 3, b)
 
 
 PROBLEMS = {"quadratic": quadratic, "classification": classification}
@@ -46,106 +46,130 @@ PROBLEMS = {"quadratic": quadratic, "classification": classification}
 
 @pytest.mark.parametrize("composition", BUILT, ids=str)
 def test_composition_keeps_the_contract(composition):
-    """Pure, the twin of a plain Python loop, finite, unmoved by an empty round, and in its own precision."""
-    algorithm, who, p = composition.build(), composition.who(), PROBLEMS[composition.problem](True)
-    history = python_rounds(algorithm, p, who, 7, ROUNDS)
-    state = start = initial(algorithm, p, who, jnp.array(7))
-    before = digest((algorithm, p, start))
-    for t in range(ROUNDS):
-        state = contract.run(algorithm, p, who, start=state, rounds=1, first=t)
-        server, parties = history[t + 1]
-        contract.close((state.server, state.parties), (server, contract.stacked(parties)), 1e-10)
-    assert digest(contract.run(algorithm, p, who, start=start)) == digest(state)
-    assert digest((algorithm, p, start)) == before
-    assert digest(contract.run(algorithm, p, who.nobody(), start=state, first=ROUNDS)) == digest(state)
+    """Repeatable, equal to the Python loop, unchanged by an empty round, with finite models and its own precision.
+
+    The sequential scheduler in float64; ``resolvent.testing`` has a queue in float64 and the other clauses.
+    """
+    algorithm, participation = composition.build(), composition.build_participation()
+    problem = PROBLEMS[composition.problem](True)
+    run = partial(run_rounds, algorithm, problem, seed=SEED)
+    state = start = initial_state(algorithm, problem, participation, SEED)
+    before = digest((algorithm, problem, start))
+    for t, expected in enumerate(python_rounds(algorithm, problem, participation, SEED, ROUNDS)[1:]):
+        state = run(participation, state=state, start=t)
+        assert_close(state, expected, 1e-10)
+    assert digest(run(participation, state=start, rounds=ROUNDS)) == digest(state)
+    assert digest((algorithm, problem, start)) == before
+    assert digest(run(without_parties(participation), state=state, start=ROUNDS, rounds=ROUNDS)) == digest(state)
     row = jax.tree.map(lambda leaf: leaf[1], state.parties)
-    model = algorithm.personal_model(row, algorithm.model_message(state.server, jnp.array(1)), p.oracle(jnp.array(1)))
+    message = algorithm.model_message(state.server, jnp.array(1))
+    model = algorithm.personal_model(row, message, problem.oracle(jnp.array(1)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((model, algorithm.server_model(state.server))))
-    assert jax.tree.structure(model) == jax.tree.structure(p.init(jax.random.key(0)))
-    assert kinds(start) == kinds(state)
-    assert reals(state) == {"float64"}
+    assert jax.tree.structure(model) == jax.tree.structure(problem.init(jax.random.key(0)))
+    assert types(start) == types(state)
+    assert precisions(state) == {"float64"}
+
+
+@pytest.mark.parametrize("composition", BUILT, ids=str)
+def test_composition_stays_in_float32(composition):
+    """From a trace, with parties side by side under vmap."""
     with jax.enable_x64(False):
-        small = jax.eval_shape(initial, composition.build(), PROBLEMS[composition.problem](False), who, jnp.array(7))
-        assert reals(small) == {"float32"}
-        after = jax.eval_shape(partial(run_chunk, capacity=1, record=(), scheduler="lanes"), composition.build(),
-                               PROBLEMS[composition.problem](False), who, small, *map(jnp.array, (7, 0, 1))).state
-        assert kinds(small) == kinds(after)
+        algorithm, participation = composition.build(), composition.build_participation()
+        problem = PROBLEMS[composition.problem](False)
+        before = jax.eval_shape(partial(initial_state, algorithm, problem, participation))
+        after = jax.eval_shape(lambda state: run_rounds(algorithm, problem, participation, state=state,
+                                                        scheduler="lanes"), before)
+    assert precisions(before) == {"float32"}
+    assert types(before) == types(after)
 
 
-def reals(state):
-    """The types of the real numbers."""
+def precisions(state):
+    """The dtypes of the real numbers."""
     return {leaf.dtype.name for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)}
 
 
-def kinds(state):
-    """Shapes and types, and whether a type is weak: where it changes, the next round compiles again."""
+def types(state):
+    """Shapes and dtypes, and whether a dtype is weak: if that changes, the next round compiles again."""
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), state)
 
 
-def test_every_part_is_in_some_composition():
+def test_every_part_is_in_a_composition():
     used = {part for c in BUILT for part in (c.base, c.solver, c.aggregator, c.participation, *c.combinators)}
     assert used >= {*BASES, *SOLVERS, *AGGREGATORS, *PARTICIPATIONS, *COMBINATORS}
     assert len(set(BUILT)) == len(BUILT)
 
 
-def test_what_the_draw_refused_says_what_to_use():
+def test_refusals_of_random_compositions_say_what_to_use():
     assert REFUSED
     for composition, error in REFUSED:
-        assert re.search(r"got \w+.*: (use|nothing could stand|the server stores)", str(error)), (composition, error)
+        advice = re.search(r"got \w+.*: (use|there is no reply to use|the server stores)", str(error))
+        assert advice, (composition, error)
 
 
 SGD, EXACT = SOLVERS["SGD"], rv.solvers.ClosedForm()
 SPLITTING = rv.splitting(SGD)
-NONSENSE = {
-    "Anderson of local": (lambda: rv.combinators.Anderson(rv.local(SGD)),
-                          r"Anderson needs .* got LocalTraining: use splitting\(...\), fedpi"),
-    "Anderson of Scaffold": (lambda: rv.combinators.Anderson(rv.scaffold(SGD)), r"Anderson needs .* got Scaffold: use splitting"),
-    "Anderson of two phases": (lambda: rv.combinators.Anderson(rv.feddane(SGD)), r"of one phase .* got FedDANE: use splitting"),
-    "Anderson of remembered Fed+": (lambda: rv.combinators.Anderson(rv.fedplus(SGD, rv.penalties.L1(), aggregate="all")),
-                                    r"Anderson needs .* got StaleReplies: use splitting"),
-    "no memory": (lambda: rv.combinators.Anderson(SPLITTING, history_size=0), r"history_size=0\) must be at least 1"),
-    "optimizer of local": (lambda: rv.combinators.ServerOptimizer(rv.local(SGD), rv.solvers.traced_optimizer(optax.sgd, learning_rate=1.0)),
-                           r"ServerOptimizer needs .* got LocalTraining: use fedavg"),
-    "optimizer's argument": (lambda: rv.combinators.ServerOptimizer(rv.fedavg(SGD), rv.solvers.traced_optimizer(optax.sgd, rate=1.0)),
-                             r"ServerOptimizer\(sgd\) got .*rate.*: use settings such as"),
-    "remembered differences": (lambda: rv.combinators.StaleReplies(rv.scaffold(SGD)), r"replies are models, got Scaffold: nothing"),
-    "remembered nothing": (lambda: rv.combinators.StaleReplies(rv.local(SGD)), r"replies are models, got LocalTraining: nothing"),
-    "remembered twice": (lambda: rv.combinators.StaleReplies(rv.combinators.ServerOptimizer(rv.combinators.StaleReplies(rv.fedavg(SGD)), optax.sgd,
-                                                                  {"learning_rate": 1.0})),
-                         r"StaleReplies got .* remembers every reply already: use it once"),
-    "accelerated twice": (lambda: rv.combinators.Anderson(rv.combinators.StaleReplies(rv.combinators.Anderson(SPLITTING))),
-                          r"Anderson got .* accelerated already: use a larger memory"),
-    "memory and medians": (lambda: rv.combinators.Compressed(rv.rfa(SGD), rv.codecs.RandK(), step=0.5),
-                           r"Compressed\(step=0.5\) needs a linear aggregator, got GeometricMedian: the server stores "
-                           r"only the mean of h_k. Use Mean\(\) or step=0."),
-    "compressed twice": (lambda: rv.combinators.Compressed(rv.combinators.Compressed(rv.fedavg(SGD), rv.codecs.QSGD()), rv.codecs.TopK()),
-                         r"got Compressed: use one codec"),
-    "averaged local": (lambda: rv.combinators.ErgodicAveraging(rv.local(SGD)), r"ErgodicAveraging needs .* got LocalTraining: use fedavg"),
-    "decentralised Anderson of FedAvg": (lambda: rv.combinators.DecentralisedAnderson(rv.fedavg(SGD)),
-                                         r"parties hold the iterate, got ModelAggregation: use splitting"),
-    "Anderson of decentralised splitting": (lambda: rv.combinators.Anderson(rv.fedpi(SGD, decentralised=True)),
-                                            r"got DecentralisedSplitting: use .*DecentralisedAnderson"),
-    "Anderson on no mean": (lambda: rv.combinators.Anderson(rv.fedprox(SGD), on="mean"), r"got ModelAggregation: .* use on='u'"),
-    "share of bad": (lambda: rv.combinators.Attacked(rv.fedavg(SGD), rv.attacks.NaN(), share=1.5), r"share=1.5\) must lie in"),
-    "alpha of FLIX": (lambda: rv.fedmix(SGD, alpha=1.5), r"alpha.*must lie in \[0, 1\]"),
-    "momentum in FedNova": (lambda: rv.fednova(rv.solvers.momentum(0.1)), r"got Optax: use SGD or GD"),
-    "Scaffold with exact solves": (lambda: rv.scaffold(EXACT), r"plain gradient steps, got ClosedForm: use SGD or GD"),
-    "alpha": (lambda: rv.splitting(SGD, alpha=2.5), r"alpha=2.5 must lie in \[0, 2\]"),
-    "beta": (lambda: rv.splitting(SGD, beta=rv.schedules.Constant(-1.0)), r"beta=-1.0 must lie in \[0, 2\]"),
-    "eta": (lambda: rv.fedpi(SGD, eta=rv.schedules.InversePower(0.0)), r"eta=0.0 must be positive"),
-    "mu": (lambda: rv.fedprox(SGD, mu=-0.1), r"ModelAggregation\(mu=-0.1\) must lie in \[0, inf\)"),
-    "sigma": (lambda: rv.fedavg_plus(SGD, sigma=-1.0), r"FedPlus\(sigma=-1.0\) must lie in \[0, inf\)"),
-    "lam": (lambda: rv.fedavg_plus(SGD, lam=1.5), r"FedPlus\(lam=1.5\) must lie in \[0, 1\]"),
-    "delta": (lambda: rv.fedgeomed_plus(SGD, delta=0.0), r"ProxAnchor\(delta=0.0\) must lie in \(0, inf\)"),
-    "gamma": (lambda: rv.fedplus_pull(SGD, rv.aggregators.Mean(), gamma=0.0), r"PullAnchor\(gamma=0.0\) must lie in \(0, 1\]"),
-    "smoothing": (lambda: rv.rfa(SGD, smoothing=-1e-6), r"GeometricMedian\(smoothing=-1e-06\) must lie in \(0, inf\)"),
-    "lam of Ditto": (lambda: rv.ditto(SGD, lam=-1.0), r"Ditto\(lam=-1.0\) must lie in \[0, inf\)"),
-    "mu of FedDANE": (lambda: rv.feddane(SGD, mu=-1.0), r"FedDANE\(mu=-1.0\) must lie in \[0, inf\)"),
+SPARSE = rv.codecs.RandK()
+combine = rv.combinators
+
+
+def server_sgd(inner, **settings):
+    return combine.ServerOptimizer(inner, rv.solvers.traced_optimizer(optax.sgd, **settings))
+
+
+# name -> (what is built, what the error names)
+REFUSALS = {
+    "Anderson of local": (lambda: combine.Anderson(rv.local(SGD)), "got LocalTraining"),
+    "Anderson of Scaffold": (lambda: combine.Anderson(rv.scaffold(SGD)), "got Scaffold"),
+    "Anderson of two phases": (lambda: combine.Anderson(rv.feddane(SGD)), "got FedDANE"),
+    "Anderson of stale replies": (lambda: combine.Anderson(rv.fedplus(SGD, rv.penalties.L1(), aggregate="all")),
+                                  "got StaleReplies"),
+    "Anderson of Anderson": (lambda: combine.Anderson(combine.StaleReplies(combine.Anderson(SPLITTING))),
+                             "accelerated already"),
+    "Anderson of decentralised splitting": (lambda: combine.Anderson(rv.fedpi(SGD, decentralised=True)),
+                                            "got DecentralisedSplitting.*DecentralisedAnderson"),
+    "Anderson on a mean that is not there": (lambda: combine.Anderson(rv.fedprox(SGD), on="mean"),
+                                             "got ModelAggregation.*on='u'"),
+    "history_size": (lambda: combine.Anderson(SPLITTING, history_size=0), "history_size=0"),
+    "decentralised Anderson of FedAvg": (lambda: combine.DecentralisedAnderson(rv.fedavg(SGD)),
+                                         "got ModelAggregation"),
+    "server optimizer of local": (lambda: server_sgd(rv.local(SGD), learning_rate=1.0), "got LocalTraining"),
+    "argument of an optimizer": (lambda: server_sgd(rv.fedavg(SGD), rate=1.0), "rate"),
+    "stale differences": (lambda: combine.StaleReplies(rv.scaffold(SGD)), "got Scaffold"),
+    "stale replies of local": (lambda: combine.StaleReplies(rv.local(SGD)), "got LocalTraining"),
+    "stale replies twice": (lambda: combine.StaleReplies(server_sgd(combine.StaleReplies(rv.fedavg(SGD)),
+                                                                    learning_rate=1.0)), "StaleReplies .* once"),
+    "shifts and medians": (lambda: combine.Compressed(rv.rfa(SGD), SPARSE, step=0.5), "got GeometricMedian.*step=0"),
+    "compressed twice": (lambda: combine.Compressed(combine.Compressed(rv.fedavg(SGD), SPARSE), SPARSE),
+                         "got Compressed"),
+    "average of local": (lambda: combine.ErgodicAveraging(rv.local(SGD)), "got LocalTraining"),
+    "share of attackers": (lambda: combine.Attacked(rv.fedavg(SGD), rv.attacks.NaN(), share=1.5), "share=1.5"),
+    "alpha of FedMix": (lambda: rv.fedmix(SGD, alpha=1.5), "alpha"),
+    "momentum in FedNova": (lambda: rv.fednova(rv.solvers.momentum(0.1)), "got OptaxSolver"),
+    "Scaffold with exact solutions": (lambda: rv.scaffold(EXACT), "got ClosedForm"),
+    "alpha": (lambda: rv.splitting(SGD, alpha=2.5), "alpha=2.5"),
+    "beta": (lambda: rv.splitting(SGD, beta=rv.schedules.Constant(-1.0)), "beta=-1.0"),
+    "eta": (lambda: rv.fedpi(SGD, eta=rv.schedules.InversePower(0.0)), "eta=0.0"),
+    "mu": (lambda: rv.fedprox(SGD, mu=-0.1), "mu=-0.1"),
+    "sigma": (lambda: rv.fedavg_plus(SGD, sigma=-1.0), "sigma=-1.0"),
+    "lam": (lambda: rv.fedavg_plus(SGD, lam=1.5), "lam=1.5"),
+    "delta": (lambda: rv.fedgeomed_plus(SGD, delta=0.0), "delta=0.0"),
+    "gamma": (lambda: rv.fedplus_pull(SGD, rv.aggregators.Mean(), gamma=0.0), "gamma=0.0"),
+    "smoothing": (lambda: rv.rfa(SGD, smoothing=-1e-6), "smoothing=-1e-06"),
+    "lam of Ditto": (lambda: rv.ditto(SGD, lam=-1.0), "lam=-1.0"),
+    "mu of FedDANE": (lambda: rv.feddane(SGD, mu=-1.0), "mu=-1.0"),
 }
 
 
-@pytest.mark.parametrize("name", NONSENSE)
-def test_nonsense_is_refused_when_it_is_built(name):
-    build, message = NONSENSE[name]
-    with pytest.raises((TypeError, ValueError), match=message):
+@pytest.mark.parametrize("name", REFUSALS)
+def test_settings_that_make_no_sense_are_refused_when_built(name):
+    build, noun = REFUSALS[name]
+    with pytest.raises((TypeError, ValueError), match=noun):
         build()
+
+
+def test_shifts_need_a_server_that_reads_means_only():
+    """An aggregator that is linear is enough; replies that are not models have shifts as well."""
+    for inner in (rv.fednova(SGD), rv.fedprox_adaptive(SGD), rv.feddane(SGD)):
+        algorithm = combine.Compressed(inner, rv.codecs.RandK(k=2))
+        state = run_rounds(algorithm, quadratic(True), rounds=2)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
