@@ -91,6 +91,20 @@ def test_fixed_effort_is_not_late():
     assert not np.asarray(drawn.late).any()
 
 
+def test_parties_drop_out_with_their_probability():
+    probability = jnp.array([0.0, 0.2, 0.5, 0.9])
+    participation = rv.participation.Dropout(probability, rv.participation.Uniform(cohort=3))
+    participation.check(4)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    cohorts = jax.vmap(lambda key: participation(key, jnp.array([5, 6, 7, 8])))(keys)
+    for k, p in enumerate(probability):
+        alive = np.asarray(cohorts.alive)[np.asarray(cohorts.index) == k]
+        assert abs(alive.mean() - (1 - p)) < 0.03
+    for wrong in (jnp.array([0.1, 0.2]), jnp.array([0.0, 0.0, 0.0, 1.0])):
+        with pytest.raises(rv.InputError, match=r"one number in \[0, 1\) per party, 4"):
+            rv.participation.Dropout(wrong).check(4)
+
+
 def test_uniform_draws_from_a_million_parties():
     index = np.asarray(rv.participation.Uniform(5)(jax.random.key(1), jnp.ones(1_000_000, jnp.int32)).index)
     assert len(set(index)) == 5

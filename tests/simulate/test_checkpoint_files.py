@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.simulate.atomic_files import write_atomically
+from resolvent.simulate import checkpoint_files, tree_files
+from resolvent.simulate.atomic_files import sync_to_disk, write_atomically
 from resolvent.simulate.checkpoint_files import Checkpoint
 from resolvent.simulate.fingerprint import RunIdentity
 
@@ -53,3 +54,30 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
     other = RunIdentity({"seed": "1"}, IDENTITY.versions)
     with pytest.raises(InputError, match=r"another run.*seed"):
         Checkpoint.read(tmp_path, {"other": jnp.arange(2.0)}, other)
+
+
+def test_other_versions_are_reported_and_the_run_continues(tmp_path):
+    state = {"w": jnp.arange(3.0)}
+    Checkpoint(4, state, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, IDENTITY)
+    now = RunIdentity(IDENTITY.fingerprint, {"resolvent": "0.2"})
+    with pytest.warns(UserWarning, match=r"resolvent 0\.1, now 0\.2"):
+        assert Checkpoint.read(tmp_path, state, now).rounds == 4
+
+
+def test_last_checkpoint_is_removed_when_the_next_is_on_the_disk(tmp_path, monkeypatch):
+    """First all of its files, then its name in the folder: after a power failure there is always a complete one."""
+    synced = []
+
+    def sync_and_note(path):
+        sync_to_disk(path)
+        synced.append((path.name, sorted(p.name for p in tmp_path.iterdir())))
+
+    monkeypatch.setattr(checkpoint_files, "sync_to_disk", sync_and_note)
+    monkeypatch.setattr(tree_files, "write_atomically", lambda path, write: (write(path), sync_and_note(path)))
+    for rounds in (1, 2):
+        Checkpoint(rounds, {"w": jnp.ones(2)}, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, IDENTITY)
+    *files, partial, folder = synced[5:]
+    assert {name for name, _ in files} == {"state.safetensors", "metrics.parquet", "run.json"}
+    assert partial == (".000000002.partial", [".000000002.partial", "000000001"])
+    assert folder == (tmp_path.name, ["000000001", "000000002"])
+    assert [p.name for p in tmp_path.iterdir()] == ["000000002"]
