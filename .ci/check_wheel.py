@@ -41,9 +41,11 @@ def check_installation(wheel: Path, folder: Path) -> None:
     programs = folder / "env" / "bin"
     subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel],
                    check=True)
-    subprocess.run([programs / "resolvent", "run", "digits", "--out", folder / "run"], check=True, cwd=folder)
-    if not (folder / "run" / "report.html").is_file():
-        raise SystemExit("resolvent run digits wrote no report.html")
+    run = subprocess.run([programs / "resolvent", "run", "digits", "--out", folder / "run"], cwd=folder,
+                         stderr=subprocess.PIPE, text=True, check=False)
+    # A warning often means that an optional part of a dependency is missing.
+    if run.returncode or "Warning:" in run.stderr or not (folder / "run" / "report.html").is_file():
+        raise SystemExit(f"resolvent run digits failed or warned:\n{run.stderr}")
 
 
 def _listed(paths: set[PurePosixPath]) -> str:

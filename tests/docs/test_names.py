@@ -91,6 +91,13 @@ def test_retired_names_are_gone(page):
     assert not sorted(retired & set(spans(page)))
 
 
+def test_names_in_the_glossary_are_in_the_code():
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    names = {name for span in spans(ROOT / "docs" / "glossary.md") for name in re.findall(r"[A-Za-z_]\w*", span)}
+    assert len(names) > 100
+    assert not sorted(names - set(re.findall(r"\w+", code)))
+
+
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
 def test_every_preset_is_named(page):
     names = set(re.findall(r"\w+", " ".join(spans(ROOT / page))))
