@@ -183,15 +183,15 @@ def test_list_names_everything_that_a_file_can_use(call, tmp_path):
         if kind == "algorithms":  # a table of its own, see test_catalogue.py
             assert {line.split()[0] for line in lines if line} >= {*names}
             continue
-        one = call("list", kind, cwd=tmp_path)
-        assert one.code == 0
-        first, *rest = one.out.strip().splitlines()
+        listed = call("list", kind, cwd=tmp_path)
+        assert listed.code == 0
+        first, *rows = listed.out.strip().splitlines()
         assert first.strip() == kind
         for name in names:
-            row = next(line for line in rest if line.split()[0] == name)
+            row = next(line for line in rows if line.split()[0] == name)
             assert len(row.split()) > 2, row
             assert row.rstrip() in lines
-        assert len([line for line in rest if not line.startswith(" ")]) == len(names)
+        assert len([line for line in rows if not line.startswith(" ")]) == len(names)
     assert "party k does effort[k] of the solver's work" in flat(everything.out)
 
 

@@ -28,10 +28,10 @@ CHANGES = [*(f"problem.{key}={value}" for key, value in TINY.items()), METHODS, 
 @pytest.fixture(scope="module")
 def run(call, tmp_path_factory):
     """A tiny run of the shipped experiment: folder, summary, gaps, and the outcome of the command."""
-    place = tmp_path_factory.mktemp("gap")
-    outcome = call("run", "splitting", "--set", *CHANGES, cwd=place)
+    cwd = tmp_path_factory.mktemp("gap")
+    outcome = call("run", "splitting", "--set", *CHANGES, cwd=cwd)
     assert outcome.code == 0, outcome.err
-    folder = place / "runs" / "splitting"
+    folder = cwd / "runs" / "splitting"
     metrics = pd.read_parquet(folder / "metrics.parquet")
     return folder, json.loads((folder / "summary.json").read_text()), metrics[metrics["metric"] == "gap"], outcome
 
@@ -151,14 +151,14 @@ def test_heterogeneity_is_what_the_docstring_says():
 
 
 def test_the_seed_decides():
-    one, same, other = (least_squares(**TINY | {"seed": s}).linears for s in (0, 0, 1))
-    np.testing.assert_array_equal(one, same)
-    assert np.abs(np.asarray(one - other)).max() > 1
+    first, same, other = (least_squares(**TINY | {"seed": s}).linears for s in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert np.abs(np.asarray(first - other)).max() > 1
 
 
 def test_a_variant_has_its_methods_colour():
-    found = colour_of(["A", "B", "A + x", "C + x", "A + y"])
-    assert list(found) == ["A", "B", "A + x", "C + x", "A + y"]
-    assert found["A"][0] == found["A + x"][0] == found["A + y"][0]
-    assert len({found[m][0] for m in ("A", "B", "C + x")}) == 3
-    assert len({found[m] for m in found}) == 5
+    colours = colour_of(["A", "B", "A + x", "C + x", "A + y"])
+    assert list(colours) == ["A", "B", "A + x", "C + x", "A + y"]
+    assert colours["A"][0] == colours["A + x"][0] == colours["A + y"][0]
+    assert len({colours[m][0] for m in ("A", "B", "C + x")}) == 3
+    assert len({colours[m] for m in colours}) == 5

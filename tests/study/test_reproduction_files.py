@@ -111,10 +111,10 @@ def test_combinator_of_a_panel_and_methods_of_smaller_settings(small):
     finals = [record["panels"][title]["methods"]["FedAvg"]["final"]["mean"] for title in ("mean", "noisy")]
     assert finals[0] != finals[1]
     assert reproduction.changes("quick", "noisy") == ("rounds=1", "rounds=2")
-    least = reproduce(reproduction, setting="tiny")
-    assert {title: list(panel["methods"]) for title, panel in least["panels"].items() if title != "parties"} == {
+    tiny = reproduce(reproduction, setting="tiny")
+    assert {title: list(panel["methods"]) for title, panel in tiny["panels"].items() if title != "parties"} == {
         title: ["FedProx"] for title in ("mean", "samples", "worst loss", "one party", "noisy")}
-    assert [len(method["tried"]) for method in least["search"]["mean"].values()] == [2]
+    assert [len(method["tried"]) for method in tiny["search"]["mean"].values()] == [2]
 
 
 def test_the_page_names_what_was_chosen(small, tmp_path):

@@ -78,8 +78,8 @@ class Registry:
         """The Python name of the part that a file calls ``name``, or None if there is no such part."""
         if name in self.functions:
             return name
-        classes = (own for own, part in self.functions.items() if inspect.isclass(part))
-        return next((own for own in classes if _plain(own) == _plain(name)), None)
+        classes = (candidate for candidate, part in self.functions.items() if inspect.isclass(part))
+        return next((candidate for candidate in classes if _plain(candidate) == _plain(name)), None)
 
 
 @dataclass(frozen=True)

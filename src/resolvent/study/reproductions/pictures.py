@@ -28,31 +28,31 @@ Record = Mapping[str, Any]
 
 def draw(record: Record, path: Path) -> None:
     """Write all panels as one SVG. Curves that the panels share are named once, below them."""
-    pictures = [(title, {"axis": record["axis"], "log": record["log"], **panel}, how)
-                for title, panel in record["panels"].items() for how in panel["draw"]]
+    pictures = [(title, {"axis": record["axis"], "log": record["log"], **panel}, drawing)
+                for title, panel in record["panels"].items() for drawing in panel["draw"]]
     columns = min(record.get("columns") or len(pictures), len(pictures))
     rows = -(-len(pictures) // columns)
     settings = {"svg.hashsalt": "resolvent", "font.size": 9, "axes.titlesize": 9,
                 "font.sans-serif": ["DejaVu Sans", "Verdana"]}
     with mpl.rc_context({**style, **settings}):
-        bars = max([len(panel["methods"]) for _, panel, how in pictures if how["x"] == "methods"], default=0)
+        bars = max([len(panel["methods"]) for _, panel, drawing in pictures if drawing["x"] == "methods"], default=0)
         height = max(4.4 if rows == 1 else 3.1 * rows + 0.6, rows * (0.19 * bars + 0.9))
         figure = Figure(figsize=(max(5.6, 3.6 * columns), height), layout="constrained")
-        for i, (title, panel, how) in enumerate(pictures):
+        for i, (title, panel, drawing) in enumerate(pictures):
             axes = figure.add_subplot(rows, columns, i + 1)
             axes.set_title(title)
             left = pictures[i - 1][1] if i % columns else None
-            _draw_panel(axes, panel, how, left)
+            _draw_panel(axes, panel, drawing, left)
         _add_legend(figure, columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": record["title"]})
     path.write_text(_compact(text.getvalue()), encoding="utf-8")
 
 
-def _draw_panel(axes: Axes, panel: Record, how: Record, left: Record | None) -> None:
+def _draw_panel(axes: Axes, panel: Record, drawing: Record, left: Record | None) -> None:
     """Draw one panel; titles and labels that its left neighbour has are not repeated."""
-    is_bars = how["x"] == "methods"
-    (_bars if is_bars else _curves if how["x"] in _AXES else _sweep)(axes, panel, how)
+    is_bars = drawing["x"] == "methods"
+    (_bars if is_bars else _curves if drawing["x"] in _AXES else _sweep)(axes, panel, drawing)
     if left is None or panel["axis"] != left["axis"] or is_bars:
         (axes.set_xlabel if is_bars else axes.set_ylabel)(panel["axis"])
     if panel["log"]:
@@ -96,24 +96,24 @@ def _add_legend(figure: Figure, columns: int) -> None:
                 axes.legend(fontsize=7)
 
 
-def _curves(axes: Axes, panel: Record, how: Record) -> None:
+def _curves(axes: Axes, panel: Record, drawing: Record) -> None:
     """Mean over the seeds against rounds, with a band from the lowest to the highest seed."""
     methods = panel["methods"]
     first = max(m["first"]["mean"] or 0 for m in methods.values())
     for label, (colour, dashes) in colour_of(list(methods)).items():
         method = methods[label]
         mean, low, high = (_drawable(method[key], panel["log"]) for key in ("mean", "low", "high"))
-        axes.plot(method[how["x"]], mean, dashes, color=colour, label=label, linewidth=1.5)
+        axes.plot(method[drawing["x"]], mean, dashes, color=colour, label=label, linewidth=1.5)
         if low != high:  # more than one seed
-            axes.fill_between(method[how["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(method[drawing["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
     top = max((v for m in methods.values() for v in m["mean"] if v is not None), default=1)
     if top > _DIVERGED_FACTOR * first > 0:  # a method that diverges must not compress the other curves
         axes.set_ylim(top=_DIVERGED_FACTOR * first)
-    axes.set_xlabel(_AXES[how["x"]])
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=how["x"] == "rounds"))
+    axes.set_xlabel(_AXES[drawing["x"]])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=drawing["x"] == "rounds"))
 
 
-def _sweep(axes: Axes, panel: Record, how: Record) -> None:
+def _sweep(axes: Axes, panel: Record, drawing: Record) -> None:
     """Last values against a parameter, one line for each value of another parameter.
 
     Methods without the parameter are horizontal lines.
@@ -122,16 +122,16 @@ def _sweep(axes: Axes, panel: Record, how: Record) -> None:
     baselines: dict[str, float | None] = {}
     for label, method in panel["methods"].items():
         value, spread = method["final"]["mean"], method["final"]["std"]
-        if how["x"] not in method["point"]:
+        if drawing["x"] not in method["point"]:
             baselines[label] = value
         elif value is not None and (value > 0 or not panel["log"]):
-            lines.setdefault(method["point"].get(how["lines"], ""), []).append(
-                (method["point"][how["x"]], value, spread))
-    names = list(lines) if how["lines"] == "method" else sorted(lines)
+            lines.setdefault(method["point"].get(drawing["lines"], ""), []).append(
+                (method["point"][drawing["x"]], value, spread))
+    names = list(lines) if drawing["lines"] == "method" else sorted(lines)
     for i, line in enumerate(names):
         x, y, error = zip(*sorted(lines[line]), strict=True)
         low = [min(e, 0.9 * v) if panel["log"] else e for e, v in zip(error, y, strict=True)]
-        name = line if isinstance(line, str) else f"{how['lines']} = {line:g}"
+        name = line if isinstance(line, str) else f"{drawing['lines']} = {line:g}"
         axes.errorbar(x, y, (low, error), color=COLOURS[i % len(COLOURS)], marker=_MARKERS[i % len(_MARKERS)],
                       label=name or None, markersize=4, linewidth=1.3, capsize=2)
     for i, (label, value) in enumerate(baselines.items(), len(names)):
@@ -139,14 +139,14 @@ def _sweep(axes: Axes, panel: Record, how: Record) -> None:
             axes.axhline(value, color=COLOURS[i % len(COLOURS)], linestyle=("--", ":", "-.")[i % 3], label=label,
                          linewidth=1.3)
     values = sorted({x for points in lines.values() for x, _, _ in points})
-    if how.get("log_x", True):
+    if drawing.get("log_x", True):
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(values, [f"{x:g}" for x in values], rotation=30)
-    axes.set_xlabel(how["x"])
+    axes.set_xlabel(drawing["x"])
 
 
-def _bars(axes: Axes, panel: Record, how: Record) -> None:
+def _bars(axes: Axes, panel: Record, drawing: Record) -> None:
     """A bar of the last value for each method, from the top down, with its number.
 
     The best value, and values within 1 % of it, have a strong colour.
