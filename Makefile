@@ -17,7 +17,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make docs       build the documentation into site/"
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
-	@echo "make nightly    every reproduction in its small setting, two at a time; fails if a verdict got worse"
+	@echo "make nightly    a tiny run of every reproduction, then its small setting; fails if a verdict got worse"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
 
 digits: .venv/installed
@@ -41,7 +41,8 @@ wheel: .venv/installed-build
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
 
-nightly: .venv/installed
+nightly: .venv/installed .venv/installed-test
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest tests/study/test_reproductions.py -n auto
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN)
 
 clean:
