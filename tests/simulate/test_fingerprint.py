@@ -58,7 +58,7 @@ def test_equal_values_have_equal_fingerprints(name):
     (1, 1.0),
     (("ab", "c"), ("a", "bc")),
     ({"a": 1}, {"b": 1}),
-], ids=str)
+])
 def test_different_values_have_different_fingerprints(a, b):
     assert fingerprint_of(a) != fingerprint_of(b)
 
