@@ -2,9 +2,9 @@
 
     python benchmarks/kernels.py [--out benchmarks/kernels.json]
 
-Each row is a gradient step of a whole layer. Figures are CPU time, the least of the repeats, which are taken in
-alternation; beside them the share of the matrix product's own speed, measured in the same minutes, counting only the
-textbook's operations.
+Each row is a gradient step of a whole layer. Figures are CPU time, the minimum of the repeats; kernels alternate.
+``share_of_sgemm`` is the speed relative to a large matrix product, measured in the same minutes; it counts only the
+operations of the textbook's formula.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: XLA's threads only spin on steps this small
+os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threads only wait during steps this small
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +28,11 @@ from resolvent.xla import kernels
 from resolvent.xla.small_call import allow_small_calls
 
 STEPS, REPEATS = 10, 7
-MANY = 100  # as many times the steps for a kernel whose step takes less than calling the compiled loop
+MORE_STEPS = 100  # times more steps for a kernel whose step takes less time than the call of the compiled loop
 
 
 def main() -> None:
-    """Measure and print, and write where asked."""
+    """Measure, print, and write the files that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     out = parser.parse_args().out
@@ -40,7 +40,7 @@ def main() -> None:
     steps = {"sgemm": STEPS}
     for name, (ours, theirs, shapes, _) in CASES.items():
         args = [jnp.asarray(np.random.default_rng(i).normal(size=s) / 10, jnp.float32) for i, s in enumerate(shapes)]
-        steps[name] = STEPS * (MANY if name.startswith("logistic") else 1)
+        steps[name] = STEPS * (MORE_STEPS if name.startswith("logistic") else 1)
         runs[name, "ours"], runs[name, "theirs"] = (_loop(f, args, steps[name]) for f in (ours, theirs))
     square = jnp.ones((768, 768))
     runs["sgemm", ""] = _loop(lambda a: a @ a, [square], STEPS, gradient=False)
@@ -69,14 +69,14 @@ def main() -> None:
 
 def _loop(function: Callable[..., jax.Array], args: list[jax.Array], steps: int, *,
           gradient: bool = True) -> Callable[[], Any]:
-    """Small steps down the gradient of one combination of the outputs, or plain calls."""
-    ahead = jax.random.normal(jax.random.key(0), jax.eval_shape(function, *args).shape)
+    """Small gradient steps on a linear combination of the outputs, or plain calls, in one compiled loop."""
+    direction = jax.random.normal(jax.random.key(0), jax.eval_shape(function, *args).shape)
 
     def step(_: Any, args: list[jax.Array]) -> list[jax.Array]:
         if not gradient:
             return [function(*args) * 1e-3]
         with allow_small_calls():  # as the engine does
-            g = jax.grad(lambda args: jnp.vdot(function(*args), ahead))(args)
+            g = jax.grad(lambda args: jnp.vdot(function(*args), direction))(args)
         return jax.tree.map(lambda a, b: a - 1e-4 * b, args, g)  # type: ignore[no-any-return]
 
     compiled = jax.jit(lambda args: jax.lax.fori_loop(0, steps, step, args))
@@ -99,16 +99,17 @@ def _block(convolution: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 def _lstm(x: jax.Array, inputs: jax.Array, state: jax.Array, bias: jax.Array) -> jax.Array:
     """With the gates' own functions and the automatic gradient of the scan; the inputs' product is hoisted out."""
-    rest = jnp.zeros((x.shape[1], len(state)))
+    zeros = jnp.zeros((x.shape[1], len(state)))
 
-    def step(carry: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def step(carry: tuple[jax.Array, jax.Array],
+             gate_inputs: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         h, c = carry
-        i, f, g, o = jnp.split(now + h @ state, 4, axis=-1)
+        i, f, g, o = jnp.split(gate_inputs + h @ state, 4, axis=-1)
         c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
-    states: jax.Array = jax.lax.scan(step, (rest, rest), x @ inputs + bias)[1]
+    states: jax.Array = jax.lax.scan(step, (zeros, zeros), x @ inputs + bias)[1]
     return states
 
 

@@ -1,16 +1,16 @@
-"""Which over-relaxations of Fed+'s personal anchors settle at a fixed point, and how fast?
+"""Which over-relaxations of Fed+'s personal anchors converge to a fixed point, and how fast?
 
     python benchmarks/relaxation.py --out benchmarks/relaxation.json --figure benchmarks/relaxation.svg
 
-``personal_splitting`` with the Euclidean norm over a grid of (alpha, beta, gamma), in float64. Proved, for convex
-losses with exact steps and everybody taking part: all settle that have gamma < 1, or both alpha and beta < 2. The rest
-is what this shows: gamma = 1 with a 2, few gradient steps, absent parties, a loss that is not convex.
+``personal_splitting`` with the Euclidean norm over a grid of (alpha, beta, gamma), in float64. For convex losses, exact
+steps and full participation it is proved that the iterates converge if gamma < 1, or if alpha < 2 and beta < 2. This
+benchmark shows the other cases: gamma = 1 with alpha or beta = 2, few gradient steps, absent parties, a nonconvex loss.
 """
 
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 
 import resolvent as rv
 from resolvent.math import tree
-from resolvent.simulate.engine import initial, run_chunk
 from resolvent.simulate.plots import style
+from resolvent.simulate.rounds import initial_state, run_rounds
 
 RELAXATIONS, SHARES = (0.5, 1.0, 1.5, 2.0), (0.5, 1.0)
 ROUNDS, SETTLED = 1000, 1e-8
-EVERYBODY = rv.participation.Full("uniform")
+FULL = rv.participation.Full("uniform")
 
 
 def least_squares() -> rv.problems.QuadraticProblem:
@@ -37,7 +37,7 @@ def least_squares() -> rv.problems.QuadraticProblem:
 
 
 def classification(model: rv.Model) -> rv.problems.LearningProblem:
-    """Six parties of 20 samples in two dimensions, each with a direction of its own."""
+    """Six parties of 20 samples in two dimensions; each has a different direction."""
     rng = np.random.default_rng(1)
     x = [rng.normal(size=(20, 2)) for _ in range(6)]
     y = [(xk @ rng.normal(size=2) + 0.3 * rng.normal(size=20) > 0).astype(int) for xk in x]
@@ -46,7 +46,7 @@ def classification(model: rv.Model) -> rv.problems.LearningProblem:
 
 
 def network() -> rv.Model:
-    """Four hidden units with tanh: smooth, not convex; the l2 keeps its minimisers within reach."""
+    """Four hidden units with tanh: smooth, not convex; the l2 penalty bounds the minimisers."""
     def init(key: Any) -> Any:
         first, second = jax.random.split(key)
         return {"in": jax.random.normal(first, (4, 2)), "out": jax.random.normal(second, (2, 4))}
@@ -57,39 +57,42 @@ def network() -> rv.Model:
     return rv.models.from_functions(init, apply, l2=0.05)
 
 
-def cases() -> dict[str, tuple[rv.problems.Problem, rv.solvers.LocalSolver, rv.participation.Participation, dict[str, Any]]]:
-    """What is solved, how, and by whom."""
+Case: TypeAlias = tuple[rv.problems.Problem, rv.solvers.LocalSolver, rv.participation.Participation, dict[str, Any]]
+
+
+def cases() -> dict[str, Case]:
+    """The problem, the local solver, the participation and the settings of each case."""
     tug = rv.problems.QuadraticProblem(jnp.zeros((2, 1, 1)), jnp.array([[-1.0], [1.0]]))
     logistic = classification(rv.models.logistic(2, 2, l2=0.0))
     few, many = rv.solvers.GD(0.5, steps=3), rv.solvers.GD(0.5, steps=150)
     return {
-        "linear losses": (tug, rv.solvers.ClosedForm(), EVERYBODY, {"sigma": 1.0, "delta": 5.0}),
-        "least squares": (least_squares(), rv.solvers.ClosedForm(), EVERYBODY, {"sigma": 1.0, "delta": 1.0}),
-        "logistic": (logistic, many, EVERYBODY, {"sigma": 0.5, "delta": 0.2}),
-        "logistic,\n3 gradient steps": (logistic, few, EVERYBODY, {"sigma": 0.5, "delta": 0.2}),
+        "linear losses": (tug, rv.solvers.ClosedForm(), FULL, {"sigma": 1.0, "delta": 5.0}),
+        "least squares": (least_squares(), rv.solvers.ClosedForm(), FULL, {"sigma": 1.0, "delta": 1.0}),
+        "logistic": (logistic, many, FULL, {"sigma": 0.5, "delta": 0.2}),
+        "logistic,\n3 gradient steps": (logistic, few, FULL, {"sigma": 0.5, "delta": 0.2}),
         "logistic,\nhalf the parties": (logistic, many, rv.participation.Uniform(3, "uniform"),
                                         {"sigma": 0.5, "delta": 0.2, "aggregate": "all"}),
-        "neural network\n(not convex)": (classification(network()), many, EVERYBODY,
+        "neural network\n(not convex)": (classification(network()), many, FULL,
                                          {"sigma": 0.5, "delta": 0.2}),
     }
 
 
-def steps_of(algorithm: rv.Algorithm, problem: rv.problems.Problem, who: rv.participation.Participation) -> list[float]:
+def steps_of(algorithm: rv.Algorithm, problem: rv.problems.Problem,
+             participation: rv.participation.Participation) -> list[float]:
     """|u_{t+1} - u_t| over all parties, round by round, until it has settled."""
-    seed, state, sizes = jnp.array(0), initial(algorithm, problem, who, jnp.array(0)), []
+    state, sizes = initial_state(algorithm, problem, participation), []
     for t in range(ROUNDS):
-        before = jax.tree.map(jnp.array, state.parties[0])
-        state = run_chunk(algorithm, problem, who, state, seed, jnp.array(t), jnp.array(1), capacity=1, record=(),
-                          scheduler="sequential").state
+        before = state.parties[0]
+        state = run_rounds(algorithm, problem, participation, state=state, start=t)
         sizes.append(float(tree.norm(tree.sub(state.parties[0], before))))
-        # the first step is from the common start, where nothing has been learned yet; a quiet sample is no proof either
+        # The first steps are not evidence, because all parties start from the same model; nor is a single small step.
         if not np.isfinite(sizes[-1]) or (t > 10 and max(sizes[-10:]) < SETTLED):
             break
     return sizes
 
 
 def row_of(case: str, setting: tuple[float, float, float], sizes: list[float]) -> dict[str, Any]:
-    """Whether and when it settled, or else whether its steps still shrank, and by what factor per round, at the end."""
+    """Whether and when the iterates settled; if not, whether the steps still shrank, and by which factor per round."""
     alpha, beta, gamma = setting
     settled = max(sizes[-10:]) < SETTLED
     half = len(sizes) // 2
@@ -103,27 +106,27 @@ def row_of(case: str, setting: tuple[float, float, float], sizes: list[float]) -
 
 
 def draw(rows: list[dict[str, Any]], names: list[str]) -> Figure:
-    """Rounds to settle over (alpha, beta): a column per case, a row per gamma; hatched, what does not come to rest."""
+    """Rounds to settle over (alpha, beta): a column per case, a row per gamma; hatched: not settled."""
     with mpl.rc_context({**style, "axes.grid": False, "svg.hashsalt": "resolvent"}):
         figure = Figure(figsize=(2.05 * len(names) + 0.8, 4.9), layout="constrained")
         panels = figure.subplots(len(SHARES), len(names), sharex=True, sharey=True)
         for i, gamma in enumerate(SHARES):
             for j, name in enumerate(names):
                 axes = panels[i, j]
-                mine = {(r["alpha"], r["beta"]): r for r in rows
+                outcomes = {(r["alpha"], r["beta"]): r for r in rows
                         if r["case"] == name.replace("\n", " ") and r["gamma"] == gamma}
-                grid = [[mine[a, b]["rounds"] or np.nan for b in RELAXATIONS] for a in RELAXATIONS]
+                grid = [[outcomes[a, b]["rounds"] or np.nan for b in RELAXATIONS] for a in RELAXATIONS]
                 image = axes.imshow(grid, origin="lower", cmap="cividis_r", norm=LogNorm(10, ROUNDS))
                 for x, beta in enumerate(RELAXATIONS):
                     for y, alpha in enumerate(RELAXATIONS):
-                        found = mine[alpha, beta]
-                        if found["outcome"] == "no":
+                        cell = outcomes[alpha, beta]
+                        if cell["outcome"] == "no":
                             axes.add_patch(mpl.patches.Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////",
                                                                  edgecolor="#999999", linewidth=0))
-                        text = {"settled": str(found["rounds"]), "slow": "slow", "no": "no"}[found["outcome"]]
-                        dark = found["outcome"] == "settled" and found["rounds"] > 100
+                        text = {"settled": str(cell["rounds"]), "slow": "slow", "no": "no"}[cell["outcome"]]
+                        dark = cell["outcome"] == "settled" and cell["rounds"] > 100
                         axes.text(x, y, text, ha="center", va="center", fontsize=8, color="white" if dark else "black",
-                                  bbox=None if found["outcome"] == "settled" else
+                                  bbox=None if cell["outcome"] == "settled" else
                                   {"facecolor": "white", "edgecolor": "none", "pad": 1})
                 axes.set_xticks(range(len(RELAXATIONS)), [f"{v:g}" for v in RELAXATIONS])
                 axes.set_yticks(range(len(RELAXATIONS)), [f"{v:g}" for v in RELAXATIONS])
@@ -133,37 +136,39 @@ def draw(rows: list[dict[str, Any]], names: list[str]) -> Figure:
                     axes.set_xlabel("beta")
                 if j == 0:
                     axes.set_ylabel(f"gamma = {gamma:g}\nalpha")
-        figure.colorbar(image, ax=panels, label="rounds until the iterates stand still", shrink=0.8)
+        figure.colorbar(image, ax=panels, label="rounds until the iterates have settled", shrink=0.8)
     return figure
 
 
 def main() -> None:
-    """Run the grid, print it, and write where asked."""
+    """Run the grid, print it, and write the files that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--figure", type=Path, help="draw them")
-    given = parser.parse_args()
+    options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    rows, everything = [], cases()
-    for case, (problem, solver, who, settings) in everything.items():
+    rows, all_cases = [], cases()
+    for case, (problem, solver, participation, settings) in all_cases.items():
         for alpha in RELAXATIONS:
             for beta in RELAXATIONS:
                 for gamma in SHARES:
-                    algorithm = rv.personal_splitting(solver, rv.penalties.L2Norm(), alpha=alpha, beta=beta, gamma=gamma,
-                                                      **settings)
-                    rows.append(row_of(case, (alpha, beta, gamma), steps_of(algorithm, problem, who)))
-        mine = [r for r in rows if r["case"] == case.replace("\n", " ")]
+                    algorithm = rv.personal_splitting(solver, rv.penalties.L2Norm(), alpha=alpha, beta=beta,
+                                                      gamma=gamma, **settings)
+                    rows.append(row_of(case, (alpha, beta, gamma), steps_of(algorithm, problem, participation)))
+        case_rows = [r for r in rows if r["case"] == case.replace("\n", " ")]
         for outcome in ("settled", "slow", "no"):
-            those = [f"({r['alpha']:g}, {r['beta']:g}, {r['gamma']:g})" for r in mine if r["outcome"] == outcome]
-            print(f"{mine[0]['case']:27} {outcome:8} {len(those):2}", *(those if outcome != "settled" else ()))
-    if given.out:
+            settings_of_outcome = [f"({r['alpha']:g}, {r['beta']:g}, {r['gamma']:g})" for r in case_rows
+                                   if r["outcome"] == outcome]
+            print(f"{case_rows[0]['case']:27} {outcome:8} {len(settings_of_outcome):2}",
+                  *(settings_of_outcome if outcome != "settled" else ()))
+    if options.out:
         facts = {"rounds": ROUNDS, "settled": SETTLED, "penalty": "L2Norm", "jax": jax.__version__,
-                 "command": f"python benchmarks/relaxation.py --out {given.out} --figure {given.figure}"}
+                 "command": f"python benchmarks/relaxation.py --out {options.out} --figure {options.figure}"}
         lines = ",\n".join(f"  {json.dumps(r)}" for r in rows)
-        given.out.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "rows": [\n{lines}\n ]\n}}\n')
-    if given.figure:
+        options.out.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "rows": [\n{lines}\n ]\n}}\n')
+    if options.figure:
         with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
-            draw(rows, list(everything)).savefig(given.figure, metadata={"Date": None})
+            draw(rows, list(all_cases)).savefig(options.figure, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""What each scheduler costs on four workloads: sequential, lanes and queues, on one device and on two.
+"""The time of a round with each scheduler on four workloads: sequential, lanes and queues, on one and two devices.
 
     python benchmarks/schedulers.py [--workloads W1 W2 W3 W4] [--repeats 7] [--out benchmarks/schedulers.json]
 
 W1 is like Synthetic(1,1) (30 parties, 10 a round, E=20), W2 like MNIST over 1,000 parties (10 a round, E=20), W3 the
-11,910-parameter CNN on 20 parties x 2,400 images, W4 a character LSTM on 30 parties x 100 sequences of 80, 10 a round;
-samples are random numbers, which cost the same. A process has the devices that it began with, so that there is one for
-each number of devices; within it schedulers take turns. Seconds are medians; CPU seconds are of the whole process;
-``useful`` is the share of the lanes' steps that a party needed (devices wait for each other as well: not counted).
+11,910-parameter CNN on 20 parties x 2,400 images, W4 a character LSTM on 30 parties x 100 sequences of 80, 10 a round.
+Samples are random numbers, which does not change the time. A process keeps the devices with which it starts, so there
+is a process for each number of devices; in it schedulers alternate. Seconds are medians; CPU seconds are of the whole
+process. ``useful`` is the fraction of the lanes' steps that a party needed; it does not count that devices wait for
+each other.
 """
 
 import argparse
@@ -20,40 +21,41 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: XLA's threads only spin on steps this small
+os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threads only wait during steps this small
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulate.rounds import initial_state
 
 ROUNDS = {"W1": 10, "W2": 10, "W3": 1, "W4": 2}
 SCHEDULERS: dict[int, dict[str, rv.schedulers.Scheduler]] = {
-    1: {"sequential": rv.schedulers.Sequential(), "lanes of 2": rv.schedulers.Lanes(2), "all in lanes": rv.schedulers.Lanes(), "queue of 2": rv.schedulers.Queue(2),
+    1: {"sequential": rv.schedulers.Sequential(), "lanes of 2": rv.schedulers.Lanes(2),
+        "all in lanes": rv.schedulers.Lanes(), "queue of 2": rv.schedulers.Queue(2),
         "queue of 4": rv.schedulers.Queue(4)},
     2: {"sequential": rv.schedulers.Sequential(), "queue of 2": rv.schedulers.Queue(2)},
 }
 
 
 def main() -> None:
-    """Measure and print, and write where asked."""
+    """Measure, print, and write the files that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workloads", nargs="+", default=list(ROUNDS), choices=list(ROUNDS))
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    parser.add_argument("--on", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.on:
-        jax.config.update("jax_num_cpu_devices", given.on)
-        print(json.dumps(measure(given.workloads[0], given.on, given.repeats)))
+    parser.add_argument("--devices", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.devices:
+        jax.config.update("jax_num_cpu_devices", options.devices)
+        print(json.dumps(measure(options.workloads[0], options.devices, options.repeats)))
         return
     rows: list[dict[str, Any]] = []
-    for workload in given.workloads:
+    for workload in options.workloads:
         for devices in SCHEDULERS:
-            command = [sys.executable, __file__, "--workloads", workload, "--repeats", str(given.repeats), "--on",
-                       str(devices)]
+            command = [sys.executable, __file__, "--workloads", workload, "--repeats", str(options.repeats),
+                       "--devices", str(devices)]
             rows += json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         base = next(row["seconds"] for row in rows if row["workload"] == workload)
         for row in rows:
@@ -61,59 +63,70 @@ def main() -> None:
                 row["speed"] = round(base / row["seconds"], 3)
                 print("{workload} {devices} device(s) {scheduler:14} {seconds:9.4f} s a round, {speed:6.2f} times one "
                       "device sequential; CPU {cpu_seconds:9.4f} s; useful {useful:4.0%}".format(**row), flush=True)
-    if given.out:
+    if options.out:
         facts = {"jax": jax.__version__, "cores": os.cpu_count(), "device": jax.devices()[0].device_kind,
-                 "repeats": given.repeats, "rounds": ROUNDS,
+                 "repeats": options.repeats, "rounds": ROUNDS,
                  "command": f"python benchmarks/schedulers.py {' '.join(sys.argv[1:])}"}
-        given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
+        options.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
 
 
 def measure(workload: str, devices: int, repeats: int) -> list[dict[str, Any]]:
-    """Seconds and CPU seconds of a round for each scheduler, taking turns."""
-    problem, solver, who = make(workload)
+    """Seconds and CPU seconds of a round for each scheduler; schedulers alternate."""
+    problem, solver, participation = make(workload)
     algorithm, rounds = rv.fedprox(solver, mu=1.0), ROUNDS[workload]
-    runs: dict[str, Any] = {}
+    runs = {}
     for name, inner in SCHEDULERS[devices].items():
-        how = inner if devices == 1 else rv.schedulers.Sharded.over(inner)
-        *world, state = how.place((problem, who, initial(algorithm, problem, who, jnp.array(0))))
-        runs[name] = [how, world, state, [], []]
-    useful = {}
+        scheduler = inner if devices == 1 else rv.schedulers.Sharded.over(inner)
+        runs[name] = Run(ChunkRunner(algorithm, 0, rounds, ("steps",), scheduler), ChunkInputs(*scheduler.to_devices(
+            (problem, participation, initial_state(algorithm, problem, participation)))))
     for repeat in range(repeats + 1):
-        for name, run in runs.items():
-            how, world, state, wall, cpu = run
-            began = time.perf_counter(), time.process_time()
-            chunk = run_chunk(algorithm, *world, state, jnp.array(0), jnp.array(0), jnp.array(rounds), capacity=rounds,
-                              record=("steps",), scheduler=how)
-            run[2] = jax.block_until_ready(chunk.state)
-            if repeat:  # the first one compiles
-                wall.append((time.perf_counter() - began[0]) / rounds)
-                cpu.append((time.process_time() - began[1]) / rounds)
-            useful[name] = share(SCHEDULERS[devices][name], np.asarray(chunk.record.party["steps"]))
-    return [{"workload": workload, "devices": devices, "scheduler": name, "seconds": statistics.median(wall),
-             "cpu_seconds": statistics.median(cpu), "useful": useful[name]}
-            for name, (_, _, _, wall, cpu) in runs.items()]
+        for run in runs.values():
+            run.once(rounds, is_timed=repeat > 0)  # the first one compiles
+    return [{"workload": workload, "devices": devices, "scheduler": name, "seconds": statistics.median(run.wall),
+             "cpu_seconds": statistics.median(run.cpu), "useful": useful_steps(SCHEDULERS[devices][name], run.steps)}
+            for name, run in runs.items()]
 
 
-def share(scheduler: rv.schedulers.Scheduler, steps: np.ndarray) -> float:
-    """Steps that parties made over steps that lanes ran, in rounds of one device: [R, C] steps."""
-    ran = 0
-    for one in np.sort(steps, axis=1)[:, ::-1].astype(int):
+class Run:
+    """The rounds of one scheduler, and the seconds and the parties' steps [R, C] of each of its calls."""
+
+    def __init__(self, run_chunk: ChunkRunner, inputs: ChunkInputs) -> None:
+        self.run_chunk, self.inputs = run_chunk, inputs
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+        self.steps = np.zeros((0, 0))
+
+    def once(self, rounds: int, *, is_timed: bool) -> None:
+        """Run the rounds."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        chunk = self.run_chunk(self.inputs, 0, rounds)
+        self.inputs = self.inputs._replace(state=jax.block_until_ready(chunk.state))
+        if is_timed:
+            self.wall.append((time.perf_counter() - wall) / rounds)
+            self.cpu.append((time.process_time() - cpu) / rounds)
+        self.steps = np.asarray(chunk.record.party["steps"])
+
+
+def useful_steps(scheduler: rv.schedulers.Scheduler, steps: np.ndarray) -> float:
+    """The fraction of the lanes' steps that a party needed, from the parties' steps [R, C] on one device."""
+    lane_steps = 0
+    for cohort in np.sort(steps, axis=1)[:, ::-1].astype(int):
         if isinstance(scheduler, rv.schedulers.Queue):
-            ends = [0] * min(scheduler.width, len(one))
-            for n in one:
+            ends = [0] * min(scheduler.width, len(cohort))
+            for n in cohort:
                 heapq.heapreplace(ends, ends[0] + int(n))
-            ran += len(ends) * max(ends)
+            lane_steps += len(ends) * max(ends)
         elif isinstance(scheduler, rv.schedulers.Lanes):
-            width = min(scheduler.width, len(one))
-            batches = np.pad(one, (0, -len(one) % width)).reshape(-1, width)
-            ran += width * int(batches.max(axis=1).sum())
+            width = min(scheduler.width, len(cohort))
+            batches = np.pad(cohort, (0, -len(cohort) % width)).reshape(-1, width)
+            lane_steps += width * int(batches.max(axis=1).sum())
         else:
-            ran += int(one.sum())
-    return float(steps.sum() / ran)
+            lane_steps += int(cohort.sum())
+    return float(steps.sum() / lane_steps)
 
 
 def make(workload: str) -> tuple[rv.problems.Problem, rv.solvers.LocalSolver, rv.participation.Participation]:
-    """The problem, the local work and who takes part."""
+    """The problem, the local solver and the participation of a workload."""
     rng = np.random.default_rng(0)
     if workload in ("W1", "W2"):
         parties, features, spread = (30, 60, (4, 2, 50)) if workload == "W1" else (1000, 784, (3, 1.2, 10))

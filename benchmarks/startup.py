@@ -1,11 +1,11 @@
-"""From ``resolvent run digits`` to the first finished rounds: how long, and where it goes, warm and cold.
+"""The time from ``resolvent run digits`` to the first finished rounds, by part, with a warm and a cold cache.
 
     python benchmarks/startup.py [--repeats 5] [--out benchmarks/startup.json]
 
-Each run is a fresh process, stopped when the progress bar first moves: five rounds of the first method are done then,
-and its models are evaluated. Cold: the cache of compiled programs is empty; warm: the run before has filled it. What
-Python and JAX say of it: ``imports`` by -X importtime, by package, once; tracing, lowering, compiling and loading from
-the cache by JAX's own events, which lie within ``before the rounds`` and ``rounds``.
+Each run is a new process, which is stopped when the progress bar first moves: five rounds of the first method are done
+then, and its models are evaluated. Cold: the cache of compiled programs is empty; warm: the run before has filled it.
+``imports`` are measured by Python's -X importtime, by package, once. Tracing, lowering, compiling and loading from the
+cache are JAX's own events, which are part of ``before the rounds`` and ``rounds``.
 """
 
 import argparse
@@ -27,25 +27,25 @@ _PARTS = ("python and imports", "experiment", "data and models", "before the rou
 
 
 def main() -> None:
-    """Measure and print, and write where asked."""
+    """Measure, print, and write the files that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(given.child)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
         return
     runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
-    for _ in range(given.repeats):
+    for _ in range(options.repeats):
         with tempfile.TemporaryDirectory() as folder:
             for kind in runs:
-                runs[kind].append(measured(Path(folder)))
-    record: dict[str, Any] = {"command": f"python benchmarks/startup.py --repeats {given.repeats}",
-                              "repeats": given.repeats}
-    for kind, found in runs.items():
-        record[kind] = {part: round(statistics.median(f[part] for f in found), 3) for part in found[0]}
-        record[kind]["all"] = [round(f["to the first rounds"], 3) for f in found]
+                runs[kind].append(measure(Path(folder)))
+    record: dict[str, Any] = {"command": f"python benchmarks/startup.py --repeats {options.repeats}",
+                              "repeats": options.repeats}
+    for kind, seconds in runs.items():
+        record[kind] = {part: round(statistics.median(run[part] for run in seconds), 3) for part in seconds[0]}
+        record[kind]["all"] = [round(run["to the first rounds"], 3) for run in seconds]
     record["imports"] = imports()
     print(f"{'seconds':28}{'cold':>8}{'warm':>8}")
     for part in record["cold"]:
@@ -53,24 +53,24 @@ def main() -> None:
             print(f"{part:28}{record['cold'][part]:8.2f}{record['warm'][part]:8.2f}")
     shares = ", ".join(f"{name} {share:.0%}" for name, share in record["imports"]["shares"].items())
     print(f"imports: {shares}")
-    if given.out:
-        given.out.write_text(json.dumps(record, indent=1) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def measured(folder: Path) -> dict[str, float]:
-    """One fresh process whose caches lie in a folder."""
+def measure(folder: Path) -> dict[str, float]:
+    """The seconds of one new process, with its caches in a folder."""
     answer = folder / "answer.json"
     answer.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as runs:
         subprocess.run([sys.executable, __file__, "--child", str(answer)], check=True, cwd=runs,
                        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PJRT_NPROC": "1",
                                          "BENCHMARK_SPAWNED": str(time.monotonic())})
-    found: dict[str, float] = json.loads(answer.read_text())
-    return found
+    seconds: dict[str, float] = json.loads(answer.read_text())
+    return seconds
 
 
 def child(answer: Path) -> None:
-    """What the command line does, with marks; ends at the first finished rounds."""
+    """Do what the command line does, note the time of each part, and end after the first rounds."""
     marks = {"begin": float(os.environ["BENCHMARK_SPAWNED"])}
 
     import jax
@@ -91,12 +91,12 @@ def child(answer: Path) -> None:
     marks[_PARTS[1]] = time.monotonic()
     build = ExperimentFile.build
 
-    def marked(self: ExperimentFile) -> Any:
+    def build_and_note(self: ExperimentFile) -> Any:
         experiment = build(self)
         marks[_PARTS[2]] = time.monotonic()
         return experiment
 
-    ExperimentFile.build = marked  # type: ignore[method-assign]
+    ExperimentFile.build = build_and_note  # type: ignore[method-assign]
 
     def progress(label: str, done: int, total: int) -> None:
         marks[_PARTS[4 if done else 3]] = time.monotonic()
@@ -111,16 +111,17 @@ def child(answer: Path) -> None:
 
 
 def imports() -> dict[str, Any]:
-    """Each package's share of the time that importing takes."""
-    found = subprocess.run([sys.executable, "-X", "importtime", "-c", "import resolvent.cli, resolvent.study.runner"],
+    """The seconds of all imports, and the fraction of each package."""
+    report = subprocess.run([sys.executable, "-X", "importtime", "-c", "import resolvent.cli, resolvent.study.runner"],
                            check=True, text=True, capture_output=True).stderr
     total: dict[str, int] = {}
-    for own, module in re.findall(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", found):
+    for microseconds, module in re.findall(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", report):
         package = module.partition(".")[0]
-        total[package] = total.get(package, 0) + int(own)
-    everything = sum(total.values())
-    most = sorted(total, key=lambda p: -total[p])[:8]
-    return {"seconds": round(everything / 1e6, 2), "shares": {p: round(total[p] / everything, 3) for p in most}}
+        total[package] = total.get(package, 0) + int(microseconds)
+    all_microseconds = sum(total.values())
+    largest = sorted(total, key=lambda p: -total[p])[:8]
+    return {"seconds": round(all_microseconds / 1e6, 2),
+            "shares": {p: round(total[p] / all_microseconds, 3) for p in largest}}
 
 
 if __name__ == "__main__":

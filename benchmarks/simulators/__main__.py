@@ -1,49 +1,50 @@
-"""How long a round takes: ours, four peers and the machine's own limits, on the same four workloads.
+"""The time of a round: resolvent, four other simulators and the limits of the machine, on the same four workloads.
 
-    python -m benchmarks.simulators --out benchmarks/simulators.json        all of it, about an hour; then --table
-    python -m benchmarks.simulators --quick                                 a few rounds of each, once, to see it work
+    python -m benchmarks.simulators --out benchmarks/simulators.json        everything, about an hour; then --table
+    python -m benchmarks.simulators --quick                                 a few rounds of each, once, as a test
     python -m benchmarks.simulators --table                                 table and picture from the JSON alone
-    python -m benchmarks.simulators --profile W2                            where our time goes on one workload
+    python -m benchmarks.simulators --profile W2                            the time of the parts of a round
 
-Everybody has the same samples, cohorts, first model and local work. Runs are taken in alternation, each in a process
-of its own; seconds per round are those of the second half of the rounds, medians over the repeats. Peers are installed
-into virtual environments of their own in the user's cache folder. Needs RESOLVENT_DATA with MNIST and Shakespeare.
+All contestants have the same samples, cohorts, first model and local work. Runs alternate, each in a new process.
+Seconds per round are those of the second half of the rounds, medians of the repeats. Each peer is installed into a
+virtual environment in the user's cache folder. Needs RESOLVENT_DATA with MNIST and Shakespeare.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER))
 
 
 def main() -> None:
-    """Parse and do."""
+    """Parse the arguments and do what they say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulators", description=__doc__.split("\n")[0],
                                      epilog=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "simulators.json", help="the figures, as JSON")
+    parser.add_argument("--out", type=Path, default=FOLDER.parent / "simulators.json", help="the figures, as JSON")
     parser.add_argument("--work", nargs="+", choices=["W1", "W2", "W3", "W4"], help="workloads; default: all")
-    parser.add_argument("--who", nargs="+", metavar="NAME", help="contestants by the beginning of their label, such as "
+    parser.add_argument("--contestants", nargs="+", metavar="NAME", help="beginnings of contestants' labels, such as "
                         "'ours, 1' or FedJAX; default: all")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each")
+    parser.add_argument("--repeats", type=int, default=5, help="number of runs of each")
     parser.add_argument("--quick", action="store_true", help="two rounds of each, once, written to quick.json in the "
-                        "cache folder: no figures to quote")
-    parser.add_argument("--table", action="store_true", help="only draw what is in the JSON")
-    parser.add_argument("--profile", metavar="W", choices=["W1", "W2", "W3", "W4"], help="profile ours on one workload")
-    given = parser.parse_args()
-    if given.table:
+                        "cache folder: not to be quoted")
+    parser.add_argument("--table", action="store_true", help="only write the table and the picture of the JSON file")
+    parser.add_argument("--profile", metavar="W", choices=["W1", "W2", "W3", "W4"],
+                        help="measure the parts of a round of resolvent on one workload")
+    options = parser.parse_args()
+    if options.table:
         from report import report
 
-        report(given.out)
-    elif given.profile:
+        report(options.out)
+    elif options.profile:
         from anatomy import anatomy
 
-        anatomy(given.profile)
+        anatomy(options.profile)
     else:
         from race import race
 
-        race(given.out, given.work, given.who, given.repeats, quick=given.quick)
+        race(options.out, options.work, options.contestants, options.repeats, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where our time goes on one workload, on one core: a round taken apart by loops that each do one thing more."""
+"""The time of the parts of a round on one workload and one core, by loops that each do one thing more."""
 
 import os
 import time
@@ -23,7 +23,7 @@ from resolvent.xla.small_call import allow_small_calls
 
 __all__ = ["anatomy"]
 
-_ROUNDS = 10  # of which the local work is taken apart
+_ROUNDS = 10  # whose local work is measured part by part
 _REPEATS = 5
 
 
@@ -31,44 +31,45 @@ def anatomy(name: str) -> None:
     """Print the table of one workload.
 
     Every loop makes all steps of all parties of the last rounds: one draws the order of the samples, one also gathers
-    them, one also has the gradient, one is the solver. The difference between one and the next is what that piece
-    costs; XLA fuses across pieces, so it is what would be saved without it, no more exact than that. What a whole round
-    takes beyond the solver is the engine's: cohort, keys, party states, the server, the record.
+    them, one also computes the gradient, one is the solver. The difference between a loop and the next is the time of a
+    part. XLA fuses operations of different parts, so it is the time that would be saved without the part. The rest of a
+    round is the engine's: cohort, keys, party states, the server and the record.
     """
     rounds = min(_ROUNDS, WORKLOADS[name].half)
     work = Work(prepare(name, cache(), half=-(-3 * rounds // 2)))
     facts = work.facts
-    nobody = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
+    empty = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
     data = rv.FederatedData(
-        work.x, work.y, {"train": Split(work.offset, work.length), "validation": nobody, "test": nobody},
+        work.x, work.y, {"train": Split(work.offset, work.length), "validation": empty, "test": empty},
         tuple(map(str, range(len(work.length)))), "classification", tuple(map(str, range(facts["classes"]))),
         vocabulary=tuple(map(str, range(facts["tokens"]))))
     model = model_of(facts)
     solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
     algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
     cohort = work.cohorts.shape[1]
-    who = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
+    participation = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
 
     def run() -> rv.Result:
-        return rv.simulate(algorithm, model, data, rounds=3 * rounds, seed=0, evaluate_every=rounds, participation=who,
-                           progress=False)
+        return rv.simulate(algorithm, model, data, rounds=3 * rounds, seed=0, evaluate_every=rounds,
+                           participation=participation, progress=False)
 
     begin = time.perf_counter()
     result = run()
     total = time.perf_counter() - begin
-    whole = min(run().facts["cpu_per_round"][2] for _ in range(_REPEATS))
-    same = work.cohorts[2 * rounds:3 * rounds]  # cohorts differ in how much they have to do
-    pieces = local_work(rv.problems.LearningProblem(model, data), solver, facts, same)
-    steps = facts["epochs"] * float(np.ceil(work.length[same] / facts["batch"]).sum()) / rounds
+    round_seconds = min(run().facts["cpu_per_round"][2] for _ in range(_REPEATS))
+    # Only the cohorts of the timed rounds, because the work of cohorts differs.
+    cohorts = work.cohorts[2 * rounds:3 * rounds]
+    pieces = local_work(rv.problems.LearningProblem(model, data), solver, facts, cohorts)
+    steps = facts["epochs"] * float(np.ceil(work.length[cohorts] / facts["batch"]).sum()) / rounds
     print(f"{name}: {facts['title']}; {steps:.0f} steps a round; one core, JAX {jax.__version__}\n")
     print(f"{'a round':44}{'CPU ms':>9}{'share':>8}{'us a step':>11}")
     before = 0.0
-    for label, seconds in (*pieces.items(), ("the engine and the server", whole)):
+    for label, seconds in (*pieces.items(), ("the engine and the server", round_seconds)):
         part = seconds - before
-        print(f"  {label:42}{1e3 * part:9.2f}{part / whole:8.0%}{1e6 * part / steps:11.2f}")
+        print(f"  {label:42}{1e3 * part:9.2f}{part / round_seconds:8.0%}{1e6 * part / steps:11.2f}")
         before = seconds
-    print(f"  {'whole':42}{1e3 * whole:9.2f}{1:8.0%}{1e6 * whole / steps:11.2f}")
-    print(f"\n{1e-9 * flops(facts) / whole:.1f} GFLOP/s over the round, counting the matrix products alone, at "
+    print(f"  {'whole':42}{1e3 * round_seconds:9.2f}{1:8.0%}{1e6 * round_seconds / steps:11.2f}")
+    print(f"\n{1e-9 * flops(facts) / round_seconds:.1f} GFLOP/s over the round, counting the matrix products alone, at "
           "the mean size of the parties")
     spent = result.facts["seconds"]
     print(f"\na run of {3 * rounds} rounds, {total:.2f} s: compiling {spent['compile']:.2f}, rounds "
@@ -78,13 +79,13 @@ def anatomy(name: str) -> None:
 
 def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict[str, Any],
                cohorts: np.ndarray) -> dict[str, float]:
-    """CPU seconds per round up to and including each piece."""
-    w0, one = problem.init(jax.random.key(0)), jnp.ones(())
+    """CPU seconds per round up to and including each part."""
+    w0, full_effort = problem.init(jax.random.key(0)), jnp.ones(())
 
     def party(step: Callable[[Any, Any], Callable[..., Any]], state: Any) -> Callable[[Any, Any, Any], Any]:
         def of_party(problem: rv.problems.LearningProblem, k: Any, key: Any) -> Any:
             oracle = problem.oracle(k)
-            return over_minibatches(step(problem, oracle), state, oracle.samples, key, one,
+            return over_minibatches(step(problem, oracle), state, oracle.samples, key, full_effort,
                                     MinibatchBudget(facts["batch"], facts["epochs"], None))[0]
         return of_party
 
@@ -98,7 +99,7 @@ def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict
         return lambda w, at, mask: oracle.batch_grad(tree.axpy(1e-30, w, w0), at, mask)
 
     def solved(problem: Any, k: Any, key: Any) -> Any:
-        return solver(Subproblem(problem.oracle(k), w0, facts["mu"]), w0, key, one)[0]
+        return solver(Subproblem(problem.oracle(k), w0, facts["mu"]), w0, key, full_effort)[0]
 
     loops = {"the order of the samples": party(order, jnp.zeros((), jnp.int32)),
              "gathering them": party(gathered, jnp.zeros(())),
@@ -107,7 +108,7 @@ def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict
 
 
 def timed(of_party: Callable[[Any, Any, Any], Any], problem: rv.problems.LearningProblem, cohorts: np.ndarray) -> float:
-    """CPU seconds per round of a party function over all cohorts, party after party: the best of several."""
+    """CPU seconds per round of a party function over all cohorts, party after party: the minimum of several."""
     @jax.jit
     def run(problem: rv.problems.LearningProblem, parties: Any) -> Any:
         def body(i: Any, total: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who takes part, in which settings, and the virtual environments that the peers live in."""
+"""The contestants and their settings, and the virtual environments of the peers."""
 
 import os
 import shutil
@@ -10,20 +10,20 @@ from pathlib import Path
 
 __all__ = ["CONTESTANTS", "ENVIRONMENTS", "Contestant", "environment", "pins"]
 
-# Flower 1.42.0 asks for a certifi of the day it was released, which a mirror of the registry may lack, and for what its
-# command line and its servers need: so its own dependencies are named here and it is installed without them.
+# Flower 1.42.0 requires a certifi of its release day, which a mirror of the registry may lack, and packages for its
+# command line and servers. It is therefore installed without dependencies, and those that it needs are listed here.
 _FLOWER = ("alembic>=1.18.1,<2", "certifi", "click>=8,<9", "cryptography>=50,<51", "fastapi>=0.138,<0.139",
            "grpcio-health-checking>=1.70,<2", "grpcio>=1.70,<2", "httpx>=0.28.1,<1", "iterators>=0.0.2,<0.0.3",
            "packaging>=24,<26", "pathspec>=1.0.4,<2", "prompt-toolkit>=3.0.52,<4", "protobuf>=5.28,<7",
            "pycryptodome>=3.18,<4", "pyyaml>=6.0.2,<7", "ray==2.55.1", "requests>=2.33,<3", "rich>=14,<15",
            "sqlalchemy[asyncio]>=2.0.45,<3", "starlette>=1.3.1,<1.4", "tomli-w>=1,<2", "tomli>=2,<3",
            "typer>=0.13,<0.21", "uvicorn[standard]>=0.49,<0.50")
-# What pip is asked for, call by call.
+# The arguments of each call of pip.
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "torch": (("torch==2.15.0", "numpy"),),
     "pfl": (("pfl[pytorch]==0.6.0", "torch==2.15.0"),),
     "flower": (("torch==2.15.0", "numpy", *_FLOWER), ("--no-deps", "flwr==1.42.0")),
-    # FedJAX calls jax.tree_map, which newer versions of JAX no longer have; the rest is of that JAX's days.
+    # FedJAX calls jax.tree_map, which newer versions of JAX do not have; the other packages are of the same time.
     "fedjax": (("fedjax==0.0.17", "jax==0.4.28", "jaxlib==0.4.28", "dm-haiku==0.0.12", "optax==0.2.2",
                 "chex==0.1.86", "numpy<2", "scipy<1.13"),),
 }
@@ -34,26 +34,26 @@ class Contestant:
     """One way to run the workloads.
 
     Attributes:
-        name: who.
-        setting: of the workers.
-        program: the script here.
-        where: the virtual environment's name; none: the one that this program runs in.
-        arguments: of the script, beside the workload and where to write.
-        environment: variables to set.
-        only: workloads that it knows; none: all.
+        name: the simulator.
+        setting: number of workers, threads or devices.
+        program: the script in this folder.
+        environment_name: name of its virtual environment; None: that of this program.
+        arguments: further arguments of the script.
+        environment: environment variables.
+        only: the workloads that it has; empty: all.
     """
 
     name: str
     setting: str
     program: str
-    where: str | None = None
+    environment_name: str | None = None
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     only: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name and the setting."""
         return f"{self.name}, {self.setting}"
 
 
@@ -82,11 +82,11 @@ CONTESTANTS = (
 
 
 def environment(name: str, folder: Path) -> Path:
-    """The Python of a virtual environment in ``folder``, made if it is not there as ``ENVIRONMENTS`` says."""
+    """The Python of a virtual environment in ``folder``, which is made if it does not exist as in ``ENVIRONMENTS``."""
     home = folder / f"environment-{name}"
     python, stamp = home / "bin" / "python", home / "installed"
-    wanted = f"{sys.version}\n{ENVIRONMENTS[name]}\n"
-    if stamp.exists() and stamp.read_text() == wanted:
+    content = f"{sys.version}\n{ENVIRONMENTS[name]}\n"
+    if stamp.exists() and stamp.read_text() == content:
         return python
     shutil.rmtree(home, ignore_errors=True)
     print(f"making {home}: {ENVIRONMENTS[name]}", flush=True)
@@ -94,17 +94,17 @@ def environment(name: str, folder: Path) -> Path:
     for requirements in ENVIRONMENTS[name]:
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements],
                        check=True, env=clean())
-    stamp.write_text(wanted)
+    stamp.write_text(content)
     return python
 
 
 def pins(python: Path) -> list[str]:
-    """What is installed there."""
+    """The packages that are installed in an environment, with their versions."""
     shown = subprocess.run([python, "-m", "pip", "freeze", "--disable-pip-version-check"], check=True, text=True,
                            capture_output=True, env=clean())
     return shown.stdout.split()
 
 
 def clean() -> dict[str, str]:
-    """The environment without what would bring our packages into a peer's."""
+    """The environment variables without those that make this environment's packages visible in another one."""
     return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}

@@ -1,4 +1,4 @@
-"""Ours, as a user would run it: ``rv.simulate`` with the automatic schedule."""
+"""Resolvent as a user runs it: ``rv.simulate`` with the automatic scheduler."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from peer import Meter, Work, arguments
 
 
 def in_processes(count: int) -> int:
-    """Start this program so many times, joined over the loopback; the first one writes the results."""
+    """Start this program ``count`` times, connected over the loopback; the first process writes the results."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -42,18 +42,18 @@ meter.mark("import")
 
 
 def main() -> None:
-    """Run all rounds in two chunks, of which the second is timed."""
+    """Run all rounds in two chunks; the second is timed."""
     work = Work(args.work)
     facts = work.facts
-    nobody = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
+    empty = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
     data = rv.FederatedData(
-        work.x, work.y, {"train": Split(work.offset, work.length), "validation": nobody, "test": nobody},
+        work.x, work.y, {"train": Split(work.offset, work.length), "validation": empty, "test": empty},
         tuple(map(str, range(len(work.length)))), "classification", tuple(map(str, range(facts["classes"]))),
         vocabulary=tuple(map(str, range(facts["tokens"]))))
     solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
     algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
     cohort = work.cohorts.shape[1]
-    who = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
+    participation = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
     meter.mark("data")
 
     def progress(done: int, rounds: int) -> None:
@@ -61,8 +61,8 @@ def main() -> None:
             meter.mark("first_chunk")
 
     result = rv.simulate(algorithm, model_of(facts), data, rounds=2 * work.half, seed=0, evaluate_every=work.half,
-                         participation=who, progress=progress)
-    if jax.process_index() == 0:  # the others are shown no progress
+                         participation=participation, progress=progress)
+    if jax.process_index() == 0:  # other processes report no progress
         per_round = result.facts["seconds_per_round"][-1]
         meter.seconds |= {"round": per_round, "round_cpu": result.facts["cpu_per_round"][-1],
                           "first_round": meter.seconds.pop("first_chunk") - (work.half - 1) * per_round}

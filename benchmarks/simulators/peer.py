@@ -1,6 +1,6 @@
-"""What every contestant shares, ours too: the workload's arrays, the marks in time, and the file of results.
+"""What all contestants share: the workload's arrays, the timing, and the file of results.
 
-Nothing but NumPy is imported here: each contestant runs in a virtual environment of its own.
+Only NumPy is imported, because each contestant runs in a different virtual environment.
 """
 
 import argparse
@@ -24,9 +24,9 @@ class Work:
     Attributes:
         x: [total, ...] inputs.
         y: [total] class numbers.
-        offset: [N] the parties' first rows.
-        length: [N] how many rows each has.
-        cohorts: [rounds, C] who takes part; all contestants have the same cohorts.
+        offset: [N] first row of each party.
+        length: [N] number of rows of each party.
+        cohorts: [rounds, C] ids of the parties of each round; all contestants have the same cohorts.
         first: the first model, by name of the parameter.
         facts: ``model``, ``classes``, ``learning_rate``, ``batch``, ``epochs``, ``mu``, ``rounds`` (twice ``half``).
     """
@@ -40,7 +40,7 @@ class Work:
 
     @property
     def half(self) -> int:
-        """Rounds before the clock starts, and as many rounds are timed."""
+        """The number of rounds before the timing, and of the timed rounds."""
         return int(self.facts["rounds"]) // 2
 
     def party(self, k: int) -> tuple[Array, Array]:
@@ -50,9 +50,9 @@ class Work:
 
 
 class Meter:
-    """The marks of one run: when the framework was imported, the data loaded, the first round and the timed ones done.
+    """The seconds of the parts of one run: import, data, first round, timed rounds.
 
-    Steady state is the second half of the rounds, the same rounds for everybody.
+    The second half of the rounds is timed, the same rounds for all contestants.
     """
 
     def __init__(self) -> None:
@@ -60,14 +60,14 @@ class Meter:
         self.seconds: dict[str, float] = {}
         self.last = self.begin
 
-    def mark(self, what: str) -> None:
-        """Seconds since the mark before (the first: since the process was started)."""
-        now = time.monotonic()
-        self.seconds[what] = now - self.last
-        self.last = now
+    def mark(self, part: str) -> None:
+        """Note the seconds of a part: since the part before it, or since the start of the process."""
+        end = time.monotonic()
+        self.seconds[part] = end - self.last
+        self.last = end
 
     def round_done(self, done: int, rounds: int) -> None:
-        """So many rounds are done; their results must be ready."""
+        """Note that this number of rounds is done; their results must be ready."""
         if done == 1:
             self.mark("first_round")
         if done == rounds // 2:
@@ -78,7 +78,7 @@ class Meter:
             self.seconds["round_cpu"] = (tree_cpu() - self.cpu) / timed
 
     def write(self, out: Path, model: dict[str, Array], **facts: Any) -> None:
-        """The seconds as ``out``, the last model beside it."""
+        """Write the seconds to ``out``, and the last model to a file of the same name."""
         np.savez(out.with_suffix(".npz"), **model)
         status = Path("/proc/self/status").read_text()
         peak = next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
@@ -90,15 +90,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=Path, help="folder of the workload")
     parser.add_argument("out", type=Path, help="JSON to write")
-    parser.add_argument("--processes", type=int, default=1, help="that share the parties")
-    parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--seed", type=int, default=0, help="of the minibatches of a peer")
+    parser.add_argument("--processes", type=int, default=1, help="number of processes, which divide the parties")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process")
+    parser.add_argument("--seed", type=int, default=0, help="seed of a peer's minibatches")
     parser.add_argument("--devices", type=int, default=1, help="host devices of XLA in each process")
     return parser.parse_args()
 
 
 def tree_cpu() -> float:
-    """CPU seconds so far of this process and everything below it."""
+    """CPU seconds so far of this process and its descendants."""
     tick, parents, spent = os.sysconf("SC_CLK_TCK"), {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -108,8 +108,8 @@ def tree_cpu() -> float:
                 continue  # it has ended
             pid = int(entry.name)
             parents[pid], spent[pid] = int(fields[1]), sum(map(int, fields[11:15])) / tick
-    here = os.getpid()
-    return time.process_time() + sum(spent[pid] for pid in below(here, parents) - {here} if pid in spent)
+    root = os.getpid()
+    return time.process_time() + sum(spent[pid] for pid in below(root, parents) - {root} if pid in spent)
 
 
 def below(root: int, parents: dict[int, int]) -> set[int]:
@@ -117,9 +117,9 @@ def below(root: int, parents: dict[int, int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found, todo = set(), [root]
+    processes, todo = set(), [root]
     while todo:
         pid = todo.pop()
-        found.add(pid)
-        todo += [c for c in children.get(pid, []) if c not in found]
-    return found
+        processes.add(pid)
+        todo += [c for c in children.get(pid, []) if c not in processes]
+    return processes

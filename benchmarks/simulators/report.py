@@ -1,4 +1,4 @@
-"""The table and the picture of a race, from its JSON alone."""
+"""The table and the picture of the measurements in a JSON file."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ _PEERS = ("PyTorch loop", "pfl", "Flower", "FedJAX")
 
 
 def report(source: Path) -> None:
-    """Write ``simulators.md`` and ``simulators.svg`` beside ``simulators.json``."""
+    """Write ``simulators.md`` and ``simulators.svg`` next to ``simulators.json``."""
     record = json.loads(source.read_text())
     source.with_suffix(".md").write_text(markdown(record, source.with_suffix(".svg").name))
     picture(record, source.with_suffix(".svg"))
@@ -37,17 +37,17 @@ def flops(facts: dict[str, Any]) -> float:
 
 
 def floors(record: dict[str, Any]) -> dict[str, float]:
-    """Seconds per round below which one core does not go: the C kernel where there is one, or else sgemm's rate."""
-    found = {}
+    """A lower limit of the seconds per round on one core: that of the C kernel, or else of sgemm."""
+    limits = {}
     for name, facts in record["workloads"].items():
         kernel = [r for r in _good(record, name) if r["name"] == "C kernel"]
         sgemm = flops(facts) / (1e9 * record["ceilings"]["sgemm_gflops"])
-        found[name] = kernel[0]["round"] if kernel else sgemm
-    return found
+        limits[name] = kernel[0]["round"] if kernel else sgemm
+    return limits
 
 
 def markdown(record: dict[str, Any], image: str) -> str:
-    """The page."""
+    """The page with all tables."""
     works = list(record["workloads"])
     machine, ceilings = record["machine"], record["ceilings"]
     lines = ["# Federated simulators on the same work", "",
@@ -69,16 +69,16 @@ def markdown(record: dict[str, Any], image: str) -> str:
               "## Peak memory, MiB", ""]
     lines += _grid(record, works, lambda r: f"{r['peak_mib']:.0f}")
     lines += ["", "## Start-up: seconds to import, and from the data to the end of the first round", "",
-              "In brackets the first run's first round, before anything was compiled and kept.", ""]
+              "In brackets the first run's first round, before compiled programs were stored.", ""]
     lines += _grid(record, works, lambda r: f"{r['import']:.1f} + {r['first_round']:.2f} ({r['first_round_cold']:.2f})")
     lines += ["", "## The last models: training loss, test accuracy", "",
-              "The lowest and the highest of the runs: everybody has the same samples, cohorts and first model, but "
-              "minibatches of its own. FedJAX fills its batches up across the ends of epochs, and makes fewer steps "
-              "for it where parties are small.", ""]
+              "The lowest and the highest of the runs: all have the same samples, cohorts and first model, but "
+              "different minibatches. FedJAX fills its batches across the ends of epochs, and therefore makes fewer "
+              "steps where parties are small.", ""]
     lines += _grid(record, works, lambda r: f"{_span(r['train_loss'])}, {_span(r['test_accuracy'])}")
     failed = [f"* {r['name']}, {r['setting']} on {r['workload']}: {r['error'].strip().splitlines()[-1]}"
               for r in record["rows"] if "error" in r]
-    absent = [f"* {label}: {reason}" for label, reason in record["skipped"].items()]
+    absent = [f"* {label}: {reason}" for label, reason in record.get("skipped", {}).items()]
     if failed or absent:
         lines += ["", "## Not measured", "", *failed, *absent]
     return "\n".join(lines) + "\n"
@@ -86,9 +86,9 @@ def markdown(record: dict[str, Any], image: str) -> str:
 
 def _grid(record: dict[str, Any], works: list[str], cell: Any) -> list[str]:
     rows = {(r["name"], r["setting"], r["workload"]): r for r in record["rows"] if "error" not in r}
-    who = list(dict.fromkeys((r["name"], r["setting"]) for r in record["rows"]))
+    contestants = list(dict.fromkeys((r["name"], r["setting"]) for r in record["rows"]))
     lines = [f"| | {' | '.join(works)} |", "|---" * (len(works) + 1) + "|"]
-    for name, setting in who:
+    for name, setting in contestants:
         cells = [cell(rows[name, setting, w]) if (name, setting, w) in rows else "" for w in works]
         if any(cells):
             lines.append(f"| {name}, {setting} | {' | '.join(cells)} |")
@@ -119,12 +119,12 @@ def picture(record: dict[str, Any], path: Path) -> None:
     from resolvent.simulate.plots import COLOURS, style
 
     works = list(record["workloads"])
-    who = [n for n in ("ours", *_PEERS) if any(r["name"] == n for w in works for r in _good(record, w))]
+    names = [n for n in ("ours", *_PEERS) if any(r["name"] == n for w in works for r in _good(record, w))]
     marks = dict(zip(("ours", *_PEERS), "osD^v", strict=True))
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
         figure = Figure(figsize=(7.2, 0.8 + 0.75 * len(works)), layout="constrained")
         axes = figure.add_subplot()
-        for i, name in enumerate(who):
+        for i, name in enumerate(names):
             best = {w: min((r["round"] for r in _good(record, w) if r["name"] == name), default=None) for w in works}
             known = [(seconds, at) for at, w in enumerate(works) if (seconds := best[w]) is not None]
             axes.plot([s for s, _ in known], [at for _, at in known], marks[name], color=COLOURS[i], markersize=8,

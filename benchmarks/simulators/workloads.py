@@ -1,7 +1,7 @@
-"""The four workloads as arrays on disk, and how good a model of one is.
+"""The four workloads as arrays on disk, and the quality of a model.
 
-Every contestant reads the same samples, cohorts and first model, and does the same local work; only the order of the
-minibatches is its own. So the models after the last round must agree within that noise.
+All contestants read the same samples, cohorts and first model, and do the same local work; only the order of the
+minibatches differs. So the models after the last round must agree up to this noise.
 """
 
 import json
@@ -15,26 +15,26 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
+from resolvent.algorithms import keys
 from resolvent.math import tree
-from resolvent.simulate import engine
 
 __all__ = ["WORKLOADS", "Workload", "model_of", "prepare", "quality"]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is computed.
+    """A federated training task.
 
     Attributes:
         title: for tables.
         model: logistic, cnn or lstm.
-        parties: how many.
-        cohort: how many of them take part in a round.
+        parties: number of parties.
+        cohort: number of parties in a round.
         epochs: passes over a party's samples.
         batch: samples per step.
         learning_rate: of plain SGD.
         mu: weight of the proximal term.
-        half: rounds before the clock starts, and rounds that are timed.
+        half: number of rounds before the timing, and of the timed rounds.
     """
 
     title: str
@@ -53,9 +53,9 @@ class Workload:
             return rv.datasets.fedprox_synthetic(alpha=1, beta=1, parties=self.parties, test=0.2, seed=0)
         if self.model == "lstm":
             return rv.datasets.shakespeare(most=125, partition=rv.partitions.ByUser(parties=self.parties, least=125))
-        deal = rv.partitions.PowerLaw(parties=self.parties) if self.model == "logistic" else rv.partitions.IID(
+        partition = rv.partitions.PowerLaw(parties=self.parties) if self.model == "logistic" else rv.partitions.IID(
             self.parties)
-        return rv.datasets.mnist(partition=deal, part="all" if self.model == "logistic" else "train")
+        return rv.datasets.mnist(partition=partition, part="all" if self.model == "logistic" else "train")
 
 
 WORKLOADS = {
@@ -67,7 +67,7 @@ WORKLOADS = {
 
 
 def model_of(facts: dict[str, Any]) -> rv.Model:
-    """The workload's model, in ours."""
+    """The workload's model in resolvent."""
     shape, classes = tuple(facts["shape"]), facts["classes"]
     if facts["model"] == "logistic":
         return rv.models.logistic(int(np.prod(shape)), classes)
@@ -77,22 +77,22 @@ def model_of(facts: dict[str, Any]) -> rv.Model:
 
 
 def prepare(name: str, folder: Path, half: int | None = None) -> Path:
-    """Write the workload's arrays, unless they are there already; returns their folder.
+    """Write the workload's arrays, unless they exist, and return their folder.
 
     Args:
         name: W1 to W4.
-        folder: of all workloads.
-        half: rounds before the clock and timed rounds, if not the workload's own.
+        folder: folder of all workloads.
+        half: number of rounds before the timing, and of the timed rounds; default: the workload's.
     """
     work = WORKLOADS[name]
     rounds = 2 * (half or work.half)
-    there = folder / f"{name}-{rounds}"
+    target = folder / f"{name}-{rounds}"
     facts = asdict(work) | {"rounds": rounds}
-    if (there / "facts.json").exists():
-        kept = json.loads((there / "facts.json").read_text())
-        if all(kept.get(key) == value for key, value in facts.items()):
-            return there
-    there.mkdir(parents=True, exist_ok=True)
+    if (target / "facts.json").exists():
+        stored = json.loads((target / "facts.json").read_text())
+        if all(stored.get(key) == value for key, value in facts.items()):
+            return target
+    target.mkdir(parents=True, exist_ok=True)
     data = work.data()
     train = np.concatenate([np.arange(b, b + n) for b, n in zip(
         data.splits["train"].offset, data.splits["train"].length, strict=True)])
@@ -104,42 +104,42 @@ def prepare(name: str, folder: Path, half: int | None = None) -> Path:
     arrays = {"x": x[train], "y": data.y[train], "length": length, "offset": np.cumsum(length) - length,
               "x_test": x[test], "y_test": data.y[test], "cohorts": _cohorts(work, length, rounds)}
     for key, value in arrays.items():
-        np.save(there / f"{key}.npy", np.ascontiguousarray(value))
-    first = model_of(facts).init(jax.random.fold_in(jax.random.key(0), engine._INIT))
-    np.savez(there / "first.npz", **{key: np.asarray(leaf) for key, leaf in tree.named_leaves(first)})
-    (there / "facts.json").write_text(json.dumps(facts))
-    return there
+        np.save(target / f"{key}.npy", np.ascontiguousarray(value))
+    first = model_of(facts).init(keys.initial_key(0))
+    np.savez(target / "first.npz", **{key: np.asarray(leaf) for key, leaf in tree.named_leaves(first)})
+    (target / "facts.json").write_text(json.dumps(facts))
+    return target
 
 
 def _cohorts(work: Workload, sizes: np.ndarray, rounds: int) -> np.ndarray:
-    """Who takes part in each round when ours draws with seed 0: everybody else is given these cohorts."""
-    who = rv.participation.Full() if work.cohort == work.parties else rv.participation.Uniform(work.cohort)
+    """The cohorts that resolvent draws with seed 0; all contestants use them."""
+    participation = rv.participation.Full() if work.cohort == work.parties else rv.participation.Uniform(work.cohort)
 
     def of_round(t: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), t), engine._COHORT)
-        return who(key, jnp.asarray(sizes)).index
+        key = keys.cohort_key(keys.round_key(keys.root_key(0), t))
+        return participation(key, jnp.asarray(sizes)).index
 
     return np.asarray(jax.lax.map(of_round, jnp.arange(rounds)))
 
 
-def quality(there: Path, model: dict[str, np.ndarray]) -> dict[str, float]:
+def quality(folder: Path, model: dict[str, np.ndarray]) -> dict[str, float]:
     """Mean training loss and test accuracy of a model, over all samples of all parties."""
-    facts = json.loads((there / "facts.json").read_text())
+    facts = json.loads((folder / "facts.json").read_text())
     ours = model_of(facts)
     like = jax.eval_shape(ours.init, jax.random.key(0))
     names = [name for name, _ in tree.named_leaves(like)]
     params = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(model[name]) for name in names])
     apply = jax.jit(lambda x, y: (ours.loss.loss(ours.apply(params, x), y), ours.loss.score(ours.apply(params, x), y)))
 
-    def mean(split: str, which: int) -> float:
-        x, y = np.load(there / f"x{split}.npy", mmap_mode="r"), np.load(there / f"y{split}.npy")
-        parts = [apply(x[i:i + 2000], y[i:i + 2000])[which] for i in range(0, len(x), 2000)]
+    def mean(split: str, number: int) -> float:
+        x, y = np.load(folder / f"x{split}.npy", mmap_mode="r"), np.load(folder / f"y{split}.npy")
+        parts = [apply(x[i:i + 2000], y[i:i + 2000])[number] for i in range(0, len(x), 2000)]
         return float(np.mean(np.concatenate(parts)))
 
     return {"train_loss": round(mean("", 0), 5), "test_accuracy": round(mean("_test", 1), 5)}
 
 
 def cache() -> Path:
-    """Where workloads and virtual environments are kept: outside the repository."""
+    """The folder of workloads and virtual environments, outside the repository."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "resolvent" / "benchmarks"
