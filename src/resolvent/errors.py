@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 __all__ = ["InputError", "Interval", "check_range", "nearest", "shorten"]
 
 MAX_VALUE_LENGTH = 200
+_MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
 
 Interval = Literal["[0, inf)", "(0, inf)", "[1, inf)", "[0, 1]", "(0, 1]", "[0, 1)", "(0, 1)", "[0, 1/2)", "[0, 1/4)"]
 _CONDITIONS: tuple[Callable[[Any], Any], ...] = (
@@ -42,10 +44,16 @@ def shorten(value: object) -> str:
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """The end of an error message that suggests the most similar allowed word; empty if no word is similar.
 
+    Only the first 1,000 allowed words are compared, and no word of more than 200 characters, because a comparison takes
+    a time that grows with the product of both lengths.
+
     >>> nearest("regresion", ["classification", "regression"])
     "; did you mean 'regression'?"
     """
-    matches = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
+    if len(word) > MAX_VALUE_LENGTH:
+        return ""
+    candidates = [w for w in islice(allowed, _MAX_SUGGESTIONS) if len(w) <= MAX_VALUE_LENGTH]
+    matches = difflib.get_close_matches(word, candidates, n=1, cutoff=0.5)
     return f"; did you mean {shorten(repr(matches[0]))}?" if matches else ""
 
 

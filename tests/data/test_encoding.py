@@ -171,7 +171,7 @@ def test_text_is_one_hot_encoded_as_pandas_does(kind):
     dummies = pd.get_dummies(frame[["city"]], prefix_sep="=", dtype=np.float32)
     assert data.features == ("id", *dummies.columns)
     np.testing.assert_array_equal(data.x[:, 1:], dummies.iloc[data.x[:, 0].astype(int)])
-    assert data.notes == ("columns one-hot encoded: 1 (as 0/1 columns: 3)",)
+    assert data.notes[0] == "columns one-hot encoded: 1 (as 0/1 columns: 3)"
 
 
 def test_numbers_of_category_type_are_categories_and_unused_levels_are_left_out():

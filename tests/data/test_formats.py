@@ -66,6 +66,74 @@ def test_a_file_that_is_not_leafs_is_refused(data_folder, content, message):
         datasets.leaf(train="a.json")
 
 
+def one_user(**fields):
+    """A LEAF document of one user with one sample, in which some fields are other ones."""
+    content = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1.0, 2.0]], "y": [0]}}} | fields
+    return json.dumps(content)
+
+
+def with_data(**fields):
+    return one_user(user_data={"a": {"x": [[1.0, 2.0]], "y": [0]} | fields})
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (one_user(users="a"), r"users must be a list, got 'a'"), (one_user(users=[5]), r"users must be texts, got 5"),
+    (one_user(users=["\ud800"]), r"users: a name, '\\ud800', cannot be written in UTF-8"),
+    (one_user(users=["a", "a"], num_samples=[1, 1]), r"users: 'a' occurs twice"),
+    (one_user(num_samples=None), r"num_samples must be a list, got None"),
+    (one_user(num_samples=[1, 2]), r"num_samples has 2 numbers for 1 users"),
+    (one_user(num_samples=["1"]), r"user_data: user 'a' should have '1' samples"),
+    (one_user(user_data=[]), r"user_data must be an object, got \[\]"),
+    (one_user(user_data={}), r"user_data: user 'a' should have 1 samples, but there are none"),
+    (one_user(user_data={"a": [1]}), r"user_data: user 'a': x must be a list in an object with x and y, got \[1\]"),
+    (with_data(x=5), r"user 'a': x must be a list .*, got 5"), (with_data(y={}), r"user 'a': y must be a list"),
+    (with_data(x=[["1", "2"]]), r"user 'a': x: the inputs are neither numbers nor text"),
+    (with_data(x=[[2**70]]), r"user 'a': x: the inputs are neither numbers nor text"),
+    (with_data(x=[[]]), r"user 'a': x: the inputs hold no value"), (with_data(x=[""]), r"user 'a': x: the inputs are"),
+    (with_data(x=[[float("inf"), 0]]), r"user 'a': x: sample 0 has a value that is not finite"),
+    (with_data(x=[[1e300, 0]]), r"user 'a': x: sample 0 has a value .* too large for a 32-bit float"),
+    (with_data(y=[float("nan")]), r"user 'a': y: sample 0 has a value that is not finite"),
+    (with_data(y=[[0]]), r"user 'a': y: the labels must be all numbers"), (with_data(y=[None]), r"'a': y: the labels"),
+    (with_data(y=["\ud800"]), r"user 'a': y: a label, '\\ud800', cannot be written in UTF-8"),
+    (with_data(x=["To be"], y=[3]), r"user 'a': y: the label of a text must be one character, got 3"),
+    (with_data(x=["To be"], y=["or"]), r"user 'a': y: the label of a text must be one character, got 'or'"),
+    ("[" * 200_000, r"nested too deeply"),
+])
+def test_an_error_in_a_leaf_file_names_the_file_and_the_field(data_folder, content, message):
+    (data_folder / "a.json").write_text(content)
+    with pytest.raises(InputError, match=rf"/a.json\b.*{message}"):
+        datasets.leaf(train="a.json", test=0)
+
+
+@pytest.mark.parametrize(("second", "message"), [
+    (([[1]], [0]), r"user 'b': x: the inputs are numbers of shape \(1,\), the first user's numbers of shape \(2,\)"),
+    ((["ab"], ["c"]), r"user 'b': x: the inputs are texts of shape"),
+    (([[1, 2]], ["c"]), r"user 'b': y: the first user"),
+])
+def test_users_of_a_leaf_file_must_have_samples_of_one_shape_and_type(data_folder, second, message):
+    write_leaf(data_folder / "train.json.gz", {"a": ([[1, 2]], [0]), "b": second})
+    write_leaf(data_folder / "whole.json.gz", {"a": ([[1, 2]], [0])})
+    write_leaf(data_folder / "test.json.gz", {"b": second})
+    with pytest.raises(InputError, match=rf"/train.json.gz: user_data: {message}"):
+        datasets.leaf(train="train.json", test=0)
+    with pytest.raises(InputError, match=rf"/test.json.gz: user_data: {message}"):
+        datasets.leaf(train="whole.json", held_out="test.json")
+
+
+def test_a_user_in_two_files_of_a_folder_is_refused(data_folder):
+    (data_folder / "parts").mkdir()
+    for name in ("1", "2"):
+        write_leaf(data_folder / f"parts/{name}.json.gz", {"a": ([[1, 2]], [0])})
+    with pytest.raises(InputError, match=r"parts/2.json.gz: users: 'a' is also in another file"):
+        datasets.leaf(train="parts")
+
+
+def test_whole_and_decimal_class_numbers_of_a_leaf_file_are_the_same_classes(data_folder):
+    write_leaf(data_folder / "a.json.gz", {"a": ([[1], [2]], [0, 1]), "b": ([[3], [4]], [1.0, 0.0])})
+    data = datasets.leaf(train="a.json", test=0)
+    assert (data.task, data.classes) == ("classification", ("0", "1"))
+
+
 def test_libsvms_text_is_read_into_a_dense_array(data_folder):
     (data_folder / "a.svm.gz").write_bytes(gzip.compress(b"-1 1:0.5 3:2\n+1 2:1\n-1 1:1\n"))
     data = datasets.libsvm(file="a.svm", partition=IID(1), test=0)
@@ -74,7 +142,8 @@ def test_libsvms_text_is_read_into_a_dense_array(data_folder):
     regression = datasets.libsvm(file="a.svm", partition=IID(1), task="regression", test=0)
     assert regression.y.dtype == np.float32
     for content, message in [(b"hello world\n", "not in LIBSVM's format"), (b"", "has no lines"),
-                             (gzip.compress(b"-1 1:0.5\n" * 99)[:-20], "cut off or not in")]:
+                             (gzip.compress(b"-1 1:0.5\n" * 99)[:-20], "cut off or not in"),
+                             (b"-1 1:nan\n", "a value that is not finite")]:
         (data_folder / "b.svm").write_bytes(content)
         with pytest.raises(InputError, match=rf"b.svm.*{message}"):
             datasets.libsvm(file="b.svm")

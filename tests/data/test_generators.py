@@ -7,7 +7,7 @@ from scipy import stats
 from resolvent.data import datasets
 from resolvent.data.federated import SPLITS
 from resolvent.data.files import find
-from resolvent.data.readers import read_leaf
+from resolvent.data.leaf_files import read_leaf
 from resolvent.errors import InputError
 
 

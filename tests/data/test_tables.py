@@ -32,7 +32,8 @@ def test_wine():
 def test_each_sample_has_the_party_and_the_label_of_its_row():
     frame = diabetes().assign(row=lambda f: np.arange(len(f)))
     data = from_frame(frame, "clinic", "target", scale="none")
-    assert (data.task, data.parties, data.notes) == ("regression", tuple("01234"), ())
+    assert (data.task, data.parties, data.notes) == ("regression", tuple("01234"), data.notes)
+    assert [n.split(" looks")[0] for n in data.notes] == ["column 'row'"]
     all_rows = []
     for k in range(len(data)):
         for s in SPLITS:
@@ -161,3 +162,27 @@ def test_two_columns_of_one_name_are_refused():
     frame = wine().rename(columns={"hue": "ash"})
     with pytest.raises(InputError, match="two columns are named 'ash'"):
         from_frame(frame, "site", "cultivar")
+
+
+# Identifiers
+
+
+def test_a_column_that_looks_like_an_identifier_is_pointed_out():
+    notes = from_frame(people(), "hospital", "ill", missing="impute").notes
+    assert notes[-1] == ("column 'id' looks like an identifier, because its 60 values are whole numbers that all "
+                         "differ: if it is one, leave it out with exclude: ['id']")
+    chosen = from_frame(people(), "hospital", "ill", features=["id"])
+    assert chosen.notes[-1].endswith("if it is one, remove it from features")
+    texts = from_frame(people().assign(id=lambda f: "nr " + f["id"].astype(str)), "hospital", "ill", features=["id"])
+    assert "column 'id' looks like an identifier, because its 60 values are texts" in texts.notes[-1]
+    frame = people()
+    frame.loc[4, "id"] = np.nan
+    gap = from_frame(frame, "hospital", "ill", features=["id"], missing="impute")
+    assert "its 59 values are whole numbers" in gap.notes[-1]
+
+
+def test_other_columns_are_not_taken_for_identifiers():
+    frame = people().assign(half=np.arange(60) + 0.5, repeated=np.minimum(np.arange(60), 58))
+    data = from_frame(frame, "hospital", "ill", features=["height", "half", "repeated", "smokes"])
+    few = from_frame(people()[:49], "hospital", "ill", features=["id"])
+    assert not any("identifier" in note for d in (data, few) for note in d.notes)

@@ -38,7 +38,7 @@ class PackedArray:
                 self.shape, _, self._stored = np.lib.format.read_array_header_2_0(file)
                 self._data_offset = file.tell()
         except (OSError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {error}. Write the data again") from error
+            raise InputError(f"{path} cannot be read: {shorten(error)}. Write the data again") from error
         self._file = open_until_collected(self, path, os.O_RDONLY)
         self.dtype = np.dtype(np.float32) if scale != 1 else self._stored
         self._row_bytes = self._stored.itemsize * math.prod(self.shape[1:])
@@ -133,8 +133,8 @@ class ArrayWriter:
             self.shape, self._dtype = rows.shape[1:], rows.dtype
             self._write_header()
         if rows.dtype != self._dtype:
-            raise InputError(f"party {shorten(repr(party))} has numbers of type {rows.dtype}, the first party's are "
-                             f"{self._dtype}: give all numbers one type")
+            raise InputError(f"party {shorten(repr(party))} has numbers of type {shorten(rows.dtype)}, "
+                             f"the first party's are {shorten(self._dtype)}: give all numbers one type")
         if rows.dtype.kind in "iu":
             low, high = int(rows.min()), int(rows.max())
             self.limits = [min(low, self.limits[0]), max(high, self.limits[1])] if self._rows else [low, high]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_empty", "is_text",
-           "read_feature", "read_label", "read_text"]
+           "read_feature", "read_label", "read_parties", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
@@ -50,7 +50,9 @@ class RowNames:
         if wrong.any():
             i, j = np.argwhere(wrong)[0]
             party = "" if self.parties is None else f"party {shorten(repr(self.parties[i]))}, "
-            raise InputError(f"{party}row {shorten(self.index[i])}, column {shorten(repr(columns[j]))}: {reason}")
+            label = str(self.index[i])
+            row = shorten(label if label.isprintable() else repr(label))
+            raise InputError(f"{party}row {row}, column {shorten(repr(columns[j]))}: {reason}")
 
 
 def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
@@ -78,7 +80,7 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
     kind = types.infer_dtype(column.cat.categories if is_category else column[~empty], skipna=True)
     if not is_category and kind in _NUMBER_KINDS:
         numbers = np.full(len(column), np.nan)
-        numbers[~empty] = column[~empty].to_numpy(dtype=float)
+        numbers[~empty] = _to_floats(f"column {shorten(repr(name))}", column[~empty])
         return numbers
     values = read_text(column, empty)
     categories = sorted(set(values[~empty]))
@@ -87,7 +89,7 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
         raise InputError(f"{title} holds dates or times, which are neither numbers nor categories: "
                          "exclude it, or replace it by a number, such as the days since a date")
     if kind != "string" and not is_category:
-        raise InputError(f"{title} holds {kind} values ({column.dtype}), and a feature must be all "
+        raise InputError(f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "
                          "numbers, all true/false or all text: convert it, or exclude it")
     if len(categories) > MAX_CATEGORIES:
         words = [v for v in categories if pd.isna(pd.to_numeric(v, errors="coerce"))]
@@ -104,6 +106,27 @@ def read_text(column: "pd.Series[Any]", empty: NDArray[np.bool_]) -> NDArray[Any
     values[empty] = np.nan
     values[~empty] = [str(v) for v in values[~empty]]
     return values
+
+
+def _to_floats(title: str, column: "pd.Series[Any]") -> NDArray[np.float64]:
+    """A column of numbers as floats; ``title`` names it in errors."""
+    try:
+        return column.to_numpy(dtype=float)
+    except OverflowError as error:
+        raise InputError(f"{title} holds a whole number that is too large for a 64-bit float: correct it") from error
+
+
+def read_parties(column: "pd.Series[Any]") -> NDArray[np.object_]:
+    """[n] the name of each row's party, from the column that names the parties.
+
+    Raises:
+        InputError: a name cannot be written in UTF-8.
+    """
+    try:
+        return column.astype(str).to_numpy(dtype=object)
+    except UnicodeEncodeError as error:
+        raise InputError(f"column {shorten(repr(column.name))} has a party whose name cannot be written in UTF-8, such "
+                         f"as {shorten(repr(error.object))}: correct it") from error
 
 
 def check_magnitudes(columns: Iterable[tuple[str, NDArray[Any]]], rows: RowNames) -> None:
@@ -138,14 +161,14 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
     pandas_kind = types.infer_dtype(column.cat.categories if is_category else column, skipna=True)
     title = f"the label {shorten(repr(name))}"
     if pandas_kind not in _LABEL_KINDS:
-        raise InputError(f"{title} holds {pandas_kind} values ({column.dtype}): it must be all numbers, "
+        raise InputError(f"{title} holds {pandas_kind} values ({shorten(column.dtype)}): it must be all numbers, "
                          "all true/false or all text; convert it, or name another label")
     kind = _LABEL_KINDS[pandas_kind]
     if task == "regression" or (task == "auto" and kind == "decimal" and not is_category):
         if kind in ("boolean", "text"):
             raise InputError(f"{title} holds {pandas_kind} values: set task: classification, or name "
                              "another label for regression, which needs numbers")
-        return Label(column.to_numpy(dtype=float), kind, "regression")
+        return Label(_to_floats(title, column), kind, "regression")
     values = np.array(column.tolist(), str if kind == "text" else None)
     classes = np.unique(values)
     if len(classes) == 1:

@@ -20,6 +20,7 @@ from resolvent.data.columns import (
     is_empty,
     is_text,
     read_feature,
+    read_parties,
     read_text,
 )
 from resolvent.data.samples import Task
@@ -64,8 +65,8 @@ class NumberColumn:
         """
         values = read_feature(self.name, column)
         if is_text(values):
-            raise InputError(f"column {shorten(repr(self.name))} holds text ({column.dtype}), and the encoding was "
-                             "fitted to numbers: convert it to numbers")
+            raise InputError(f"column {shorten(repr(self.name))} holds text ({shorten(column.dtype)}), and the "
+                             "encoding was fitted to numbers: convert it to numbers")
         return values
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -201,15 +202,17 @@ class TableEncoding:
             InputError: a column is absent or holds values of another kind; a value is missing (if the encoding refuses
                 that), infinite, or a level that the fitted table did not have. The message names row and column.
         """
-        frame = frame.set_axis([str(c) for c in frame.columns], axis=1)
-        names = list(frame.columns)
+        import pandas as pd
+
+        names = [str(c) for c in frame.columns]
+        frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
         for column in self.columns:
             if names.count(column.name) != 1:
                 count = "no" if column.name not in names else "more than one"
                 raise InputError(f"the table has {count} column {shorten(repr(column.name))}, which the encoding needs "
                                  f"once: its columns are {shorten(', '.join(map(repr, names)))}"
                                  f"{nearest(column.name, set(names) - {column.name})}")
-        parties = frame[self.party].astype(str).to_numpy(dtype=object) if names.count(self.party) == 1 else None
+        parties = read_parties(frame[self.party]) if names.count(self.party) == 1 else None
         rows = RowNames(frame.index, parties)
         columns: Columns = {column.name: column.read(frame[column.name]) for column in self.columns}
         check_magnitudes(columns.items(), rows)

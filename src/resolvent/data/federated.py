@@ -5,6 +5,7 @@ samples, whereas padding needs that of the largest party for each party. Within 
 contiguous.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from resolvent.data.samples import Task, check_party, number_labels, split_order, split_sizes
+from resolvent.data.samples import Task, check_encodable, check_party, number_labels, split_order, split_sizes
 from resolvent.errors import InputError, check_range, nearest, shorten
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class FederatedData:
     def __post_init__(self) -> None:
         if self.vocabulary:
             if self.x.dtype.kind not in "iu":
-                raise InputError(f"inputs of type {self.x.dtype} cannot be tokens of a vocabulary: give integers")
+                raise InputError(f"inputs of type {shorten(self.x.dtype)} cannot be tokens of a vocabulary: "
+                                 "give integers")
             if self.x.size and not 0 <= int(self.x.min()) <= int(self.x.max()) < len(self.vocabulary):
                 raise InputError(f"the inputs hold tokens {self.x.min()} to {self.x.max()}, but the vocabulary has "
                                  f"{len(self.vocabulary)}: they are numbered 0 to {len(self.vocabulary) - 1}")
@@ -184,7 +186,7 @@ class FederatedData:
         """
         names = tuple(parties) if parties is not None else tuple(f"party {k}" for k in range(len(x)))
         if len(set(names)) < len(names):
-            duplicate = next(n for n in names if names.count(n) > 1)
+            duplicate = Counter(names).most_common(1)[0][0]
             raise InputError(f"two parties are named {shorten(repr(duplicate))}: give each party a different name")
         if not len(x) == len(y) == len(names) or not names:
             raise InputError(f"there are inputs for {len(x)} parties, labels for {len(y)} and {len(names)} "
@@ -197,11 +199,15 @@ class FederatedData:
             raise InputError(f"there are {len(features)} names of features for inputs of shape {shape}: give one name "
                              "per column, or none")
         check_range("from_arrays", "[0, inf)", seed=seed)
+        for text in names:
+            check_encodable(text, "the name of a party")
         sizes = [len(a) for a in xs]
         share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, [0] * len(names))
         if len(fixed) != len(names) or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=False)):
             raise InputError(f"test={shorten(fixed)} must be one number per party, and leave it a sample to train on")
         packed, class_task, class_names = number_labels(ys, task, classes, names)
+        for text in class_names:
+            check_encodable(text, "the name of a class")
         order, splits = _split_parties(sizes, validation, share, fixed, seed)
         return cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
                    tuple(features), name, vocabulary=vocabulary)

@@ -82,10 +82,10 @@ def _download(download: Download, folder: Path, progress: Progress | None) -> No
             part.replace(path)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         done = part.stat().st_size if part.exists() else 0
-        raise InputError(f"{download.url} could not be downloaded ({error}): {part} has {done} bytes: run it "
+        raise InputError(f"{download.url} could not be downloaded ({shorten(error)}): {part} has {done} bytes: run it "
                          "again to resume it, or download the file by other means") from error
     except OSError as error:
-        raise InputError(f"{path.parent} cannot be written ({error}): choose another folder with --to, or set "
+        raise InputError(f"{path.parent} cannot be written ({shorten(error)}): choose another folder with --to, or set "
                          "RESOLVENT_DATA") from error
 
 
@@ -133,7 +133,7 @@ def _unpack(archive: Path, folder: Path, members: tuple[str, ...]) -> None:
                 shutil.copyfileobj(source, file)
             part.replace(folder / Path(name).name)
     except (KeyError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise InputError(f"{archive} cannot be unpacked ({error}): remove it and download it again") from error
+        raise InputError(f"{archive} cannot be unpacked ({shorten(error)}): remove it and download it again") from error
 
 
 def _open_members(archive: Path, members: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:

@@ -4,6 +4,7 @@ Files are searched for in the folder that the environment variable ``RESOLVENT_D
 folder, to which ``resolvent data fetch`` downloads. Gzip is recognised by a file's content, not by its name.
 """
 
+import contextlib
 import gzip
 import lzma
 import os
@@ -13,7 +14,7 @@ from typing import BinaryIO
 
 import platformdirs
 
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, shorten
 
 __all__ = ["READ_ERRORS", "data_folders", "find", "open_unpacked", "read"]
 
@@ -43,14 +44,17 @@ def find(*names: str, fetch: str | None = None) -> Path:
         for folder in (Path(), *folders):
             for ending in ("", ".gz"):
                 path = folder / (str(Path(name).expanduser()) + ending)
-                if path.exists():
-                    return path
+                with contextlib.suppress(OSError):  # such as that the name is too long
+                    if path.exists():
+                        return path
     searched = " and ".join(str(f.absolute()) for f in folders)
-    present = [p.name for folder in folders for p in (folder / names[0]).parent.glob("*")]
+    present: list[str] = []
+    with contextlib.suppress(OSError, ValueError):
+        present = [p.name for folder in folders for p in (folder / names[0]).parent.glob("*")]
     download = f", or run `resolvent data fetch {fetch}`" if fetch else ""
     unset = "" if os.environ.get("RESOLVENT_DATA") else " (the environment variable RESOLVENT_DATA is not set)"
-    raise InputError(f"there is no file {' or '.join(names)} in {searched}{unset}: set RESOLVENT_DATA to the folder "
-                     f"that has it{download}{nearest(Path(names[0]).name, present)}")
+    raise InputError(f"there is no file {shorten(' or '.join(names))} in {searched}{unset}: set RESOLVENT_DATA to "
+                     f"the folder that has it{download}{nearest(Path(names[0]).name, present)}")
 
 
 def open_unpacked(path: Path) -> BinaryIO:
@@ -77,4 +81,4 @@ def read(path: Path) -> bytes:
         try:
             return file.read()
         except READ_ERRORS as error:
-            raise InputError(f"{path} is cut off or damaged ({error}): download it again") from error
+            raise InputError(f"{path} is cut off or damaged ({shorten(error)}): download it again") from error

@@ -1,5 +1,7 @@
 """Data sets from files of two common formats: LEAF's JSON by user, and LIBSVM's sparse text."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -7,12 +9,14 @@ from numpy.typing import NDArray
 
 from resolvent.data import files
 from resolvent.data.federated import FederatedData
+from resolvent.data.leaf_files import LeafSamples, is_tokens, read_leaf
 from resolvent.data.partitions import IID, Partition, divide
-from resolvent.data.readers import read_leaf
-from resolvent.data.tokens import CHARACTERS, encode_characters
-from resolvent.errors import InputError
+from resolvent.data.tokens import CHARACTERS
+from resolvent.errors import InputError, shorten
 
 __all__ = ["leaf", "libsvm"]
+
+_MAX_EXACT_INTEGER = 2**53  # 64-bit floats hold every integer up to this one
 
 
 def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, test: float = 0.2,
@@ -31,36 +35,53 @@ def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, te
         seed: of the split.
 
     Raises:
-        InputError: a file is missing, cut off or not a LEAF file; its inputs are neither numbers nor text.
+        InputError: a file is missing, cut off or not a LEAF file; users differ in the shape or type of their samples.
+            The message names the file and the field.
     """
     path = files.find(train)
-    training = {user: samples for user, samples in read_leaf(path).items() if samples[1]}
-    testing = {} if held_out is None else read_leaf(files.find(held_out))
+    training = read_leaf(path)
     if not training:
         raise InputError(f"{path} has no user with a sample: choose another file")
-    extra = [testing.get(user, ([], [])) for user in training]
-    inputs = [x + more for (x, _), (more, _) in zip(training.values(), extra, strict=True)]
-    labels = [np.array(y + more) for (_, y), (_, more) in zip(training.values(), extra, strict=True)]
-    is_text = isinstance(inputs[0][0], str)
-    try:
-        xs = [np.stack(encode_characters(x)) if is_text else np.array(x, np.float32) for x in inputs]
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: the inputs are neither numbers nor text of one length: {error}") from error
+    held_out_path = None if held_out is None else files.find(held_out)
+    testing = {} if held_out_path is None else read_leaf(held_out_path)
+    first = next(iter(training.values()))
+    _check_alike(path, training, first)
+    if held_out_path is not None:
+        _check_alike(held_out_path, testing, first)
+    none = LeafSamples(first.x[:0], first.y[:0])
+    extra = [testing.get(user, none) for user in training]
+    xs = [np.concatenate([samples.x, more.x]) for samples, more in zip(training.values(), extra, strict=True)]
+    ys = [np.concatenate([samples.y, more.y]) for samples, more in zip(training.values(), extra, strict=True)]
+    characters = tuple(CHARACTERS) if is_tokens(first) else ()
     data = FederatedData.from_arrays(
-        xs, _clean_labels(labels, is_text), parties=list(training), classes=list(CHARACTERS) if is_text else None,
-        validation=validation, test=test if held_out is None else [len(y) for _, y in extra], seed=seed,
-        name=path.name.split(".json")[0], vocabulary=tuple(CHARACTERS) if is_text else ())
+        xs, _to_class_numbers(ys), parties=list(training), classes=list(characters) or None,
+        validation=validation, test=test if held_out is None else [len(more.y) for more in extra], seed=seed,
+        name=path.name.split(".json")[0], vocabulary=characters)
     left_out = len(set(testing) - set(training))
     return data.with_notes(f"users with test samples only, left out: {left_out}") if left_out else data
 
 
-def _clean_labels(labels: list[NDArray[Any]], is_text: bool) -> list[NDArray[Any]]:
-    """Labels with characters of LEAF's alphabet only, or integers if all numbers are whole."""
-    if is_text:
-        return [np.array([c if c in CHARACTERS else " " for c in y.tolist()]) for y in labels]
-    if all(np.issubdtype(y.dtype, np.floating) and (y == np.floor(y)).all() for y in labels):
-        return [y.astype(int) for y in labels]  # the authors' programs write class numbers as 3.0
-    return labels
+def _check_alike(path: Path, users: Mapping[str, LeafSamples], first: LeafSamples) -> None:
+    """Raise an error unless all users have inputs of the shape and type of the first one, and labels of its type."""
+    for user, samples in users.items():
+        title = f"{path}: user_data: user {shorten(repr(user))}"
+        if (samples.x.shape[1:], is_tokens(samples)) != (first.x.shape[1:], is_tokens(first)):
+            raise InputError(f"{title}: x: the inputs are {_describe(samples)}, the first user's {_describe(first)}: "
+                             "give all inputs one shape and type")
+        if (samples.y.dtype.kind == "U") != (first.y.dtype.kind == "U"):
+            raise InputError(f"{title}: y: the first user has labels of another type: give all users numbers, or all "
+                             "texts")
+
+
+def _describe(samples: LeafSamples) -> str:
+    return f"{'texts' if is_tokens(samples) else 'numbers'} of shape {shorten(samples.x.shape[1:])}"
+
+
+def _to_class_numbers(labels: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Integers if all labels are whole numbers: the authors' programs write class numbers as 3.0."""
+    is_whole = all(y.dtype.kind in "iu" or (y.dtype.kind == "f" and (y == np.floor(y)).all()
+                                            and (np.abs(y) <= _MAX_EXACT_INTEGER).all()) for y in labels)
+    return [y.astype(int) for y in labels] if is_whole else labels
 
 
 def libsvm(*, file: str, features: int | None = None, task: Literal["classification", "regression"] = "classification",
@@ -86,12 +107,17 @@ def libsvm(*, file: str, features: int | None = None, task: Literal["classificat
     try:
         with files.open_unpacked(path) as lines:
             x, y = load_svmlight_file(lines, n_features=features, dtype=np.float32)
-    except (ValueError, OSError, EOFError) as error:
+        dense: NDArray[Any] = x.toarray()
+    except (ValueError, OverflowError, *files.READ_ERRORS) as error:
         raise InputError(f"{path} is cut off or not in LIBSVM's format, a label and index:value pairs on each line: "
-                         f"{error}") from error
+                         f"{shorten(error)}") from error
+    except MemoryError as error:
+        raise InputError(f"{path}: dense inputs with its largest index do not fit into memory: correct the index"
+                         ) from error
     if not len(y):
         raise InputError(f"{path} has no lines: expected a label and index:value pairs on each")
-    dense: NDArray[Any] = x.toarray()
+    if not (np.isfinite(dense).all() and np.isfinite(y).all()):
+        raise InputError(f"{path} has a value that is not finite: correct it, or leave its line out")
     if task == "regression":
         return divide(dense, y.astype(np.float32), partition, task=task, validation=validation, test=test, seed=seed,
                       name=path.stem)

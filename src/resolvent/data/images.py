@@ -11,7 +11,7 @@ from resolvent.data.files import find
 from resolvent.data.partitions import IID, Partition, PowerLaw, divide
 from resolvent.data.readers import read_cifar_batch, read_idx
 from resolvent.data.shifts import Shift
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 
 __all__ = ["CIFAR_CLASSES", "FASHION_CLASSES", "cifar10", "emnist", "fashion_mnist", "mnist"]
 
@@ -114,8 +114,8 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
     x, y = np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs])
     for label, name in zip(labels, classes, strict=True):
         if not (y == label).any():
-            raise InputError(f"emnist: no image of {', '.join(files)} has the label {label} ({name}): their labels are "
-                             f"{y.min()} to {y.max()}")
+            raise InputError(f"emnist: no image of {shorten(', '.join(files))} has the label {label} "
+                             f"({shorten(name)}): their labels are {y.min()} to {y.max()}")
     rows = np.flatnonzero(np.isin(y, labels))
     number_of = np.full(max(labels) + 1, -1, np.int32)
     number_of[list(labels)] = np.arange(len(labels))

@@ -19,7 +19,7 @@ from typing_extensions import override
 from resolvent.data.array_files import ArrayWriter, PackedArray
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import check_party, number_labels, split_order, split_sizes
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 
 __all__ = ["NumberedNames", "open_packed", "write_packed"]
 
@@ -154,12 +154,12 @@ def open_packed(folder: Path | str) -> FederatedData:
                          "with rv.write_packed, again if that was interrupted")
     manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
     if manifest.get("format") != _FORMAT:
-        raise InputError(f"{path} is packed in format {manifest.get('format')}, and this version reads {_FORMAT}: "
-                         "write the data again")
+        raise InputError(f"{path} is packed in format {shorten(manifest.get('format'))}, and this version reads "
+                         f"{_FORMAT}: write the data again")
     try:
         lengths = np.load(path / "lengths.npy")
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path / 'lengths.npy'} cannot be read: {error}. It is damaged, write the data again"
+        raise InputError(f"{path / 'lengths.npy'} cannot be read: {shorten(error)}. It is damaged, write the data again"
                          ) from error
     x_digest, y_digest = manifest["digests"]
     x = PackedArray(path / "x.npy", scale=manifest["scale"], limits=manifest["limits"], digest=x_digest)

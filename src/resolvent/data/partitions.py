@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.data.federated import FederatedData, Task
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError, check_range, shorten
 
 __all__ = ["IID", "ByUser", "Dirichlet", "Partition", "PowerLaw", "QuantitySkew", "Rows", "Shards", "divide"]
 
@@ -138,8 +138,8 @@ class PowerLaw(Partition):
             surplus = len(of_class) - self.least * len(holders)
             if surplus < 0:
                 raise InputError(f"PowerLaw(parties={self.parties}, classes={self.classes}, least={self.least}): class "
-                                 f"{label!s} has {len(of_class)} samples, but {len(holders)} parties need {self.least} "
-                                 "each: ask for fewer parties, classes or samples")
+                                 f"{shorten(label)} has {len(of_class)} samples, but {len(holders)} parties need "
+                                 f"{self.least} each: ask for fewer parties, classes or samples")
             draws = rng.lognormal(0, self.sigma, len(holders))
             sizes = self.least + np.floor(draws / max(draws.sum(), 1e-300) * surplus).astype(int)
             for u, part in zip(holders, np.split(of_class[:sizes.sum()], np.cumsum(sizes)[:-1]), strict=True):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from resolvent.errors import InputError, nearest, shorten
 
-__all__ = ["Task", "check_party", "number_labels", "split_order", "split_sizes"]
+__all__ = ["Task", "check_encodable", "check_party", "number_labels", "split_order", "split_sizes"]
 
 Task = Literal["classification", "regression"]
 
@@ -44,6 +44,18 @@ def split_order(samples: int, party: int, seed: int) -> NDArray[np.intp]:
     return np.random.default_rng([seed, party]).permutation(samples)
 
 
+def check_encodable(text: str, title: str) -> None:
+    """Raise an error if a text cannot be written in UTF-8, because it has half of a surrogate pair.
+
+    Raises:
+        InputError: it cannot; the message begins with ``title``.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{title}, {shorten(repr(text))}, cannot be written in UTF-8: correct it") from error
+
+
 def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
     """Check one party's samples.
 
@@ -66,7 +78,7 @@ def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, 
         raise InputError(f"party {party} has inputs of shape {x.shape[1:]}, the first party's inputs have shape "
                          f"{shape}: give all inputs one shape")
     if x.dtype.kind not in "biuf":
-        raise InputError(f"party {party} has inputs of type {x.dtype}: inputs must be numbers")
+        raise InputError(f"party {party} has inputs of type {shorten(x.dtype)}: inputs must be numbers")
     if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
         row = int(np.argwhere(~np.isfinite(x))[0, 0])
         raise InputError(f"party {party}, row {row}: the input has a value that is not finite: correct it, or leave "
@@ -112,7 +124,7 @@ def number_labels(
 
 def _check_targets(ys: list[NDArray[Any]], dtype: np.dtype[Any], parties: Sequence[str]) -> None:
     if dtype.kind not in "iuf":
-        raise InputError(f"regression needs labels that are numbers, got type {dtype}: convert them, or set "
+        raise InputError(f"regression needs labels that are numbers, got type {shorten(dtype)}: convert them, or set "
                          "task: classification")
     for party, labels in zip(parties, ys, strict=True):
         finite = np.isfinite(labels.astype(float))

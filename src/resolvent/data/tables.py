@@ -7,7 +7,8 @@ row, for errors.
 import csv
 import re
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -15,9 +16,20 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.columns import Columns, RowNames, check_magnitudes, is_empty, read_feature, read_label
+from resolvent.data.columns import (
+    Columns,
+    RowNames,
+    check_magnitudes,
+    is_empty,
+    is_text,
+    read_feature,
+    read_label,
+    read_parties,
+)
 from resolvent.data.encoding import LabelEncoding, Missing, Scale, TableEncoding, check_missing, missing_values
 from resolvent.data.federated import FederatedData
+from resolvent.data.samples import check_encodable
+from resolvent.data.text_formats import Decimal, TextFormat
 from resolvent.data.text_tables import read_text_table
 from resolvent.errors import InputError, nearest, shorten
 
@@ -27,13 +39,17 @@ if TYPE_CHECKING:
 __all__ = ["from_frame", "table"]
 
 AnyTask = Literal["auto", "classification", "regression"]
-_SEPARATOR = {".csv": ",", ".csv.gz": ",", ".tsv": "\t"}
+_TEXT_ENDINGS = (".csv", ".csv.gz", ".tsv")
+_MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
+_SPREADSHEET_ENGINES = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".xlsb": "pyxlsb", ".ods": "odfpy"}
+_SPREADSHEET_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")  # ZIP, and Excel's older format
 
 
 def table(
     table: str, party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0,
+    separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto",
 ) -> FederatedData:
     """Data from a file with a row per sample, a column that names the party and one that holds the label.
 
@@ -41,7 +57,7 @@ def table(
     begins, and the header is line 1; for Parquet it is the index label of the frame that pandas reads.
 
     Args:
-        table: path of a ``.csv``, ``.csv.gz`` or ``.tsv`` (in UTF-8) or a ``.parquet`` file.
+        table: path of a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file.
         party: the column that names the party. In a text file it is read as text, so that ``007`` is not ``7``.
         label: the column to predict.
         features: the columns to predict from, in this order; default: all but ``party`` and ``label``.
@@ -55,31 +71,78 @@ def table(
         validation: share of each party's rows for validation.
         test: share of each party's rows for testing.
         seed: of the split.
+        separator: the character between two values in a text file. ``auto``: a comma (in ``.tsv`` a tab), or the one of
+            comma, semicolon, tab and ``|`` that gives a header with the columns ``party`` and ``label``.
+        decimal: the decimal mark of numbers in a text file. ``auto``: a point; or a comma if values are not separated
+            by commas, numbers have commas that cannot separate thousands, and none has a point.
+        encoding: of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
 
     Raises:
-        InputError: the file does not exist, cannot be read or is cut off; or what `from_frame` raises.
+        InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
+            message names the setting that decides; or what `from_frame` raises.
     """
+    text = TextFormat(separator, decimal, encoding)
+    path = Path(table).expanduser()
+    ending = next((s for s in (*_TEXT_ENDINGS, ".parquet") if path.name.lower().endswith(s)), None)
+    if ending is None:
+        raise _not_a_table(str(table))
+    if ending == ".parquet" and text != TextFormat():
+        raise InputError(f"{shorten(repr(str(table)))} is a Parquet file: separator, decimal and encoding are settings "
+                         "of text files: leave them out")
+    _check_exists(path)
+
+    def is_feature(column: str) -> bool:
+        return column not in (exclude or []) if features is None else column in features
+
+    frame = _read_file(path, ending, lambda: read_text_table(path, text, party, label, is_feature))
+    return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
+                      scale=scale, validation=validation, test=test, seed=seed, name=path.name[: -len(ending)])
+
+
+def _not_a_table(table: str) -> InputError:
+    """The error for a file whose name does not end as that of a table; it says how to convert a spreadsheet."""
+    name = shorten(repr(table))
+    if Path(table).suffix.lower() not in _SPREADSHEET_ENGINES:
+        return InputError(f"{name} cannot be read: name a .csv, .csv.gz, .tsv or .parquet file")
+    return InputError(f"{name} is a spreadsheet, which cannot be read: {_conversion(table)}")
+
+
+def _conversion(table: str) -> str:
+    engine = _SPREADSHEET_ENGINES.get(Path(table).suffix.lower(), "openpyxl")
+    return (f"save it as CSV (UTF-8) in the spreadsheet program, or convert it with pandas and {engine}: "
+            f"pandas.read_excel({shorten(repr(table))}).to_csv({shorten(repr(str(Path(table).with_suffix('.csv'))))}, "
+            "index=False)")
+
+
+def _check_exists(path: Path) -> None:
+    try:
+        if path.is_file():
+            return
+        similar = nearest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
+    except OSError:  # the name is too long, or a folder cannot be searched
+        similar = ""
+    raise InputError(f"there is no file {shorten(repr(str(path.absolute())))}: name an existing one{similar}")
+
+
+def _read_file(path: Path, ending: str, read_text: "Callable[[], pd.DataFrame]") -> "pd.DataFrame":
+    """The table in a file; errors of the libraries that read it become an `InputError`."""
     import pandas as pd
     import pyarrow as pa
 
-    path = Path(table).expanduser()
-    ending = next((s for s in (*_SEPARATOR, ".parquet") if path.name.lower().endswith(s)), None)
-    if ending is None:
-        raise InputError(f"{table!r} cannot be read: name a .csv, .csv.gz, .tsv or .parquet file")
-    if not path.is_file():
-        similar = nearest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
-        raise InputError(f"there is no file {str(path.absolute())!r}: name an existing one{similar}")
+    title = shorten(repr(str(path)))
     try:
-        frame = (pd.read_parquet(path) if ending == ".parquet"
-                 else read_text_table(path, _SEPARATOR[ending], party))
+        with path.open("rb") as file:
+            is_spreadsheet = file.read(8).startswith(_SPREADSHEET_MAGIC)
+        if is_spreadsheet:
+            raise InputError(f"{title} cannot be read as {ending}: it is a spreadsheet or a ZIP archive: for a "
+                             f"spreadsheet, {_conversion(str(path))}")
+        return pd.read_parquet(path) if ending == ".parquet" else read_text()
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, csv.Error, zlib.error, pa.ArrowException) as error:
+    except (OSError, EOFError, ValueError, OverflowError, csv.Error, zlib.error, pa.ArrowException) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise InputError(f"{table!r} cannot be read as {ending}: {shorten(reason)}. It may be cut off, or in another "
-                         "format than its name says: write or download it again, text in UTF-8") from error
-    return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
-                      scale=scale, validation=validation, test=test, seed=seed, name=path.name[: -len(ending)])
+        raise InputError(f"{title} cannot be read as {ending}: {shorten(reason)}. It may be cut off, or in another "
+                         "format than its name says: write or download it again") from error
 
 
 def from_frame(
@@ -91,10 +154,10 @@ def from_frame(
 
     Columns of numbers or true/false are imputed and scaled; columns of text or pandas' category type become
     one 0/1 column ``column=value`` per value, in sorted order. The inputs, 32-bit floats, are the numbers, then the
-    categories, then the marks ``column missing``. Notes say what was imputed, encoded and scaled, and the data's
-    ``encoding`` can be applied to new rows. Medians, most frequent values, means and deviations are those of the
-    pooled training rows; a real federation would need to agree on them. Parties are in the natural order of their
-    names (``site 2`` before ``site 10``), whatever the order of the rows.
+    categories, then the marks ``column missing``. Notes say what was imputed, encoded and scaled, and which columns
+    look like identifiers. The data's ``encoding`` can be applied to new rows. Medians, most frequent values, means and
+    deviations are those of the pooled training rows; a real federation would need to agree on them. Parties are in the
+    natural order of their names (``site 2`` before ``site 10``), whatever the order of the rows.
 
     Args:
         frame: the table; it is not changed. The other arguments are those of `table`.
@@ -111,14 +174,19 @@ def from_frame(
         >>> data.parties, data.classes, data.features
         (('a', 'b'), ('no', 'yes'), ('age',))
     """
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(f"the table is a {type(frame).__name__}, and a pandas.DataFrame is needed: convert it")
     for option, (value, allowed) in {"task": (task, AnyTask), "missing": (missing, Missing),
                                      "scale": (scale, Scale)}.items():
         if value not in get_args(allowed):
             raise InputError(f"{option}={shorten(repr(value))} is not known: use one of {', '.join(get_args(allowed))}")
-    frame = frame.set_axis([str(c) for c in frame.columns], axis=1)
-    chosen = _choose_columns(list(frame.columns), party, label, features, exclude)
+    names = [str(c) for c in frame.columns]
+    frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
+    chosen = _choose_columns(names, party, label, features, exclude)
     if not len(frame):
-        raise InputError(f"the table {name!r} has no rows: give one row per sample")
+        raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
     owners = _read_parties(frame, party)
     rows = RowNames(frame.index, owners)
     rows.refuse(is_empty(frame[label])[:, None], [label],
@@ -135,17 +203,20 @@ def from_frame(
     train = np.concatenate([data.party(k)[0] for k in range(len(data))])
     encoding = TableEncoding.fit(columns, train, party=party, missing=missing, scale=scale,
                                  label=LabelEncoding(label, target.kind, data.task, data.classes))
+    for feature in encoding.features:
+        check_encodable(feature, "the name of an input")
     data = replace(data, x=encoding.encode(columns, rows)[data.x], features=encoding.features, encoding=encoding)
-    return data.with_notes(*_notes(columns, encoding, scale))
+    return data.with_notes(*_notes(columns, encoding, scale), *_identifier_notes(columns, features is not None))
 
 
 def _choose_columns(
     columns: list[str], party: str, label: str, features: list[str] | None, exclude: list[str] | None
 ) -> list[str]:
     """The columns to predict from."""
-    for c in columns:
-        if columns.count(c) > 1:
+    for c, count in Counter(columns).items():
+        if count > 1:
             raise InputError(f"two columns are named {shorten(repr(c))}: give each a different name")
+        check_encodable(c, "the name of a column")
     options = {"party": [party], "label": [label], "features": features or [], "exclude": exclude or []}
     for option, names in options.items():
         for c in names:
@@ -153,8 +224,8 @@ def _choose_columns(
                 raise InputError(f"{option} names the column {shorten(repr(c))}, which the table does not have: its "
                                  f"columns are {shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
     used = [party, label, *options["features"], *set(options["exclude"]).difference((party, label))]
-    for c in used:
-        if used.count(c) > 1:
+    for c, count in Counter(used).items():
+        if count > 1:
             uses = [option for option in options if c in options[option]]
             raise InputError(f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once")
     if features:
@@ -173,7 +244,7 @@ def _read_parties(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     """[n] the name of each row's party."""
     RowNames(frame.index).refuse(is_empty(frame[party])[:, None], [party], "the party is missing, and every sample "
                                  "needs one: fill it in, or leave the row out")
-    return frame[party].astype(str).to_numpy(dtype=object)
+    return read_parties(frame[party])
 
 
 def _group_rows(owners: NDArray[np.object_]) -> tuple[list[str], Sequence[NDArray[np.intp]]]:
@@ -188,6 +259,22 @@ def _group_rows(owners: NDArray[np.object_]) -> tuple[list[str], Sequence[NDArra
 def _natural_order(name: str) -> tuple[list[str | int], str]:
     """A sort key by which numbers in names are compared as numbers: ``site 2`` before ``site 10``."""
     return [int(part) if part.isdecimal() else part.casefold() for part in re.split(r"(\d+)", name)], name
+
+
+def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
+    """A note for each feature of whole numbers or text that has another value in every row, as identifiers have."""
+    notes = []
+    for name, values in columns.items():
+        gap = missing_values({name: values}).get(name)
+        present = values if gap is None else values[~gap]
+        are_distinct = len(present) >= _MIN_IDENTIFIER_ROWS and len(np.unique(present)) == len(present)
+        if are_distinct and (is_text(present) or (present == np.floor(present)).all()):
+            kind = "texts" if is_text(present) else "whole numbers"
+            title = shorten(repr(name))
+            advice = "remove it from features" if is_chosen else f"leave it out with exclude: [{title}]"
+            notes.append(f"column {title} looks like an identifier, because its {len(present)} values are {kind} that "
+                         f"all differ: if it is one, {advice}")
+    return notes
 
 
 def _notes(columns: Columns, encoding: TableEncoding, scale: Scale) -> list[str]:

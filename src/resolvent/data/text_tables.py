@@ -1,13 +1,20 @@
 """Text tables (CSV, TSV) as frames whose index holds the line on which each row begins, for errors."""
 
-import csv
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resolvent.errors import InputError
+from resolvent.data.text_formats import (
+    TextFormat,
+    check_decimal_comma,
+    find_comma_columns,
+    find_separator,
+    iterate_records,
+    to_utf8,
+)
+from resolvent.errors import InputError, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,40 +22,63 @@ if TYPE_CHECKING:
 __all__ = ["read_text_table"]
 
 
-def read_text_table(path: Path, separator: str, party: str) -> "pd.DataFrame":
+def read_text_table(path: Path, text: TextFormat, party: str, label: str,
+                    is_feature: Callable[[str], bool]) -> "pd.DataFrame":
     """Read a text table with a header, gzipped if its name ends in ``.gz``; the column ``party`` is read as text.
 
+    Args:
+        path: of the file. If its name contains ``.tsv``, tabs are its usual separator, otherwise commas.
+        text: the format of the file, which is recognised where it is ``auto``.
+        party: the column that names the party.
+        label: the column to predict.
+        is_feature: whether a column is used. The decimal mark is recognised from these columns and the label.
+
     Raises:
-        InputError: a row has more or fewer values than the header has names.
+        InputError: the format cannot be recognised, or a row has more or fewer values than the header has names.
     """
     import pandas as pd
 
+    name = shorten(repr(path.name))
     data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
-    frame = pd.read_csv(io.BytesIO(data), sep=separator, dtype={party: str}, low_memory=False)
-    header = next(_records(data, separator))[1]
+    data, separator = to_utf8(data, text.encoding, name), text.separator
+    if separator == "auto":
+        data, separator = find_separator(data, "\t" if ".tsv" in path.name.lower() else ",", (party, label), name)
+    frame = _read_frame(data, separator, text.decimal, party, label, is_feature)
+    header = next(iterate_records(data, separator))[1]
     if not isinstance(frame.index, pd.RangeIndex):
-        raise InputError(f"{path.name!r} has rows with more values than the header's {len(header)} names: "
-                         "name every column, or remove the last separator of each row")
-    lines: Sequence[int] = range(2, len(frame) + 2)
+        hint = ", and put numbers with a decimal comma in quotes" if separator == "," else ""
+        raise InputError(f"{name} has rows with more values than the header's {len(header)} names: "
+                         f"name every column, or remove the last separator of each row{hint}")
+    lines = pd.Index(range(2, len(frame) + 2))
     line_count = data.count(b"\n") + (not data.endswith(b"\n"))
     # Reading the records again is slow. It is needed only if rows and lines differ, or if a row may be cut off.
     if line_count != len(frame) + 1 or frame.iloc[:, -1].isna().any():
-        records = list(_records(data, separator))[1:]
-        lines = [line for line, _ in records]
+        records = list(iterate_records(data, separator))[1:]
+        lines = pd.Index([line for line, _ in records])
         for line, fields in records:
             if len(fields) < len(header):
-                raise InputError(f"{path.name!r}, row {line} is cut off, with {len(fields)} values for "
+                raise InputError(f"{name}, row {line} is cut off, with {len(fields)} values for "
                                  f"{len(header)} columns: complete it, or leave it out")
     # pandas renames the second of two equal names; the original names let a later check refuse them.
     names = [h or c for h, c in zip(header, frame.columns, strict=True)]
-    return frame.set_axis(names, axis=1).set_axis(pd.Index(lines), axis=0)
+    return frame.set_axis(names, axis=1).set_axis(lines, axis=0)
 
 
-def _records(data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The records of a text file without blank lines, each with the line on which it begins."""
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=separator)
-    line = 1
-    for fields in reader:
-        if len(fields) > 1 or "".join(fields).strip():
-            yield line, fields
-        line = reader.line_num + 1
+def _read_frame(data: bytes, separator: str, decimal: str, party: str, label: str,
+                is_feature: Callable[[str], bool]) -> "pd.DataFrame":
+    """The table with pandas' names of the columns; its decimal mark is recognised if ``decimal`` is ``auto``."""
+    import pandas as pd
+
+    def read(mark: str) -> "pd.DataFrame":
+        return pd.read_csv(io.BytesIO(data), sep=separator, decimal=mark, dtype={party: str}, low_memory=False)
+
+    if decimal != "auto":
+        return read(decimal)
+    frame = read(".")
+    used = [c for c in frame.columns if c == label or (c != party and is_feature(c))]
+    columns = find_comma_columns(frame, used)
+    if not columns:
+        return frame
+    with_commas = read(",")
+    check_decimal_comma(frame, with_commas, columns, used, separator)
+    return with_commas

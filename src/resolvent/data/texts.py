@@ -71,8 +71,8 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
             windows.append(np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride][:most])
             roles.append(role)
     if not windows:
-        raise InputError(f"shakespeare: no role of {file} speaks more than {length} characters: ask for a smaller "
-                         "length")
+        raise InputError(f"shakespeare: no role of {shorten(file)} speaks more than {length} characters: ask for a "
+                         "smaller length")
     samples, users = np.concatenate(windows), np.repeat(np.arange(len(roles)), [len(w) for w in windows])
     return divide(samples[:, :-1], samples[:, -1], partition, users=users, names=roles, classes=list(CHARACTERS),
                   seed=seed, validation=validation, test=test, name="Shakespeare", vocabulary=tuple(CHARACTERS))
@@ -83,7 +83,7 @@ def _read_speeches(path: Path) -> dict[str, str]:
     try:
         text = files.read(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8: {error}") from error
+        raise InputError(f"{path} is not text in UTF-8: {shorten(error)}") from error
     speeches: dict[str, list[str]] = {}
     pairs = _json_speeches(path, text) if ".jsonl" in path.name else _plain_speeches(path, text)
     for role, speech in pairs:
@@ -143,12 +143,12 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
     labels = sorted(set(table[label]))
     for name in classes or ():
         if name not in labels:
-            raise InputError(f"{path}: no message has the {label} {shorten(repr(name))}: the values are "
+            raise InputError(f"{path}: no message has the {shorten(label)} {shorten(repr(name))}: the values are "
                              f"{shorten(', '.join(map(repr, labels)))}{nearest(name, labels)}")
     names = labels if classes is None else classes
     if len(names) < 2:
-        raise InputError(f"{path}: the only {label} is {shorten(', '.join(names))}, so there is nothing to learn: "
-                         "choose another label, or more classes")
+        raise InputError(f"{path}: the only {shorten(label)} is {shorten(', '.join(names))}, so there is nothing to "
+                         "learn: choose another label, or more classes")
     table = table[table[label].isin(names)]
     y = table[label].map({c: i for i, c in enumerate(names)}).to_numpy()
     x, token_words = encode_words([split_words(t) for t in table[text]], words, vocabulary)
@@ -168,7 +168,7 @@ def _read_messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
                             names=_SENTIMENT140_COLUMNS if is_sentiment140 else None,
                             encoding="latin-1" if is_sentiment140 else "utf-8")
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+        raise InputError(f"{path} cannot be read as CSV: {shorten(error)}") from error
     names = list(map(str, table.columns))
     for column in columns:
         if column not in table.columns:
@@ -176,7 +176,7 @@ def _read_messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
                              f"{nearest(column, names)}")
         if (table[column] == "").any():
             row = int(np.flatnonzero(table[column] == "")[0]) + 1
-            raise InputError(f"{path}, message {row}: the {column} is missing: the file may be cut off there: "
+            raise InputError(f"{path}, message {row}: the {shorten(column)} is missing: the file may be cut off there: "
                              "download it again, or complete the row")
     return table
 
@@ -247,8 +247,9 @@ def _read_posts(path: Path) -> _Posts:
     tag_of: dict[str, str] = {}
     for row in iterate_xml_rows(path):
         if "Id" not in row or "PostTypeId" not in row:
-            raise InputError(f"{path} is not a Stack Exchange Posts.xml: a row has {', '.join(sorted(row)[:4])}; "
-                             "expected Id, PostTypeId, Body and others")
+            keys = shorten(", ".join(sorted(row)[:4]))
+            raise InputError(f"{path} is not a Stack Exchange Posts.xml: a row has {keys}; expected Id, PostTypeId, "
+                             "Body and others")
         tag = re.search(r"[<|]([^<>|]+)[>|]", row.get("Tags", ""))
         tag_of[row["Id"]] = tag.group(1) if tag else ""
         owner = row.get("OwnerUserId", _SITE_ACCOUNT)

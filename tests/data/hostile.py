@@ -1,0 +1,307 @@
+"""Hostile input for the data room: mutated LEAF documents, text tables and frames with odd content.
+
+Each case is determined by the seed and its number, so that one case can be repeated. A case passes if it gives an
+`InputError` with a short message of one line, or valid data. Run thousands of them with::
+
+    python tests/data/hostile.py --cases 5000 --seed 1
+"""
+
+import argparse
+import datetime
+import decimal
+import fractions
+import gzip
+import json
+import re
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from resolvent.data.datasets import leaf
+from resolvent.data.federated import SPLITS
+from resolvent.data.tables import from_frame, table
+from resolvent.errors import InputError
+
+MAX_MESSAGE_LENGTH = 2500
+LONG = "long " * 2000
+# The file; and the field, or the reason why there are no fields.
+_LEAF_MESSAGE = (r"^/.*(case|other)\.json\b.*(users|num_samples|user_data|not JSON, or cut off|cut off or damaged|"
+                 r"no user with a sample|not a LEAF file)")
+ODD_VALUES = [None, True, False, -1, 0, 3, 2.5, 1e300, float("inf"), float("-inf"), float("nan"), 2**31, 2**63, 2**70,
+              10**400, "", " ", "x", "7", "nan", "é", "\ud800", "\0", "a\nb", LONG, [], [[]], {}, [1, 2], ["a"],
+              [[1, [2]]], {"x": [[1, 2]], "y": [0]}, {"x": None, "y": None}, [None], [[1, "a"]]]
+
+
+# The three kinds of cases
+
+
+def leaf_document(rng):
+    """The bytes of a LEAF file with one to four mutations."""
+    document = _whole_leaf_document(rng)
+    for _ in range(rng.integers(1, 4)):
+        _mutate_tree(document, rng)
+    text = json.dumps(document, ensure_ascii=bool(rng.random() < 0.5))
+    data = text.encode("utf-8", "surrogatepass")
+    if rng.random() < 0.1:
+        data = _mutate_bytes(data, rng)
+    if rng.random() < 0.02:
+        depth = 200_000
+        data = data.replace(b"[", b"[" * depth, 1)
+    return gzip.compress(data) if rng.random() < 0.1 else data
+
+
+def text_table(rng):
+    """The bytes of a text table, the ending of its name and the arguments of `table`."""
+    odd = rng.random() < 0.3
+    names = ["x", "age", "x y", "größe", "height", "1", *(["", "a;b", "a,b", "weight, kg", LONG, "x"] if odd else [])]
+    names = ["p", *rng.permutation(names)[:3].tolist(), "y"]
+    rows = int(rng.choice([0, 1, 2, 8, 60, 120]))
+    columns = [rng.choice(["a", "b", "ü", "007", "7"], rows), *(_text_column(rng, rows) for _ in range(3)),
+               rng.choice([["0", "1"], ["yes", "no"], ["1,5", "2,5"], ["1.5", "2"], ["3", "3"]][rng.integers(5)], rows)]
+    cells = [names, *map(list, zip(*columns, strict=True))]
+    for _ in range(rng.integers(4) if odd else 0):
+        row = cells[rng.integers(len(cells))]
+        row[rng.integers(len(row))] = str(_choose(rng, [*ODD_VALUES, "1,5", "1.234,5", "'", '"', "#", "1e400"]))
+    if odd and rng.random() < 0.2:
+        cells[rng.integers(len(cells))].append("7")
+    separator = str(rng.choice([",", ";", "\t", "|"], p=[0.5, 0.3, 0.1, 0.1]))
+    is_quoted = rng.random() < 0.5
+    text = str(rng.choice(["\n", "\r\n", "\r"])).join(
+        separator.join('"' + c.replace('"', '""') + '"' if is_quoted or separator in c else c for c in row)
+        for row in cells)
+    text = str(rng.choice(["", "\ufeff", "\n\n", "sep=;\r\n"])) + text + str(rng.choice(["", "\n"]))
+    encoding = str(rng.choice(["utf-8", "latin-1", "utf-16", "utf-16-le", "utf-32"], p=[0.7, 0.1, 0.1, 0.05, 0.05]))
+    data = text.encode(encoding, "surrogatepass" if "utf" in encoding else "replace")
+    if rng.random() < 0.1:
+        data = _mutate_bytes(data, rng)
+    ending = str(rng.choice([".csv", ".csv", ".tsv", ".csv.gz", ".parquet"], p=[0.4, 0.3, 0.1, 0.15, 0.05]))
+    options = _options(rng)
+    if rng.random() < 0.1:
+        options["separator"] = _choose(rng, [";", ",", "auto", "", "ab", "\n", '"', "é", "."])
+    if rng.random() < 0.1:
+        options["decimal"] = _choose(rng, [",", ".", "auto", ";"])
+    if rng.random() < 0.1:
+        options["encoding"] = _choose(rng, ["latin-1", "cp1252", "utf-16", "hex", "rot13", "idna", "none", LONG])
+    return gzip.compress(data) if ending == ".csv.gz" and rng.random() < 0.9 else data, ending, options
+
+
+def frame(rng):
+    """A frame and the arguments of `from_frame`."""
+    rows = int(rng.choice([0, 1, 2, 8, 60, 120]))
+    names = ["x", "z", 2.5]
+    if rng.random() < 0.2:
+        names[rng.integers(3)] = _choose(rng, [1, ("a", "b"), None, "\ud800", "Unnamed: 0", LONG, "z", "p"])
+    columns = [_frame_column(rng, rows) if rng.random() < 0.4 else rng.normal(size=rows) for _ in range(5)]
+    if rng.random() < 0.8:
+        columns[0] = pd.Series(rng.choice(["a", "b", "c"], rows))
+        columns[4] = pd.Series(rng.choice([0, 1], rows))
+    result = pd.concat([pd.Series(c) for c in columns], axis=1) if rows else pd.DataFrame(np.zeros((0, 5)))
+    result = result.set_axis(pd.Index(["p", *names, "y"], dtype=object, tupleize_cols=False), axis=1)
+    if rows and rng.random() < 0.2:
+        labels = [_choose(rng, [1, "row", "a\nb", "\ud800", LONG, None, (1, 2)]) for _ in range(rows)]
+        result.index = pd.Index(labels, dtype=object, tupleize_cols=False)
+    return result, _options(rng)
+
+
+# Running them
+
+
+def run_leaf_documents(cases, seed, folder):
+    """The failures of LEAF documents, one text per failure."""
+    def run(rng, path):
+        is_held_out = rng.random() < 0.2
+        path.with_suffix(".json").write_bytes(leaf_document(rng))
+        other = path.with_name("other.json")
+        other.write_text(json.dumps(_whole_leaf_document(rng)))
+        names = (other, path.with_suffix(".json")) if is_held_out else (path.with_suffix(".json"), None)
+        return leaf(train=str(names[0]), held_out=None if names[1] is None else str(names[1]), validation=0.2)
+    return _run("LEAF documents", run, cases, seed, folder, _LEAF_MESSAGE)
+
+
+def run_text_tables(cases, seed, folder):
+    """The failures of text tables, one text per failure."""
+    def run(rng, path):
+        data, ending, options = text_table(rng)
+        path = path.with_name(path.name + ending)
+        path.write_bytes(data)
+        return table(str(path), "p", "y", **options)
+    return _run("text tables", run, cases, seed, folder)
+
+
+def run_frames(cases, seed, folder):
+    """The failures of frames, one text per failure."""
+    def run(rng, path):
+        rows, options = frame(rng)
+        return from_frame(rows, "p", "y", **options)
+    return _run("frames", run, cases, seed, folder)
+
+
+def _run(title, run, cases, seed, folder, pattern=""):
+    failures, accepted = [], 0
+    for number in range(cases):
+        rng = np.random.default_rng([seed, number])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                check_valid(run(rng, Path(folder) / "case"))
+            accepted += 1
+        except InputError as error:
+            message = str(error)
+            try:
+                assert len(message) < MAX_MESSAGE_LENGTH, f"a message of {len(message)} characters"
+                assert re.search(pattern, message), f"the message does not name the file and the field: {message}"
+                assert message.isprintable(), f"a message that is not one line of text: {message!r}"
+            except AssertionError as failure:
+                failures.append(f"{title}, seed {seed}, case {number}: {failure}")
+        except Exception:
+            failures.append(f"{title}, seed {seed}, case {number}:\n{traceback.format_exc(limit=-6)}")
+    print(f"{title}: seed {seed}, {cases} cases, {accepted} accepted, {cases - accepted - len(failures)} refused, "
+          f"{len(failures)} failures")
+    return failures
+
+
+def check_valid(data):
+    """Assert that data hold what `FederatedData` promises."""
+    assert len(data.x) == len(data.y) == sum(int(data.sizes(s).sum()) for s in SPLITS)
+    assert np.isfinite(data.x.astype(np.float32)).all()
+    assert np.isfinite(data.y.astype(np.float32)).all()
+    assert (data.sizes("train") >= 1).all()
+    assert len(set(data.parties)) == len(data.parties) == len(data) > 0
+    assert not data.features or data.input_shape == (len(data.features),)
+    if data.task == "classification":
+        assert data.y.min() >= 0
+        assert data.y.max() < len(data.classes)
+        assert len(set(data.classes)) == len(data.classes)
+    for text in (*data.parties, *data.classes, *data.features, *data.notes):
+        text.encode()
+    assert len(data.summary()) == len(data)
+
+
+# The parts of cases
+
+
+def _choose(rng, values):
+    return values[rng.integers(len(values))]
+
+
+def _options(rng):
+    options = {"missing": _choose(rng, ["refuse", "impute", "indicate", "impute"]),
+               "task": _choose(rng, ["auto", "auto", "classification", "regression"]),
+               "scale": _choose(rng, ["standard", "none"]), "test": _choose(rng, [0.2, 0.0, 0.9])}
+    options["validation"] = 0.0 if options["test"] == 0.9 else 0.2
+    if rng.random() < 0.1:
+        options["exclude"] = [_choose(rng, ["x", "age", "nothing", "p", LONG])]
+    return options
+
+
+def _whole_leaf_document(rng):
+    users = [f"user {k}" for k in range(rng.integers(1, 4))]
+    counts = rng.integers(0, 4, len(users)) + (np.arange(len(users)) == 0)
+    is_text = rng.random() < 0.3
+
+    def samples(count):
+        if is_text:
+            return {"x": ["To be"] * count, "y": ["o"] * count}
+        return {"x": rng.normal(size=(count, 3)).tolist(), "y": rng.integers(0, 2, count).astype(float).tolist()}
+    return {"users": users, "num_samples": counts.tolist(),
+            "user_data": {u: samples(int(c)) for u, c in zip(users, counts, strict=True)}}
+
+
+def _mutate_tree(tree, rng):
+    """Replace, remove or repeat one value at a random depth of nested lists and objects."""
+    keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+    if not keys:
+        return
+    key = _choose(rng, keys)
+    if isinstance(tree[key], list | dict) and tree[key] and rng.random() < 0.9:
+        _mutate_tree(tree[key], rng)
+        return
+    change = rng.integers(4)
+    if change == 0:
+        del tree[key]
+    elif change == 1 and isinstance(tree, list):
+        tree.insert(key, tree[key])
+    elif change == 2 and isinstance(tree, list):
+        tree[key] = tree[key - 1]
+    else:
+        tree[key] = json.loads(json.dumps(_choose(rng, [v for v in ODD_VALUES if v != 10**400])))
+
+
+def _mutate_bytes(data, rng):
+    changed = bytearray(data)
+    change = rng.integers(4)
+    if change == 0:
+        return bytes(changed[:rng.integers(len(changed) + 1)])
+    for _ in range(rng.integers(1, 6)):
+        position = int(rng.integers(len(changed) + 1))
+        if change == 1 and position < len(changed):
+            changed[position] = rng.integers(256)
+        elif change == 2:
+            changed[position:position] = _choose(rng, [b"\0", b"\xff\xfe", b'"', b"\xed\xa0\x80", b"[", b"}", b"1e999"])
+        else:
+            del changed[position:position + rng.integers(1, 9)]
+    return bytes(changed)
+
+
+def _text_column(rng, rows):
+    kinds = [lambda: np.arange(rows).astype(str), lambda: [f"{v:.2f}" for v in rng.normal(size=rows)],
+             lambda: [f"{v:.2f}".replace(".", ",") for v in rng.normal(size=rows)],
+             lambda: [f"{v:,d}" for v in rng.integers(1000, 10**6, rows)],
+             lambda: [f"{v:,d}".replace(",", ".") + ",5" for v in rng.integers(1000, 10**6, rows)],
+             lambda: rng.choice(["Rome", "Oslo", "Zürich"], rows), lambda: rng.choice(["True", "False"], rows),
+             lambda: rng.choice(["1", "2", "", "NA"], rows), lambda: rng.choice(["2020-01-01", "2021-01-01"], rows),
+             lambda: [LONG] * rows, lambda: rng.choice(["1", "2", "inf", "1e39", "-1e300"], rows),
+             lambda: [str(10**k) for k in range(rows)]]
+    if rng.random() < 0.6:
+        kinds = [kinds[k] for k in (0, 1, 5, 6)]
+    return [str(v) for v in _choose(rng, kinds)()]
+
+
+def _frame_column(rng, rows):
+    kinds = [lambda: rng.normal(size=rows), lambda: np.arange(rows), lambda: rng.random(rows) < 0.5,
+             lambda: pd.Series(rng.integers(0, 3, rows), dtype="Int64").mask(rng.random(rows) < 0.2),
+             lambda: pd.Series(rng.choice(["a", "b"], rows), dtype="category"),
+             lambda: pd.Categorical(rng.choice([1.5, 2.5], rows), categories=[1.5, 2.5, 3.5]),
+             lambda: pd.date_range("2020", periods=rows), lambda: pd.interval_range(0, rows, rows),
+             lambda: rng.normal(size=rows) + 1j, lambda: rng.normal(size=rows).astype(np.float16),
+             lambda: rng.integers(0, 2**63, rows).astype(np.uint64) * np.uint64(2),
+             lambda: pd.arrays.SparseArray(rng.choice([0.0, 1.0], rows)),
+             lambda: pd.Series(rng.choice(["a", "b"], rows), dtype="string[pyarrow]"),
+             lambda: pd.Series(rng.normal(size=rows), dtype="double[pyarrow]"),
+             lambda: [decimal.Decimal("1.5"), *[decimal.Decimal("NaN")] * rows][:rows],
+             lambda: [decimal.Decimal("1e999")] * rows, lambda: [fractions.Fraction(1, 3)] * rows,
+             lambda: [10**400] * rows, lambda: [2**70, 1, *[3] * rows][:rows],
+             lambda: [datetime.date(2020, 1, 1)] * rows,
+             lambda: [LONG] * rows, lambda: [f"{LONG}{k}" for k in range(rows)], lambda: ["\ud800"] * rows,
+             lambda: [b"a"] * rows, lambda: [None] * rows, lambda: [np.nan] * rows, lambda: [pd.NaT] * rows,
+             lambda: [np.inf] * rows, lambda: [1e300] * rows, lambda: [{"a": 1}] * rows, lambda: [[1, 2]] * rows,
+             lambda: [np.zeros(2)] * rows, lambda: [object()] * rows,
+             lambda: [_choose(rng, ODD_VALUES) for _ in range(rows)]]
+    values = _choose(rng, kinds)()
+    if isinstance(values, list):
+        column = pd.Series([None] * rows, dtype=object)
+        for row, value in enumerate(values):
+            column.iat[row] = value
+        return column
+    return pd.Series(values)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=1000, help="number of cases of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        failures = [failure for run in (run_leaf_documents, run_text_tables, run_frames)
+                    for failure in run(arguments.cases, arguments.seed, folder)]
+    print("\n".join(failures))
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()
