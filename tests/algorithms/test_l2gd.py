@@ -2,12 +2,11 @@
 
 from functools import cache
 
-import jax.numpy as jnp
 import numpy as np
 from helpers import SEED, equal, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate.rounds import record_rounds
 
 ETA, LAM, P, ROUNDS = 0.01, 0.8, 0.4, 4000
 
@@ -15,10 +14,7 @@ ETA, LAM, P, ROUNDS = 0.01, 0.8, 0.4, 4000
 @cache
 def l2gd_run():
     """The last state of a long run, and how many pulls and steps each round had."""
-    problem, algorithm, who = quadratic(), rv.l2gd(rv.solvers.GD(ETA), lam=LAM, p=P), rv.participation.Full()
-    state = initial(algorithm, problem, who, SEED)
-    chunk = run_chunk(algorithm, problem, who, state, SEED, jnp.array(0), jnp.array(ROUNDS), capacity=ROUNDS,
-                      record=(), scheduler="sequential")
+    chunk = record_rounds(rv.l2gd(rv.solvers.GD(ETA), lam=LAM, p=P), quadratic(), seed=SEED, rounds=ROUNDS)
     counts = [np.asarray(chunk.record.server[name]) for name in ("pulls", "local_steps")]
     return np.asarray(chunk.state.parties), np.asarray(chunk.state.server[0]), *counts
 

@@ -76,7 +76,7 @@ def test_line_runs_from_the_local_to_the_shared_model(plus):
     metrics = plus.metrics.query("round == 6 and split == 'train'").set_index(["metric", "party"])["value"]
     for party in plus.metrics.query("round == 6 and metric == 'line_0.0'")["party"]:
         assert metrics["line_1.0", party] == pytest.approx(metrics["global_loss", party], rel=1e-5)
-        assert metrics["line_0.0", party] == pytest.approx(metrics["loss", party], rel=1e-5)  # Fed+ uses the local model
+        assert metrics["line_0.0", party] == pytest.approx(metrics["loss", party], rel=1e-5)
 
 
 def test_bytes_count_messages_and_replies():

@@ -33,7 +33,7 @@ from resolvent.simulate.schedulers import Jobs
 from resolvent.simulate.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.xla.small_call import allow_small_calls
 
-__all__ = ["estimated_work", "initial", "run_chunk"]
+__all__ = ["estimated_work", "initial_state", "run_chunk"]
 
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
@@ -53,7 +53,8 @@ class _PhaseResult(NamedTuple):
 
 
 @jax.jit
-def initial(algorithm: Algorithm, problem: Problem, participation: Participation, seed: Int[Array, ""]) -> Federation:
+def initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
+                  seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
     key = keys.initial_key(seed)
     w0 = problem.init(key)

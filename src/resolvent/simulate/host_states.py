@@ -126,7 +126,7 @@ class HostStates:
 @partial(jax.jit, donate_argnames=("rows",))
 def compute_first_rows(algorithm: Algorithm, problem: PartySubset, rows: PartyState, slots: Int[Array, " M"],
                        count: Int[Array, ""], seed: Int[Array, ""]) -> PartyState:
-    """Replace the rows of the first ``count`` of ``slots`` by first states, as ``engine.initial`` computes them."""
+    """Replace the rows of the first ``count`` of ``slots`` by the first states of ``engine.initial_state``."""
     key = keys.initial_key(seed)
     w0 = problem.init(key)
 

@@ -187,5 +187,5 @@ class PartyRows:
 @jax.jit
 def _initial_server(algorithm: Algorithm, problem: Problem, participation: Participation, sizes: Int[Array, " N"],
                     seed: Int[Array, ""]) -> ServerState:
-    """The server's state before the first round, as ``engine.initial`` computes it."""
+    """The server's state before the first round, as ``engine.initial_state`` computes it."""
     return initial_server(algorithm, problem.init(keys.initial_key(seed)), participation.shares(sizes))

@@ -14,7 +14,7 @@ from jaxtyping import ArrayLike
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.problem.problem import Problem
-from resolvent.simulate.engine import initial, run_chunk
+from resolvent.simulate import engine
 from resolvent.simulate.scheduler_choice import SchedulerName
 from resolvent.simulate.states import Chunk, Federation
 
@@ -38,7 +38,7 @@ def initial_state(algorithm: Algorithm, problem: Problem, participation: Partici
         >>> initial_state(rv.fedavg(rv.solvers.GD(0.1)), problem).server.shape
         (2,)
     """
-    state: Federation = initial(algorithm, problem, _participation(participation), jnp.array(seed))
+    state: Federation = engine.initial_state(algorithm, problem, _participation(participation), jnp.array(seed))
     return state
 
 
@@ -94,7 +94,7 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     arguments = (algorithm, problem, participation, state, jnp.array(seed), jnp.array(start), jnp.array(rounds))
     # Within a transformation the compiled function would donate buffers that the transformation owns.
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
-    run: Callable[..., Chunk] = run_chunk.__wrapped__ if is_traced else run_chunk  # type: ignore[attr-defined]
+    run: Callable[..., Chunk] = engine.run_chunk.__wrapped__ if is_traced else engine.run_chunk  # type: ignore[attr-defined]
     capacity = max(_MIN_CAPACITY, 1 << (rounds - 1).bit_length())
     chunk = run(*arguments, capacity=capacity, record=record, scheduler=scheduler)
     return chunk._replace(record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
@@ -116,7 +116,7 @@ def compiled_programs() -> int:
 
     A test that neither a second call nor another number compiles again compares two counts.
     """
-    count: int = run_chunk._cache_size()  # type: ignore[attr-defined]
+    count: int = engine.run_chunk._cache_size()  # type: ignore[attr-defined]
     return count
 
 

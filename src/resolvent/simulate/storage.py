@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from resolvent.problem.problem import Problem
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulate.engine import initial
+from resolvent.simulate.engine import initial_state
 from resolvent.simulate.plan import Plan
 from resolvent.simulate.schedulers import Scheduler
 from resolvent.simulate.states import Chunk, Federation
@@ -90,7 +90,7 @@ class DeviceStorage(Storage):
         self._scheduler = scheduler
         training = problem.pooled() if plan.pools_data else problem
         participation = plan.training_participation
-        self._state: Federation = initial(plan.algorithm, training, participation, jnp.array(plan.seed))
+        self._state: Federation = initial_state(plan.algorithm, training, participation, jnp.array(plan.seed))
         self._inputs = ChunkInputs(*scheduler.to_devices((training, participation, self._state)))
 
     @override
