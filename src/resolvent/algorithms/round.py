@@ -23,11 +23,10 @@ from resolvent.algorithms.participation import Cohort
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, ShapeOracle
-from resolvent.problem.problem import Problem
 
 __all__ = [
-    "CollectedReplies", "PartyScores", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
-    "initial_party", "initial_server", "party_scores", "reply_shapes", "select_rows", "server_step", "stacked_replies",
+    "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
+    "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step", "stacked_replies",
     "uses_held_out", "uses_shared_model", "working_parties",
 ]
 
@@ -55,18 +54,6 @@ class CollectedReplies(NamedTuple):
 
     replies: Replies
     refused: dict[int, str]
-
-
-class PartyScores(NamedTuple):
-    """How good a model is on the samples of one party.
-
-    Attributes:
-        loss: [splits] mean loss; nan for a split without samples.
-        score: [splits] mean score (``Problem.score_name``); nan for a split without samples.
-    """
-
-    loss: Float[Array, " splits"]
-    score: Float[Array, " splits"]
 
 
 def initial_server(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"]) -> ServerState:
@@ -132,15 +119,6 @@ def uses_shared_model(algorithm: Algorithm, server: ServerState, party: PartySta
 
     jax.eval_shape(trace, server, party, oracle, jnp.array(0))
     return is_shared[0]
-
-
-def party_scores(problem: Problem, model: Vector, k: Int[Array, ""]) -> PartyScores:
-    """The scores of a model on party k's samples, in every split.
-
-    They depend on the party's samples and the model only, so that a party can compute them where its data are.
-    """
-    splits = jnp.arange(len(problem.splits))
-    return PartyScores(*jax.lax.map(lambda split: problem.evaluate_party(model, k, split), splits))
 
 
 class _HeldOutAsked(Exception):

@@ -10,10 +10,13 @@ import tyro
 
 from resolvent.cli import terminal
 from resolvent.errors import InputError, nearest
+from resolvent.simulate.progress import progress_bars
 from resolvent.study.docstrings import first_line
 from resolvent.study.experiment import ExperimentFile, experiments
 
 __all__ = ["parse_and_run"]
+
+_LABEL_WIDTH = 24
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
@@ -61,7 +64,7 @@ def run(
     shortcuts = {"rounds": rounds, "seed": seed}
     changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
-    with terminal.progress_bars("rounds") as progress:
+    with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          scheduler=scheduler)
     terminal.print_table(terminal.score_table(summary))
@@ -154,7 +157,7 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
         return
     if not names:
         raise InputError(f"name the data sets to fetch: {', '.join(SOURCES)}")
-    with terminal.progress_bars() as progress:
+    with progress_bars("bytes", width=_LABEL_WIDTH) as progress:
         paths = [path for name in names for path in fetch(name, to, progress)]
     for path in paths:
         terminal.print_path("", path)
@@ -202,7 +205,7 @@ def reproduce(
     if not names:
         raise InputError(f"name a reproduction, or give --all: {', '.join(reproductions())}")
     reproduction = Reproduction.load(names[0])
-    with terminal.progress_bars("seeds") as progress:
+    with progress_bars("seeds", width=_LABEL_WIDTH) as progress:
         record = reproduction_run.reproduce(reproduction, setting="quick" if quick else "paper scale",
                                             progress=progress)
     path = results.write_results(record, out)
@@ -230,7 +233,7 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
         Reproduction.load(name)  # an unknown name is refused before anything runs
     known = {} if against is None else batch.known_verdicts(against)
     outcomes = []
-    with terminal.progress_bars("complete") as progress:
+    with progress_bars("complete", width=_LABEL_WIDTH) as progress:
         progress("reproductions", 0, len(names))
         for outcome in batch.run_batch(names, out, quick=quick, jobs=jobs):
             outcomes.append(outcome)

@@ -1,24 +1,13 @@
-"""Output on the terminal: lines, progress bars and tables."""
+"""Output on the terminal: lines and tables."""
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich.box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 from resolvent.data.fetch import FileStatus
@@ -26,7 +15,7 @@ from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.verdict import columns_of
 
 __all__ = ["algorithm_table", "file_table", "print_error", "print_line", "print_path", "print_table", "print_warning",
-           "progress_bars", "score_table", "text_table"]
+           "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _COMPARED = ("better", "level", "worse")
@@ -57,30 +46,6 @@ def print_table(table: Table, *, is_wide: bool = False, soft_wrap: bool = False)
     """Print a table; a wide one is folded on a terminal only, so that programs can read it line by line."""
     width = None if sys.stdout.isatty() or not is_wide else _PIPE_WIDTH
     Console(width=width, soft_wrap=soft_wrap).print(table)
-
-
-@contextlib.contextmanager
-def progress_bars(unit: str | None = None) -> Iterator[Callable[[str, int, int], None]]:
-    """Bars on standard error, one for each label.
-
-    Args:
-        unit: the unit of the counts; default: they are bytes.
-
-    Yields:
-        A function of (label, done, total).
-    """
-    counts: tuple[ProgressColumn, ...] = (
-        (DownloadColumn(),) if unit is None else (MofNCompleteColumn(), TextColumn(unit)))
-    columns = (TextColumn("{task.description:>24}"), BarColumn(), *counts, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def update(label: str, done: int, total: int) -> None:
-            if label not in tasks:
-                tasks[label] = bars.add_task(escape(label), total=total or None)
-            bars.update(tasks[label], completed=done)
-
-        yield update
 
 
 def text_table(title: str, lines: Mapping[str, str]) -> Table:

@@ -1,7 +1,7 @@
 """Problems: the objectives f_1, ..., f_N of all parties as one pytree, from which each party's oracle is derived."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Problem", "SolvedProblem", "shares_by_size"]
+__all__ = ["PartyScores", "Problem", "SolvedProblem", "party_scores", "shares_by_size"]
 
 
 def shares_by_size(sizes: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -85,16 +85,35 @@ class Problem(eqx.Module):
 
     def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """``evaluate_party`` of one model for the parties ``index`` and all splits: [M, splits] each. Not traceable."""
-        loss, score = _evaluate_each(self, w, jnp.asarray(index))
+        loss, score = _evaluate_parties(self, w, jnp.asarray(index))
         return np.asarray(loss), np.asarray(score)
 
 
-@jax.jit
-def _evaluate_each(problem: Problem, w: Vector, index: Int[Array, " M"]) -> tuple[Array, Array]:
+class PartyScores(NamedTuple):
+    """The scores of one model on one party's samples; with leading axes for several parties.
+
+    Attributes:
+        loss: [splits] mean loss on the samples of each split; NaN without samples.
+        score: [splits] mean score (``Problem.score_name``), likewise.
+    """
+
+    loss: Float[Array, "*M splits"]
+    score: Float[Array, "*M splits"]
+
+
+def party_scores(problem: Problem, model: Vector, k: Int[Array, ""]) -> PartyScores:
+    """The scores of a model on party k's samples, in every split.
+
+    They depend on the party's samples and the model only, so that a party can compute them where its data are.
+    """
     splits = jnp.arange(len(problem.splits))
-    means: tuple[Array, Array] = jax.lax.map(
-        lambda k: jax.lax.map(lambda split: problem.evaluate_party(w, k, split), splits), index)
-    return means
+    return PartyScores(*jax.lax.map(lambda split: problem.evaluate_party(model, k, split), splits))
+
+
+@jax.jit
+def _evaluate_parties(problem: Problem, w: Vector, index: Int[Array, " M"]) -> PartyScores:
+    scores: PartyScores = jax.lax.map(lambda k: party_scores(problem, w, k), index)
+    return scores
 
 
 class SolvedProblem(Problem):

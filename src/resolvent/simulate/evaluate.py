@@ -7,10 +7,9 @@ import jax
 from jaxtyping import Array, Float, Int
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
-from resolvent.algorithms.round import PartyScores, party_scores
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import PartyScores, Problem, party_scores
 from resolvent.simulate.states import Federation
 
 __all__ = ["evaluate_models", "evaluate_split", "personal_models"]
