@@ -13,14 +13,19 @@ from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 SIGMA, DELTA = 0.8, 0.3
 Q = jnp.asarray(np.diag([1.0, 2, 0.5, 3]) + 0.2)
 PENALTIES = {
-    "L1": rv.penalties.L1(), "L2Norm": rv.penalties.L2Norm(), "SquaredL2": rv.penalties.SquaredL2(), "Zero": rv.penalties.Zero(),
-    "OriginIndicator": rv.penalties.OriginIndicator(), "diagonal Q": rv.penalties.Quadratic(jnp.asarray([1.0, 2, 0.5, 3])), "full Q": rv.penalties.Quadratic(Q),
+    "L1": rv.penalties.L1(),
+    "L2Norm": rv.penalties.L2Norm(),
+    "SquaredL2": rv.penalties.SquaredL2(),
+    "Zero": rv.penalties.Zero(),
+    "OriginIndicator": rv.penalties.OriginIndicator(),
+    "diagonal Q": rv.penalties.Quadratic(jnp.asarray([1.0, 2, 0.5, 3])),
+    "full Q": rv.penalties.Quadratic(Q),
     "scaled L1": rv.penalties.Scaled(rv.penalties.L1(), 2.0),
 }
 
 
 def exact_fedplus(penalty, *, sigma=SIGMA, delta=DELTA, solver=None):
-    """Fed+ with exact local solves and a centre iterated to the last digits."""
+    """Fed+ with exact local solutions and a centre with a tolerance of 1e-15."""
     return FedPlus(solver=rv.solvers.ClosedForm() if solver is None else solver, anchor=ProxAnchor(penalty, delta),
                    aggregator=MoreauCentre(penalty, delta, tolerance=1e-15, max_iterations=20_000), sigma=sigma)
 
@@ -42,25 +47,25 @@ def test_theorem_2(name):
     grads = envelope_grads(problem, z)
     np.testing.assert_allclose(w, z - grads / SIGMA, atol=1e-8)
     np.testing.assert_allclose(grads.mean(axis=0), 0, atol=1e-8)
-    if name not in ("Zero",):
-        assert np.abs(grads).max() > 1e-3  # not because every gradient vanishes
+    if name != "Zero":
+        assert np.abs(grads).max() > 1e-3  # single gradients do not vanish
 
 
 def test_theorem_2_with_weights():
-    """Weighted by size, it is the weighted mean that vanishes."""
+    """If parties are weighted by size, the weighted mean vanishes."""
     problem = quadratic()
     state = limit(exact_fedplus(rv.penalties.L2Norm()), problem, participation=rv.participation.Full("size"))
     w, centre = np.asarray(state.parties), np.asarray(state.server)
     z = np.array([centre + np.asarray(rv.penalties.L2Norm().prox(jnp.asarray(row - centre), DELTA)) for row in w])
-    weights = np.arange(1, 7) / 21
-    np.testing.assert_allclose(weights @ envelope_grads(problem, z), 0, atol=1e-8)
+    shares = np.arange(1, 7) / 21
+    np.testing.assert_allclose(shares @ envelope_grads(problem, z), 0, atol=1e-8)
 
 
 def test_corollary_a_zero_penalty_is_local_training():
     problem = quadratic()
     w = np.asarray(limit(exact_fedplus(rv.penalties.Zero()), problem).parties)
-    alone = np.linalg.solve(np.asarray(problem.hessians), np.asarray(problem.linears)[..., None])[..., 0]
-    np.testing.assert_allclose(w, alone, atol=1e-8)
+    optima = np.linalg.solve(np.asarray(problem.hessians), np.asarray(problem.linears)[..., None])[..., 0]
+    np.testing.assert_allclose(w, optima, atol=1e-8)
 
 
 def test_corollary_b_indicator_is_fedprox():
@@ -76,7 +81,8 @@ def test_corollary_b_indicator_is_fedprox():
 
 def test_corollary_c_square_is_fedavg_plus():
     problem = quadratic()
-    for algorithm in (exact_fedplus(rv.penalties.SquaredL2()), rv.fedavg_plus(rv.solvers.ClosedForm(), sigma=SIGMA, delta=DELTA)):
+    preset = rv.fedavg_plus(rv.solvers.ClosedForm(), sigma=SIGMA, delta=DELTA)
+    for algorithm in (exact_fedplus(rv.penalties.SquaredL2()), preset):
         state = limit(algorithm, problem)
         w, centre = np.asarray(state.parties), np.asarray(state.server)
         np.testing.assert_allclose(centre, w.mean(axis=0), atol=1e-8)
@@ -84,11 +90,14 @@ def test_corollary_c_square_is_fedavg_plus():
         np.testing.assert_allclose(w, centre - (1 + DELTA) / (SIGMA * DELTA) * grads, atol=1e-8)
 
 
-@pytest.mark.parametrize("aggregator", [rv.aggregators.Mean(), rv.aggregators.CoordinateMedian(), rv.aggregators.GeometricMedian(1e-9, 1e-15, 20_000)],
-                         ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize("aggregator", [
+    rv.aggregators.Mean(),
+    rv.aggregators.CoordinateMedian(),
+    rv.aggregators.GeometricMedian(1e-9, 1e-15, 20_000),
+], ids=lambda a: type(a).__name__)
 def test_proposition_3(aggregator):
-    """Any aggregator with any pull: (27); and by translation and sign invariance (29), the aggregate of the scaled
-    gradients is zero."""
+    """(27) for any aggregator and any pull; by translation and sign invariance (29) the scaled gradients aggregate to
+    zero."""
     problem = quadratic()
     gamma = np.array([0.15, 0.9, 0.4, 1.0, 0.3, 0.6])
     state = limit(rv.fedplus_pull(rv.solvers.ClosedForm(), aggregator, gamma=jnp.asarray(gamma), sigma=SIGMA), problem)
@@ -125,17 +134,18 @@ def gradients(problem, penalty, w, centre):
     return jax.vmap(of_party)(jnp.arange(problem.parties), w)
 
 
-@pytest.mark.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2()],
+                         ids=lambda p: type(p).__name__)
 def test_theorem_1_the_objective_decreases_and_its_gradients_vanish(penalty):
-    """eta = 1/L_f, every party with its own number of local steps."""
+    """With eta = 1/L_f; every party makes another number of local steps."""
     problem = classification()
     x = np.asarray(problem.x)
     smoothness = max(
         np.linalg.eigvalsh(np.cov(rows.T, bias=True) + np.outer(rows.mean(0), rows.mean(0))).max() + 1
         for rows in (x[int(o):int(o + n)] for o, n in zip(problem.offset[0], problem.length[0], strict=True))) / 2
     algorithm = exact_fedplus(penalty, solver=rv.solvers.GD(1 / smoothness, steps=8))
-    who = rv.participation.FixedEffort(jnp.asarray([1, 2, 3, 5, 8, 4]) / 8, rv.participation.Full("uniform"))
-    states = trajectory(algorithm, problem, 400, who)
+    effort = jnp.asarray([1, 2, 3, 5, 8, 4]) / 8
+    states = trajectory(algorithm, problem, 400, rv.participation.FixedEffort(effort, rv.participation.Full("uniform")))
     values = [float(objective(problem, penalty, s.parties, s.server)) for s in states[1:]]
     assert np.all(np.diff(values) <= 1e-12)
     assert values[0] - values[-1] > 0.02

@@ -1,4 +1,4 @@
-"""L2GD against its coin flips one by one, the minimiser of (IPFL), and its limits."""
+"""L2GD against single coin flips, the minimiser of (IPFL), and its limits."""
 
 from functools import cache
 
@@ -13,10 +13,10 @@ ETA, LAM, P, ROUNDS = 0.01, 0.8, 0.4, 4000
 
 @cache
 def l2gd_run():
-    """The last state of a long run, and how many pulls and steps each round had."""
+    """The last models of a long run, their mean, and the numbers of pulls and steps in each round."""
     chunk = record_rounds(rv.l2gd(rv.solvers.GD(ETA), lam=LAM, p=P), quadratic(), seed=SEED, rounds=ROUNDS)
     counts = [np.asarray(chunk.record.server[name]) for name in ("pulls", "local_steps")]
-    return np.asarray(chunk.state.parties), np.asarray(chunk.state.server[0]), *counts
+    return np.asarray(chunk.state.parties), np.asarray(chunk.state.server.mean), *counts
 
 
 def ipfl(shares):
@@ -31,12 +31,12 @@ def ipfl(shares):
     return np.linalg.solve(system.reshape(24, 24), g.ravel()).reshape(6, 4)
 
 
-def test_l2gd_is_coin_flips_one_by_one_whose_mean_solves_ipfl():
-    """The closed form of a run of pulls, every step of 4000 rounds, and the mean over all flips."""
+def test_l2gd_is_a_sequence_of_coin_flips_whose_mean_solves_ipfl():
+    """Every pull and every step of 4000 rounds, one by one, and the mean over all flips from round 500 on."""
     problem = quadratic()
     h, g, shares = np.asarray(problem.hessians), np.asarray(problem.linears), np.arange(1, 7) / 21
-    found, mean, pulls, steps = l2gd_run()
-    best = ipfl(shares)
+    models, mean, pulls, steps = l2gd_run()
+    optimum = ipfl(shares)
     y, total, flips = np.zeros((6, 4)), np.zeros((6, 4)), 0
     for t in range(ROUNDS):
         for _ in range(pulls[t]):
@@ -45,13 +45,13 @@ def test_l2gd_is_coin_flips_one_by_one_whose_mean_solves_ipfl():
         for _ in range(steps[t]):
             y = y - ETA / (1 - P) * (np.einsum("kij,kj->ki", h, y) - g)
             total, flips = total + (t >= 500) * y, flips + (t >= 500)
-    np.testing.assert_allclose(found, y, atol=1e-10)
+    np.testing.assert_allclose(models, y, atol=1e-10)
     np.testing.assert_allclose(mean, shares @ y, atol=1e-10)
-    alone, scale = np.linalg.solve(h, g[..., None])[..., 0], np.abs(best).max()
-    assert np.abs(total / flips - best).max() < 0.01 * scale < 0.1 * np.abs(alone - best).max()
+    local_optima, scale = np.linalg.solve(h, g[..., None])[..., 0], np.abs(optimum).max()
+    assert np.abs(total / flips - optimum).max() < 0.01 * scale < 0.1 * np.abs(local_optima - optimum).max()
 
 
-def test_l2gds_expected_flip_stands_still_at_ipfls_minimiser():
+def test_the_expected_flip_is_zero_at_the_minimiser_of_ipfl():
     problem, shares = quadratic(), np.arange(1, 7) / 21
     y = ipfl(shares)
     gradient = np.einsum("kij,kj->ki", problem.hessians, y) - problem.linears
@@ -59,7 +59,7 @@ def test_l2gds_expected_flip_stands_still_at_ipfls_minimiser():
     np.testing.assert_allclose(expected, 0, atol=1e-14)
 
 
-def test_l2gds_runs_are_geometric():
+def test_runs_of_pulls_and_steps_are_geometric():
     _, _, pulls, steps = l2gd_run()
     assert (pulls[0], steps[0]) == (0, 1)
     for counts, stop in ((pulls[1:], 1 - P), (steps[1:], P)):
@@ -73,20 +73,20 @@ def test_l2gds_runs_are_geometric():
 
 
 def test_l2gd_without_pulls_is_local_descent():
-    """As p -> 0: hardly an exchange, and in the limit every party is at its own optimum."""
+    """As p -> 0: few exchanges, and in the limit every party is at its own optimum."""
     p, problem = 1e-3, quadratic()
     algorithm = rv.l2gd(rv.solvers.GD(0.05), lam=0.0, p=p)
     states = trajectory(algorithm, problem, 6, rv.participation.Full())
-    first = states[1]  # whose only run is one step
+    first = states[1]  # the first round is a single step
     np.testing.assert_allclose(first.parties, 0.05 / (1 - p) * problem.linears, atol=1e-12)
-    assert np.mean([int(s.server[2]) for s in states[1:]]) > 0.3 / p
-    alone = np.linalg.solve(problem.hessians, problem.linears[..., None])[..., 0]
-    np.testing.assert_allclose(states[-1].parties, alone, atol=1e-8)
+    assert np.mean([int(s.server.steps) for s in states[1:]]) > 0.3 / p
+    local_optima = np.linalg.solve(problem.hessians, problem.linears[..., None])[..., 0]
+    np.testing.assert_allclose(states[-1].parties, local_optima, atol=1e-8)
 
 
-def test_l2gd_of_pulls_only_is_gradient_descent():
-    """As p -> 1: between any two steps all models come to the mean, so that a round is one of DGD."""
+def test_l2gd_with_many_pulls_is_gradient_descent():
+    """As p -> 1: between two steps all models move to the mean, so that a round is one of DGD."""
     p = 1 - 1e-6
-    one = trajectory(rv.l2gd(rv.solvers.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p), quadratic(), 10, rv.participation.Full())
-    other = trajectory(rv.dgd(learning_rate=0.2, alpha=1.0), quadratic(), 10, rv.participation.Full())
-    equal([s.server[0] for s in one], [s.server for s in other], 1e-9)
+    algorithm = rv.l2gd(rv.solvers.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p)
+    l2gd, dgd = (trajectory(a, quadratic(), 10) for a in (algorithm, rv.dgd(learning_rate=0.2, alpha=1.0)))
+    equal([s.server.mean for s in l2gd], [s.server for s in dgd], 1e-9)

@@ -207,8 +207,8 @@ def test_anderson_is_exact_after_dimension_plus_one_steps():
 
 def test_anderson_with_a_history_of_one_is_the_plain_method():
     plain = trajectory(rv.fedpi(EXACT, eta=0.7), PROBLEM, 20, UNIFORM)
-    one = trajectory(rv.combinators.Anderson(rv.fedpi(EXACT, eta=0.7), history_size=1), PROBLEM, 20, UNIFORM)
-    equal([s.server.u for s in plain], [s.server.inner.u for s in one])
+    anderson = trajectory(rv.combinators.Anderson(rv.fedpi(EXACT, eta=0.7), history_size=1), PROBLEM, 20, UNIFORM)
+    equal([s.server.u for s in plain], [s.server.inner.u for s in anderson])
 
 
 def test_mixing_weights_against_a_constrained_least_squares():
