@@ -25,12 +25,12 @@ def imported_rooms(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_arrows_point_up_the_list(path):
-    own = ROOMS.index(path.relative_to(ROOT).parts[0])
+    room_index = ROOMS.index(path.relative_to(ROOT).parts[0])
     for room in imported_rooms(path):
         if room == "errors":
             continue
         assert room in ROOMS, f"{path.name} imports resolvent.{room}"
-        assert ROOMS.index(room) <= own, f"{path.name}, in {ROOMS[own]}/, imports from {room}/"
+        assert ROOMS.index(room) <= room_index, f"{path.name}, in {ROOMS[room_index]}/, imports from {room}/"
 
 
 def test_mathematics_has_no_federated_word():

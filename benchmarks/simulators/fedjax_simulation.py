@@ -51,14 +51,14 @@ def theirs(first, facts):
     if facts["model"] == "logistic":
         return affine("layer", "")
     if facts["model"] == "cnn":
-        found = affine("layer_0", "layer 0.") | affine("layer_1", "layer 1.")
-        return found | {f"convolution_{i}": {"w": first[f"convolution {i}.weight"], "b": first[f"convolution {i}.bias"]}
+        tree = affine("layer_0", "layer 0.") | affine("layer_1", "layer 1.")
+        return tree | {f"convolution_{i}": {"w": first[f"convolution {i}.weight"], "b": first[f"convolution {i}.bias"]}
                         for i in (0, 1)}
-    found = {"embedding": {"embeddings": first["embedding"]}} | affine("output", "output.")
+    tree = {"embedding": {"embeddings": first["embedding"]}} | affine("output", "output.")
     for i in (0, 1):
         weight = np.concatenate([first[f"lstm {i}.input"], first[f"lstm {i}.state"]])
-        found[f"lstm_{i}/linear"] = {"w": _reordered(weight), "b": _reordered(first[f"lstm {i}.bias"])}
-    return found
+        tree[f"lstm_{i}/linear"] = {"w": _reordered(weight), "b": _reordered(first[f"lstm {i}.bias"])}
+    return tree
 
 
 def ours(params, facts):
@@ -71,16 +71,16 @@ def ours(params, facts):
     if facts["model"] == "logistic":
         return affine("layer", "")
     if facts["model"] == "cnn":
-        found = affine("layer_0", "layer 0.") | affine("layer_1", "layer 1.")
-        return found | {f"convolution {i}.{part}": params[f"convolution_{i}"][part[0]]
+        tree = affine("layer_0", "layer 0.") | affine("layer_1", "layer 1.")
+        return tree | {f"convolution {i}.{part}": params[f"convolution_{i}"][part[0]]
                         for i in (0, 1) for part in ("weight", "bias")}
-    found = {"embedding": params["embedding"]["embeddings"]} | affine("output", "output.")
+    tree = {"embedding": params["embedding"]["embeddings"]} | affine("output", "output.")
     for i in (0, 1):
         linear = params[f"lstm_{i}/linear"]
         weight, inputs = _reordered(linear["w"]), len(linear["w"]) - 100
-        found |= {f"lstm {i}.input": weight[:inputs], f"lstm {i}.state": weight[inputs:],
+        tree |= {f"lstm {i}.input": weight[:inputs], f"lstm {i}.state": weight[inputs:],
                   f"lstm {i}.bias": _reordered(linear["b"])}
-    return found
+    return tree
 
 
 def _reordered(gates):

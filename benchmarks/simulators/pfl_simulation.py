@@ -9,7 +9,7 @@ from peer import Meter, Work, arguments
 
 
 def in_processes(count: int) -> int:
-    """Start this program so many times, joined as pfl's guide says; the first one writes the results."""
+    """Start ``count`` processes of this program, joined as pfl's guide says; the first one writes the results."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

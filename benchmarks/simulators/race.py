@@ -22,7 +22,7 @@ from workloads import WORKLOADS, cache, prepare, quality
 
 __all__ = ["race"]
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _MEDIANS = ("round", "round_cpu", "first_round", "import", "data")
 _LIMIT = 1800.0  # seconds that one run may take
 _SUBREAPER = 36  # prctl: orphans below this process become its children, so that nothing escapes being measured
@@ -81,7 +81,7 @@ def run(contestant: Contestant, workload: Path, folder: Path, pythons: dict[str,
         old.unlink(missing_ok=True)
     python = pythons[contestant.environment_name] if contestant.environment_name else Path(sys.executable)
     inherited = clean() if contestant.environment_name else dict(os.environ)
-    command = [str(python), str(HERE / contestant.program), str(workload), str(answer), *contestant.arguments,
+    command = [str(python), str(FOLDER / contestant.program), str(workload), str(answer), *contestant.arguments,
                "--seed", str(seed)]
     log = folder / "log.txt"
     with log.open("w") as output:
@@ -161,7 +161,7 @@ def machine() -> dict[str, Any]:
 def ceilings(folder: Path) -> dict[str, float]:
     """Speed of sgemm and memory bandwidth of one core."""
     answer = folder / "ceilings.json"
-    subprocess.run([sys.executable, str(HERE / "floor.py"), str(answer)], check=True,
+    subprocess.run([sys.executable, str(FOLDER / "floor.py"), str(answer)], check=True,
                    env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     limits: dict[str, float] = json.loads(answer.read_text())
     return limits

@@ -26,8 +26,8 @@ def flops(facts: dict[str, Any]) -> float:
     """
     classes, n = facts["classes"], facts["samples"] * facts["epochs"] * facts["cohort"] / facts["parties"]
     if facts["model"] == "cnn":
-        first, rest = 24 * 24 * 25 * 10, 8 * 8 * 250 * 20 + 320 * 20 + 20 * classes
-        return 2.0 * n * (2 * first + 3 * rest)
+        first, later = 24 * 24 * 25 * 10, 8 * 8 * 250 * 20 + 320 * 20 + 20 * classes
+        return 2.0 * n * (2 * first + 3 * later)
     if facts["model"] == "lstm":
         return 2.0 * n * 3 * (facts["shape"][0] * 400 * (8 + 100 + 100 + 100) + 100 * classes)
     features = 1

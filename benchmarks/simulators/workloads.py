@@ -52,7 +52,8 @@ class Workload:
         if self.title.startswith("Synthetic"):
             return rv.datasets.fedprox_synthetic(alpha=1, beta=1, parties=self.parties, test=0.2, seed=0)
         if self.model == "lstm":
-            return rv.datasets.shakespeare(most=125, partition=rv.partitions.ByUser(parties=self.parties, least=125))
+            users = rv.partitions.ByUser(parties=self.parties, min_samples=125)
+            return rv.datasets.shakespeare(max_samples=125, partition=users)
         partition = rv.partitions.PowerLaw(parties=self.parties) if self.model == "logistic" else rv.partitions.IID(
             self.parties)
         return rv.datasets.mnist(partition=partition, part="all" if self.model == "logistic" else "train")

@@ -160,6 +160,8 @@ def sample(count: int) -> tuple[list[Composition], list[tuple[Composition, Excep
             try:
                 composition.build()
             except (TypeError, ValueError) as error:
+                if not composition.combinators:
+                    raise
                 refused.append((composition, error))
                 composition = replace(composition, combinators=composition.combinators[:-1])
             else:

@@ -74,10 +74,10 @@ def test_default_z_of_alie(malicious, parties):
 
 
 def test_gaussian_noise_replaces_the_update():
-    (one, before, _), (three, _, _) = (received_models(rv.attacks.Gaussian(std), rounds=1) for std in (1.0, 3.0))
-    np.testing.assert_allclose(one[HONEST], honest_models(quadratic(), before)[HONEST], atol=1e-12)
-    np.testing.assert_allclose((three - before)[MALICIOUS], 3 * (one - before)[MALICIOUS], atol=1e-12)
-    assert np.abs(one[1] - one[4]).min() > 1e-3  # each party draws its own noise
+    (small, before, _), (large, _, _) = (received_models(rv.attacks.Gaussian(std), rounds=1) for std in (1.0, 3.0))
+    np.testing.assert_allclose(small[HONEST], honest_models(quadratic(), before)[HONEST], atol=1e-12)
+    np.testing.assert_allclose((large - before)[MALICIOUS], 3 * (small - before)[MALICIOUS], atol=1e-12)
+    assert np.abs(small[1] - small[4]).min() > 1e-3  # each party draws its own noise
     noise = rv.attacks.Gaussian(2.0).update({"a": jnp.ones((100, 100)), "b": jnp.ones(9)}, jax.random.key(0))
     assert float(jnp.mean(noise["a"])) == pytest.approx(0, abs=0.1)
     assert float(jnp.std(noise["a"])) == pytest.approx(2, abs=0.1)

@@ -236,11 +236,12 @@ def test_acceleration_and_mixing_commute():
     mixed, inner = Mixed(ALPHA), rv.fedpi(EXACT, eta=2.0)
     outside = rv.combinators.Anderson(rv.combinators.ExplicitMixture(inner, solver=EXACT, alpha=ALPHA))
     inside = rv.combinators.ExplicitMixture(rv.combinators.Anderson(inner), solver=EXACT, alpha=ALPHA)
-    one, other = (trajectory(algorithm, quadratic(), 30, EQUAL_WEIGHTS) for algorithm in (outside, inside))
-    equal([state.server for state in one], [state.server for state in other])
-    shared = outside.server_model(one[-1].server)
+    outer_states, inner_states = (trajectory(algorithm, quadratic(), 30, EQUAL_WEIGHTS)
+                                  for algorithm in (outside, inside))
+    equal([state.server for state in outer_states], [state.server for state in inner_states])
+    shared = outside.server_model(outer_states[-1].server)
     np.testing.assert_allclose(shared, mixed.best, atol=1e-7)
-    models = personal_models(inside, quadratic(), other[-1], jnp.arange(6))
+    models = personal_models(inside, quadratic(), inner_states[-1], jnp.arange(6))
     np.testing.assert_allclose(models, mixed.personal_models(shared), atol=1e-12)
 
 

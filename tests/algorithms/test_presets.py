@@ -29,11 +29,11 @@ def test_mixtures_need_a_solver(alpha):
         rv.dgd(alpha=alpha)
 
 
-@pytest.mark.parametrize(("one", "other"), [
+@pytest.mark.parametrize(("preset", "expected"), [
     (lambda: rv.fedmix(SOLVER), lambda: rv.fedmix(SOLVER, learning_rate=0.1)),
     (lambda: rv.dgd(SOLVER), lambda: rv.dgd(SOLVER, repeats=20)),
     (lambda: rv.splitting(SOLVER), lambda: rv.splitting(SOLVER, eta=1.0)),
     (lambda: rv.perfedavg(SOLVER), lambda: rv.perfedavg(SOLVER, delta=1e-3)),
 ], ids=["fedmix", "dgd", "splitting", "perfedavg"])
-def test_documented_defaults(one, other):
-    assert eqx.tree_equal(one(), other())
+def test_documented_defaults(preset, expected):
+    assert eqx.tree_equal(preset(), expected())

@@ -89,12 +89,12 @@ def test_dirichlet_parties_approach_iid_ones_as_the_concentration_grows():
 
 def test_users_are_parties_by_name():
     names = np.array([f"writer {u:02}" for u in USERS])
-    data = divide(LABELS[:, None], LABELS, ByUser(least=5), users=names)
+    data = divide(LABELS[:, None], LABELS, ByUser(min_samples=5), users=names)
     assert list(data.parties) == sorted(set(names))
     for k, name in enumerate(data.parties):
         assert sum(int(data.sizes(s)[k]) for s in SPLITS) == (names == name).sum()
         np.testing.assert_array_equal(data.party(k)[0][:, 0], data.party(k)[1])  # inputs stay with their labels
-    numbered = divide(LABELS[:, None], LABELS, ByUser(least=5), users=USERS,
+    numbered = divide(LABELS[:, None], LABELS, ByUser(min_samples=5), users=USERS,
                       names=[f"writer {u:02}" for u in range(30)])
     assert numbered.parties == data.parties
     np.testing.assert_array_equal(numbered.x, data.x)

@@ -26,7 +26,7 @@ def test_shakespeare_predicts_the_next_character_of_a_role(data_folder):
     windows = sorted((text[i:i + 10], text[i + 10]) for i in range(len(text) - 10))
     assert windows == sorted(("".join(CHARACTERS[i] for i in x), data.classes[y])
                              for x, y in zip(*data.party("Hamlet: HAMLET"), strict=True))
-    assert datasets.shakespeare(length=10, stride=3, most=4, test=0).sizes().tolist() == [4, 4]
+    assert datasets.shakespeare(length=10, stride=3, max_samples=4, test=0).sizes().tolist() == [4, 4]
     (data_folder / "tiny.txt").write_text("First Citizen:\nBefore we proceed any further\n\nAll:\nSpeak, speak.\n")
     assert datasets.shakespeare(file="tiny.txt", length=5, test=0).parties == ("All", "First Citizen")
     (data_folder / "cut.jsonl").write_text(lines[0] + "\n" + lines[1][:30])
@@ -99,7 +99,7 @@ def test_the_real_texts_have_the_counts_of_their_description(real_data):
     assert dict(zip(airlines.parties, airlines.sizes(), strict=True)) == {
         "American": 2759, "Delta": 2222, "Southwest": 2420, "US Airways": 2913, "United": 3822, "Virgin America": 504}
     assert np.bincount(airlines.y).tolist() == [9178, 3099, 2363]
-    plays = datasets.shakespeare(partition=ByUser(least=161 - 80), stride=1, most=81, test=0)
+    plays = datasets.shakespeare(partition=ByUser(min_samples=161 - 80), stride=1, max_samples=81, test=0)
     assert len(plays) == 1054 - _roles_of_160_characters()
 
 

@@ -172,7 +172,7 @@ def test_float32_points_have_a_float32_centre(penalty, weights):
 
 
 def test_a_sweep_over_t_is_one_vmap():
-    """Each lane stops by itself, with the answer that it has alone."""
+    """Each lane stops when it has converged, with the answer of a run without lanes."""
     points, ts = jnp.asarray(gaussian(7)), jnp.array([1e-3, 0.1, 1.0, 100.0])
     swept, info = jax.vmap(lambda t: centres.moreau_centre(points, WEIGHTS, L2Norm(), t))(ts)
     assert len(set(info.iterations.tolist())) > 1

@@ -64,10 +64,10 @@ def test_the_preset_and_the_problem_are_the_same_method(preset):
         method = preset(*own_optimum, learning_rate=0.02, codec=codec, alpha=alpha)
         return rv.simulate(method, problem, rounds=40, evaluate_every=40, progress=False)
 
-    one, other = run(plain, ALPHA, rv.solvers.ClosedForm()), run(mix, 1.0)
-    np.testing.assert_allclose(one.server_model, other.server_model, rtol=1e-10)
-    gap = other.metrics.query("metric == 'gap'")["value"].to_numpy()
-    assert gap[-1] == pytest.approx(ALPHA**2 * float(plain.gap(one.server_model, shares)), rel=1e-9)
+    direct, mixture = run(plain, ALPHA, rv.solvers.ClosedForm()), run(mix, 1.0)
+    np.testing.assert_allclose(direct.server_model, mixture.server_model, rtol=1e-10)
+    gap = mixture.metrics.query("metric == 'gap'")["value"].to_numpy()
+    assert gap[-1] == pytest.approx(ALPHA**2 * float(plain.gap(direct.server_model, shares)), rel=1e-9)
     assert 0 < gap[-1] < gap[0]
 
 
@@ -105,6 +105,6 @@ def test_what_has_no_minimiser_is_refused(monkeypatch):
     with pytest.raises(InputError, match="must be for classification, not regression"):
         logistic_data(data=rv.datasets.sines(parties=2))
     monkeypatch.setattr("resolvent.problem.mixed._MAX_STEPS", 1)
-    for alpha, what in ((1.0, "mixed objective"), (0.5, "objective f_")):
-        with pytest.raises(InputError, match=f"no minimiser of the {what}.* was found .* positive l2"):
+    for alpha, objective in ((1.0, "mixed objective"), (0.5, "objective f_")):
+        with pytest.raises(InputError, match=f"no minimiser of the {objective}.* was found .* positive l2"):
             mixed(rv.problems.LearningProblem(rv.models.logistic(3, 2), data()), alpha)

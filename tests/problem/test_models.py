@@ -49,12 +49,12 @@ def test_binary_logistic_is_multinomial_with_the_difference_of_the_weights():
     rng = np.random.default_rng(0)
     x, y = jnp.asarray(rng.normal(size=(20, 4))), jnp.asarray(rng.integers(0, 2, 20))
     w = jnp.asarray(rng.normal(size=(2, 4)))
-    one = rv.models.logistic(4, 2)
-    assert isinstance(one.loss, BinaryCrossEntropy)
+    binary = rv.models.logistic(4, 2)
+    assert isinstance(binary.loss, BinaryCrossEntropy)
     single = {"weight": w[1:] - w[:1], "bias": jnp.zeros(1)}
     both = x @ w.T
-    np.testing.assert_allclose(one.loss.loss(one.apply(single, x), y), CrossEntropy().loss(both, y), rtol=1e-5)
-    np.testing.assert_array_equal(one.loss.score(one.apply(single, x), y), CrossEntropy().score(both, y))
+    np.testing.assert_allclose(binary.loss.loss(binary.apply(single, x), y), CrossEntropy().loss(both, y), rtol=1e-5)
+    np.testing.assert_array_equal(binary.loss.score(binary.apply(single, x), y), CrossEntropy().score(both, y))
 
 
 def test_squared_error_is_half_and_its_score_whole():

@@ -63,10 +63,10 @@ def test_an_optax_solver_is_a_plain_loop_over_sgds_batches(solver, optimizer, ef
 
 def test_without_momentum_it_is_sgd_with_the_explicit_step():
     sub, start = subproblem(np.random.default_rng(1))
-    one = rv.solvers.momentum(0.3, decay=0.0, batch_size=4, steps=7)(sub, start, KEY, jnp.array(1.0))[0]
-    other = rv.SGD(0.3, batch_size=4, steps=7, proximal="explicit")(sub, start, KEY, jnp.array(1.0))[0]
-    for name in one:
-        np.testing.assert_allclose(one[name], other[name], atol=1e-14)
+    actual = rv.solvers.momentum(0.3, decay=0.0, batch_size=4, steps=7)(sub, start, KEY, jnp.array(1.0))[0]
+    expected = rv.SGD(0.3, batch_size=4, steps=7, proximal="explicit")(sub, start, KEY, jnp.array(1.0))[0]
+    for name in actual:
+        np.testing.assert_allclose(actual[name], expected[name], atol=1e-14)
 
 
 def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():

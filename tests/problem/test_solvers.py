@@ -92,9 +92,9 @@ def test_partial_work_may_stop_after_any_step(effort, steps):
 def test_orders_differ_between_epochs_and_keys():
     first = [tuple(visits(rv.SGD(1.0, batch_size=5, steps=1), 20, key=k)[0]) for k in range(5)]
     assert len(set(first)) == 5
-    one, _ = visits(rv.SGD(1.0, batch_size=5, steps=1), 20)
+    after_a_step, _ = visits(rv.SGD(1.0, batch_size=5, steps=1), 20)
     after_an_epoch, _ = visits(rv.SGD(1.0, batch_size=5, steps=5), 20)
-    assert tuple(after_an_epoch - 1) != tuple(one)
+    assert tuple(after_an_epoch - 1) != tuple(after_a_step)
 
 
 def softmax_grad(w, b, x, y):
@@ -139,9 +139,9 @@ def test_gd_is_sgd_with_one_batch():
         [np.random.default_rng(1).normal(size=(9, 4))], [np.arange(9) % 3], validation=0, test=0))
     sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), problem.init(jax.random.key(0)), 0.2)
     start = jax.tree.map(lambda leaf: leaf + 0.3, sub.center)
-    one = rv.solvers.GD(0.5, steps=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
-    other = rv.SGD(0.5, batch_size=9, epochs=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    actual = rv.solvers.GD(0.5, steps=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
+    expected = rv.SGD(0.5, batch_size=9, epochs=6)(sub, start, jax.random.key(1), jnp.array(1.0))[0]
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-14)
 
 

@@ -62,9 +62,9 @@ def check_schedulers():
                              (rv.diana(learning_rate=0.1, alpha=1.0), rv.schedulers.Lanes(2)),
                              (rv.combinators.Anderson(rv.fedpi(solver, eta=0.5)), rv.schedulers.Queue(2))):
         with jax.enable_x64(True):
-            one, two = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=scheduler)
+            sequential, sharded = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=scheduler)
                         for scheduler in ("sequential", rv.schedulers.Sharded.over(inner)))
-            assert_close(one, two, 1e-11)
+            assert_close(sequential, sharded, 1e-11)
 
 
 def check_that_nothing_compiles_again():

@@ -59,9 +59,9 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
 def test_other_versions_are_reported_and_the_run_continues(tmp_path):
     state = {"w": jnp.arange(3.0)}
     Checkpoint(4, state, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, IDENTITY)
-    now = RunIdentity(IDENTITY.fingerprint, {"resolvent": "0.2"})
+    newer = RunIdentity(IDENTITY.fingerprint, {"resolvent": "0.2"})
     with pytest.warns(UserWarning, match=r"resolvent 0\.1, now 0\.2"):
-        assert Checkpoint.read(tmp_path, state, now).rounds == 4
+        assert Checkpoint.read(tmp_path, state, newer).rounds == 4
 
 
 def test_last_checkpoint_is_removed_when_the_next_is_on_the_disk(tmp_path, monkeypatch):

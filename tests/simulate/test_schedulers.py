@@ -70,9 +70,9 @@ def test_estimated_work_is_the_sum_over_the_solvers():
 def test_lanes_and_queues_do_not_change_results(algorithm, participation, scheduler):
     with jax.enable_x64(True):
         problem = example_problem()
-        one, other = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=s)
+        sequential, scheduled = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=s)
                       for s in ("sequential", scheduler))
-        assert_close(one, other, 1e-12)
+        assert_close(sequential, scheduled, 1e-12)
 
 
 def test_candidates_differ_and_the_fastest_is_chosen():

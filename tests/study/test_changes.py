@@ -66,7 +66,7 @@ WRONG_CHANGES = {
     "what the new name lacks": (["solver.name=GD"],
                                 "mine.yaml:5 with --set solver.name=GD: solver.learning_rate: missing"),
     "what the file lacks": (["model.name=mlp", "model.widht=3"], "--set model.widht=3: model.widht: unknown key"),
-    "beside the change": (["solver.proximal=implicit", "data.parties=x"], "--set data.parties=x: data.parties: 'x'"),
+    "next to the change": (["solver.proximal=implicit", "data.parties=x"], "--set data.parties=x: data.parties: 'x'"),
     "same folder": (["algorithms.fedavg=fedprox"], "--set algorithms.fedavg=fedprox: algorithms.fedavg: the models of"),
 }
 

@@ -26,7 +26,7 @@ FALLING = {"p": {"slow": costed(16, 8, 4, 2, 1, each=4), "fast": costed(16, 4, 1
                  "never": costed(16, 9, 9, 9, 9)}}
 COSTS = {"p": {f"{m} {a}": costed(*values, alpha=a, method=m) for m, a, values in (
     ("A", 0.1, (4, 1)), ("A", 0.5, (4, 3, 1)), ("A", 1.0, (4, 4, 4)), ("B", 0.5, (4, 3, 1)), ("B", 1.0, (4, 1, 1)),
-    ("C", 0.5, (4, 3, 1)), ("C", 1.0, (4, 3, 1)))} | {"beside": costed(1, 1)}}
+    ("C", 0.5, (4, 3, 1)), ("C", 1.0, (4, 3, 1)))} | {"baseline": costed(1, 1)}}
 LEADS = {"one": {"A": ending(0.5), "B": ending(0.75), "C": ending(0.625)},
          "two": {"A": ending(0.5), "B": ending(0.25), "C": ending(1.0)}}
 RISES = {"s": {f"{m} {n}": ending(value, N=n, method=m) for m, n, value in
@@ -35,7 +35,7 @@ WORLD = {"one": {"A": curve(100, 10, 1, 1e-9), "B": curve(100, 50, 20, 20), "C":
          "two": {"A": curve(100, 10, 1, 1e-3), "B": curve(100, 60, 30, 60), "C": curve(100, 1, 2, 500)}}
 SWEEP = {"s": {f"{k} {eta}": curve(1, value, k=k, eta=eta) for k, eta, value in
                ((2, 2e-6, 1.0), (3, 1e-6, 1.2), (2, 1e-6, 0.5), (3, 2e-6, 9.0), (5, 1e-6, 30.0))}}
-ONE = {"panels": ["one"]}
+PANEL = {"panels": ["one"]}
 BOTH = {"panels": ["one", "two"]}
 ALPHA = {"a": {f"{m} {a}": curve(0, value, alpha=a, method=m) for m, a, value in
                (("A", 1.0, 4.0), ("A", 2.0, 8.0), ("A", 4.0, 1.0), ("B", 4.0, 16.0), ("B", 2.0, 4.0), ("B", 1.0, 1.0))}}
@@ -43,20 +43,20 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
 
 
 @pytest.mark.parametrize(("rule", "arguments", "figure", "expected"), [
-    ("relative_gap", ONE | {"methods": ["A", "B"], "at_most": 1e-10}, WORLD, [(1e-11, True), (0.2, False)]),
-    ("relative_gap", ONE | {"methods": ["C"], "at_least": 1}, WORLD, [(np.inf, True)]),
-    ("gain", ONE | {"methods": ["A", "B"], "at_least": 0.9}, WORLD, [(1e-10, False), (0.4, False)]),
-    ("gain", ONE | {"methods": ["B"], "since": 0.67, "at_most": 1}, WORLD, [(1, True)]),
+    ("relative_gap", PANEL | {"methods": ["A", "B"], "at_most": 1e-10}, WORLD, [(1e-11, True), (0.2, False)]),
+    ("relative_gap", PANEL | {"methods": ["C"], "at_least": 1}, WORLD, [(np.inf, True)]),
+    ("gain", PANEL | {"methods": ["A", "B"], "at_least": 0.9}, WORLD, [(1e-10, False), (0.4, False)]),
+    ("gain", PANEL | {"methods": ["B"], "since": 0.67, "at_most": 1}, WORLD, [(1, True)]),
     ("rise", {"panels": ["two"], "methods": ["A", "C"], "at_least": 100}, WORLD, [(1, False), (500, True)]),
-    ("ratio", ONE | {"methods": ["A", "C"], "to": "B", "at_most": 0.5}, WORLD, [(5e-11, True), (np.inf, False)]),
+    ("ratio", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.5}, WORLD, [(5e-11, True), (np.inf, False)]),
     ("ratio_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 4}, WORLD,
      [(1e6, True), (3, False)]),
     ("best", {"panels": ["one", "two"], "methods": ["A"]}, WORLD, [(5e-11, True), (1e-3 / 60, True)]),
-    ("best", ONE | {"methods": ["B"], "among": ["C"]}, WORLD, [(0, True)]),
-    ("sooner", ONE | {"pairs": {"A": "B"}, "at_most": 0.4}, WORLD, [(0.5, False)]),
-    ("sooner", ONE | {"pairs": {"B": "A"}, "share": 0.5, "at_least": 1}, WORLD, [(1, True)]),
-    ("same_limit", ONE | {"pairs": {"A": "B"}}, WORLD, [(5e-11, False)]),
-    ("same_limit", ONE | {"pairs": {"A": "A"}, "within": 0}, WORLD, [(1, True)]),
+    ("best", PANEL | {"methods": ["B"], "among": ["C"]}, WORLD, [(0, True)]),
+    ("sooner", PANEL | {"pairs": {"A": "B"}, "at_most": 0.4}, WORLD, [(0.5, False)]),
+    ("sooner", PANEL | {"pairs": {"B": "A"}, "share": 0.5, "at_least": 1}, WORLD, [(1, True)]),
+    ("same_limit", PANEL | {"pairs": {"A": "B"}}, WORLD, [(5e-11, False)]),
+    ("same_limit", PANEL | {"pairs": {"A": "A"}, "within": 0}, WORLD, [(1, True)]),
     ("determined_by_product", {"panels": ["s"], "max_product": 1, "within": 2}, SWEEP, [(1.2, True), (10 / 3, False)]),
     ("determined_by_product", {"panels": ["s"], "max_product": 3e-6, "within": 2}, SWEEP, [(1.2, True)]),
     ("determined_by_product", {"panels": ["s"], "max_product": 1, "at_least": 2}, SWEEP,
@@ -67,10 +67,10 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
      [(20 - 1e-9, False), (60 - 1e-3, True)]),
     ("difference", BOTH | {"methods": ["B"], "to": "A", "at_least": 25, "mean": True}, WORLD,
      [(40 - (1e-9 + 1e-3) / 2, True)]),
-    ("difference", ONE | {"methods": ["B"], "to": "A", "at_most": 39, "at": 1}, WORLD, [(40, False)]),
+    ("difference", PANEL | {"methods": ["B"], "to": "A", "at_most": 39, "at": 1}, WORLD, [(40, False)]),
     ("difference_of_panels", BOTH | {"methods": ["A", "B"], "at_least": 1, "at_most": 40}, WORLD,
      [(1e-3 - 1e-9, False), (40, True)]),
-    ("level", ONE | {"methods": ["A", "B"], "at_least": 1, "at_most": 20}, WORLD, [(1e-9, False), (20, True)]),
+    ("level", PANEL | {"methods": ["A", "B"], "at_least": 1, "at_most": 20}, WORLD, [(1e-9, False), (20, True)]),
     ("highest", BOTH | {"methods": ["C"]}, WORLD, [(np.inf, True), (440, True)]),
     ("highest", {"panels": ["two"], "methods": ["B"], "among": ["A"], "by": 60}, WORLD, [(60 - 1e-3, False)]),
     ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method"}, ALPHA, [(2, True), (4, False)]),
@@ -79,13 +79,13 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_least": 2}, ALPHA, [(-1, False), (2, True)]),
     ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_most": 0, "log": False}, ALPHA,
      [(-19 / 14, True), (36 / 7, False)]),
-    ("steadier", ONE | {"methods": ["A"], "to": "B", "at_most": 0.5}, SHAKY, [(1 / 3, True)]),
-    ("steadier", ONE | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
+    ("steadier", PANEL | {"methods": ["A"], "to": "B", "at_most": 0.5}, SHAKY, [(1 / 3, True)]),
+    ("steadier", PANEL | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
     ("steadier_panels", {"pairs": {"two": "one"}, "methods": ["A", "B"], "at_most": 1.1}, WORLD,
      [(np.std([-90, -9, -1 + 1e-3]) / np.std([-90, -9, -1]), True),
       (np.std([-40, -30, 30]) / np.std([-50, -30, 0]), False)]),
-    ("lately", ONE | {"methods": ["A", "C"], "to": "B", "at_most": 0.05}, WORLD, [(0.025, True), (np.inf, False)]),
-    ("lately", ONE | {"methods": ["B"], "to": "A", "minus": True, "at_least": 19, "since": 0.6}, WORLD, [(19.5, True)]),
+    ("lately", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.05}, WORLD, [(0.025, True), (np.inf, False)]),
+    ("lately", PANEL | {"methods": ["B"], "to": "A", "minus": True, "at_least": 19, "since": 0.6}, WORLD, [(19.5, True)]),
     ("lately", {"panels": ["one", "two"], "methods": ["A"], "to": "B", "mean": True, "at_most": 0.01}, WORLD,
      [((0.025 + 0.5005 / 45) / 2, False)]),
     ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 2}, WORLD,

@@ -195,5 +195,5 @@ def test_another_seed_draws_other_cohorts(comparison, finished):
 
 def test_local_training_is_known_by_its_algorithm_not_its_label(comparison, finished):
     assert comparison.alone == "alone"
-    labels = ["algorithms={local: {name: fedavg, stragglers: keep}, by itself: local}"]
-    assert compare(ExperimentFile.load(str(finished.yaml), labels)).alone == "by itself"
+    labels = ["algorithms={local: {name: fedavg, stragglers: keep}, on its own: local}"]
+    assert compare(ExperimentFile.load(str(finished.yaml), labels)).alone == "on its own"

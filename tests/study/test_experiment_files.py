@@ -13,7 +13,7 @@ from resolvent.study.binding import parameters
 from resolvent.study.experiment import Experiment, ExperimentFile, experiments
 
 RICH = """\
-title: "100 %: a #1 'title' with \\"quotes\\", <b>tags</b> — and so many words that a line of a hundred is too short"
+title: "100 %: a #1 'title' with \\"quotes\\", <b>tags</b> — and enough words that a line of a hundred is too short"
 data: {table: "a b.csv", party: site, label: "yes", features: [x, "1"], task: regression}
 model: {name: mlp, width: 3, l2: 1e-3}
 solver: {name: SGD, learning_rate: 1e-1, steps: 7}

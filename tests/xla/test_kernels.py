@@ -41,8 +41,8 @@ def block(x, weight, bias):
 def layer(x, inputs, state, bias):
     h = c = jnp.zeros((x.shape[1], len(state)))
     states = []
-    for now in x:
-        i, f, g, o = jnp.split(now @ inputs + h @ state + bias, 4, axis=-1)
+    for inputs_t in x:
+        i, f, g, o = jnp.split(inputs_t @ inputs + h @ state + bias, 4, axis=-1)
         c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         states.append(h)
@@ -104,10 +104,10 @@ def test_it_is_the_same_with_the_gates_as_one_function(lanes):
     (out,) = draw(theirs(*[a[0] for a in args]).shape, seed=1)
 
     def of_two(f):
-        one = partial(value_and_gradients, f)
+        of_pair = partial(value_and_gradients, f)
         if lanes:
-            return jax.jit(jax.vmap(one, in_axes=(0, None)))
-        return jax.jit(lambda args, out: jax.lax.map(lambda a: one(a, out), args))
+            return jax.jit(jax.vmap(of_pair, in_axes=(0, None)))
+        return jax.jit(lambda args, out: jax.lax.map(lambda a: of_pair(a, out), args))
 
     with allow_small_calls():
         assert "xla_cpu_small_call" in of_two(ours).lower(args, out).as_text()

@@ -53,6 +53,6 @@ def test_many_are_one_after_the_other(first, last):
     draw_many = jax.jit(lambda *ends: Shuffle.draw_many(key, *ends, jnp.array(50), capacity=capacity))
     many = draw_many(first, last)
     for number in range(first, last + 1):
-        one = Shuffle.draw(jax.random.fold_in(key, number), jnp.array(50))
-        np.testing.assert_array_equal(many.pivots[number - first], one.pivots)
-        np.testing.assert_array_equal(many.salts[number - first], one.salts)
+        single = Shuffle.draw(jax.random.fold_in(key, number), jnp.array(50))
+        np.testing.assert_array_equal(many.pivots[number - first], single.pivots)
+        np.testing.assert_array_equal(many.salts[number - first], single.salts)

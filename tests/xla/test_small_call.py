@@ -1,4 +1,4 @@
-"""Loops as one function: the same numbers, only where XLA can, and never for lanes."""
+"""Small calls: the same numbers as plain loops, only where XLA supports them, and never in lanes."""
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def test_lanes_are_loops_side_by_side():
 
 
 def test_a_loop_within_a_simple_loop():
-    """The inner one is its own function; the outer one is a loop like any other, for it holds one."""
+    """The inner loop becomes a function. The outer loop stays a loop, because it contains one."""
     def outer(total, w, x):
         with allow_small_calls():
             return repeat(total, lambda i, w: repeat(i, lambda j, w: ascend(j, w, x), w), w)
@@ -79,7 +79,7 @@ def test_what_needs_the_runtime_is_not_simple(function, simple):
 
 
 def test_a_tiny_loop_is_left_to_xla():
-    """Which makes a function of it, too: one within another it could not compile."""
+    """XLA makes functions of small inner loops; it cannot compile a function inside another one."""
     def tiny(total, w):
         with allow_small_calls():
             return repeat(total, lambda i, w: w / 2 + i, w)
@@ -98,8 +98,8 @@ def test_without_leave_it_is_a_loop_like_any_other():
     assert not has_small_call(lambda n, w: repeat(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))
 
 
-@pytest.mark.parametrize(("numbers", "one"), [(100, False), (600, True), (32_000, True), (33_000, False)])
-def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, one):
+@pytest.mark.parametrize(("numbers", "is_one"), [(100, False), (600, True), (32_000, True), (33_000, False)])
+def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, is_one):
     def step(w):
         return jnp.tanh(w) * 2 + 1, -w
 
@@ -109,7 +109,7 @@ def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, one):
 
     with jax.enable_x64(True):
         w = np.random.default_rng(0).normal(size=numbers)
-        assert has_small_call(run, jnp.asarray(w)) is one
+        assert has_small_call(run, jnp.asarray(w)) is is_one
         for actual, reference in zip(jax.jit(run)(jnp.asarray(w)), (np.tanh(w) * 2 + 1, -w), strict=True):
             np.testing.assert_allclose(actual, reference, rtol=1e-12, atol=1e-12)
 
@@ -132,7 +132,7 @@ def test_what_computes_more_than_it_moves_is_for_several_threads():
     lambda i, w, x: w + 1 + 0 * x[0],  # XLA finds that this is zero
     lambda i, w, x: w + 1 + jnp.where(jnp.arange(600) >= 0, 0, x[i % 6]),  # and this
     lambda i, w, x: w + 1 + (x - x)[0],
-    lambda i, w, x: (w + 1, jnp.sum(x[0]))[0],  # nobody reads the sum
+    lambda i, w, x: (w + 1, jnp.sum(x[0]))[0],  # the sum is not used
     lambda i, w, x: w + 1 + x[i % 6],
 ])
 def test_what_a_function_turns_out_not_to_need_may_be_given_to_it(step):
@@ -159,7 +159,7 @@ def test_arguments_without_numbers_leave_it_a_plain_call():
     np.testing.assert_array_equal(jax.jit(run)(jnp.zeros(600), jnp.zeros((0, 4))), 3)
 
 
-def test_apart_is_a_call_that_stays_one():
+def test_no_inline_keeps_the_call():
     run = jax.jit(lambda w: jnp.exp(no_inline(lambda w: w * 2)(w)) + 1)
     assert 'inlineable="false"' in run.lower(jnp.ones(3)).as_text("hlo")
     np.testing.assert_allclose(run(jnp.ones(3)), np.exp(2 * np.ones(3)) + 1, rtol=1e-6)

@@ -33,7 +33,7 @@ GENERATOR = "threefry2x32"
 _COHORT = 2**31 - 1
 _INITIAL = 2**31 - 2
 _SERVER = 2**31 - 3
-# Folded into a party's key, beside the numbers of the substeps of its work.
+# Folded into a party's key, as are the numbers of the substeps of its work.
 _CODEC = 2**31 - 4
 _ATTACK = 2**31 - 5
 # Folded into a cohort's key.

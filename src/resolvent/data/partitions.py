@@ -69,24 +69,24 @@ class QuantitySkew(Partition):
     Attributes:
         parties: number of parties.
         sigma: standard deviation of the logarithm of the sizes.
-        least: minimum number of samples of a party.
+        min_samples: minimum number of samples of a party.
     """
 
     parties: int = 10
     sigma: float = 1.0
-    least: int = 1
+    min_samples: int = 1
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, least=self.least)
+        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
         check_range(self, "[0, inf)", sigma=self.sigma)
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        minimum = self.parties * self.least
+        minimum = self.parties * self.min_samples
         _check_count(self, len(labels), minimum)
         rng = _generator(seed)
         sizes = rng.lognormal(0, self.sigma, self.parties)
-        cuts = cut_points(sizes, len(labels) - minimum) + self.least * np.arange(1, self.parties)
+        cuts = cut_points(sizes, len(labels) - minimum) + self.min_samples * np.arange(1, self.parties)
         return np.split(rng.permutation(len(labels)), cuts)
 
 
@@ -94,7 +94,7 @@ class QuantitySkew(Partition):
 class PowerLaw(Partition):
     """FedProx's partition: party u holds the classes u, u+1, ... (modulo their number), in power-law sizes.
 
-    Each party first gets ``least`` samples of each of its classes. The other samples of a class are distributed over
+    Each party first gets ``min_samples`` samples of each of its classes. The other samples of a class are divided over
     its parties in proportion to lognormal(0, sigma) draws, rounded down, so that a few samples remain unused. With
     ``classes: 1`` every party has one class only, as in the Fed+ papers. Source: FedProx, section 5.1 and C.1, and the
     authors' generator; errata 7.
@@ -102,7 +102,7 @@ class PowerLaw(Partition):
     Attributes:
         parties: number of parties.
         classes: number of classes of each party.
-        least: minimum number of samples that a party has of each of its classes.
+        min_samples: minimum number of samples that a party has of each of its classes.
         sigma: standard deviation of the logarithm of the relative sizes.
         total: number of samples to distribute, drawn at random; default: all.
         average: average number of samples per party, instead of ``total``. With it, parties have the same sizes in
@@ -111,13 +111,13 @@ class PowerLaw(Partition):
 
     parties: int = 1000
     classes: int = 2
-    least: int = 5
+    min_samples: int = 5
     sigma: float = 2.0
     total: int | None = None
     average: int | None = None
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, classes=self.classes, least=self.least)
+        check_range(self, "[1, inf)", parties=self.parties, classes=self.classes, min_samples=self.min_samples)
         check_range(self, "[0, inf)", sigma=self.sigma)
         if self.total is not None and self.average is not None:
             raise InputError(f"PowerLaw(total={self.total}, average={self.average}): both give the number of samples "
@@ -135,13 +135,14 @@ class PowerLaw(Partition):
         for number, label in enumerate(classes):
             holders = [u for u in range(self.parties) if (number - u) % len(classes) < self.classes]
             of_class = rng.permutation(rows[labels[rows] == label])
-            surplus = len(of_class) - self.least * len(holders)
+            surplus = len(of_class) - self.min_samples * len(holders)
             if surplus < 0:
-                raise InputError(f"PowerLaw(parties={self.parties}, classes={self.classes}, least={self.least}): class "
+                raise InputError(f"PowerLaw(parties={self.parties}, classes={self.classes}, "
+                                 f"min_samples={self.min_samples}): class "
                                  f"{shorten(label)} has {len(of_class)} samples, but {len(holders)} parties need "
-                                 f"{self.least} each: ask for fewer parties, classes or samples")
+                                 f"{self.min_samples} each: ask for fewer parties, classes or samples")
             draws = rng.lognormal(0, self.sigma, len(holders))
-            sizes = self.least + np.floor(draws / max(draws.sum(), 1e-300) * surplus).astype(int)
+            sizes = self.min_samples + np.floor(draws / max(draws.sum(), 1e-300) * surplus).astype(int)
             for u, part in zip(holders, np.split(of_class[:sizes.sum()], np.cumsum(sizes)[:-1]), strict=True):
                 parts[u].append(part)
         return [np.concatenate(p) for p in parts]
@@ -201,37 +202,38 @@ class Dirichlet(Partition):
     """Each class is divided over the parties by a draw from a symmetric Dirichlet distribution.
 
     The smaller the concentration, the fewer parties hold a class. The draw is repeated, at most 1,000 times, until
-    every party has ``least`` samples. Source: Hsu, Qi and Brown (2019), in the form by class of Yurochkin et al.
+    every party has ``min_samples`` samples. Source: Hsu, Qi and Brown (2019), in the form by class of Yurochkin et al.
     (2019).
 
     Attributes:
         parties: number of parties.
         concentration: of the Dirichlet distribution; large values approach IID parties.
-        least: minimum number of samples of a party.
+        min_samples: minimum number of samples of a party.
     """
 
     parties: int = 10
     concentration: float = 0.5
-    least: int = 1
+    min_samples: int = 1
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, least=self.least)
+        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
         check_range(self, "(0, inf)", concentration=self.concentration)
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        _check_count(self, len(labels), self.parties * self.least)
+        _check_count(self, len(labels), self.parties * self.min_samples)
         rng = _generator(seed)
         classes = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
         for _ in range(1000):
             shares = rng.dirichlet(np.full(self.parties, self.concentration), len(classes))
             cut = [np.split(rows, cut_points(share, len(rows))) for rows, share in zip(classes, shares, strict=True)]
             parties = [np.concatenate(parts) for parts in zip(*cut, strict=True)]
-            if min(map(len, parties)) >= self.least:
+            if min(map(len, parties)) >= self.min_samples:
                 return parties
-        raise InputError(f"Dirichlet(parties={self.parties}, concentration={self.concentration}, least={self.least}): "
-                         f"in each of 1,000 draws a party had fewer than {self.least} of the {len(labels)} samples: "
-                         "ask for fewer parties, a larger concentration or a smaller least")
+        raise InputError(f"Dirichlet(parties={self.parties}, concentration={self.concentration}, "
+                         f"min_samples={self.min_samples}): in each of 1,000 draws a party had fewer than "
+                         f"{self.min_samples} of the {len(labels)} samples: "
+                         "ask for fewer parties, a larger concentration or smaller min_samples")
 
 
 @dataclass(frozen=True)
@@ -240,14 +242,14 @@ class ByUser(Partition):
 
     Attributes:
         parties: number of users, drawn at random from those with enough samples; default: all of them.
-        least: minimum number of samples of a user; users with fewer are left out.
+        min_samples: minimum number of samples of a user; users with fewer are left out.
     """
 
     parties: int | None = None
-    least: int = 1
+    min_samples: int = 1
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, least=self.least)
+        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -255,10 +257,11 @@ class ByUser(Partition):
             raise InputError("ByUser: these data have no users: choose another partition, such as dirichlet")
         number = np.unique(users, return_inverse=True)[1]
         rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
-        rows = [r for r in rows if len(r) >= self.least]
+        rows = [r for r in rows if len(r) >= self.min_samples]
         if len(rows) < (self.parties or 1):
-            raise InputError(f"ByUser(parties={self.parties}, least={self.least}): only {len(rows)} users have "
-                             f"{self.least} samples or more: ask for fewer parties or samples")
+            raise InputError(f"ByUser(parties={self.parties}, min_samples={self.min_samples}): only {len(rows)} users "
+                             "have "
+                             f"{self.min_samples} samples or more: ask for fewer parties or samples")
         if self.parties is None:
             return rows
         return [rows[i] for i in sorted(_generator(seed).permutation(len(rows))[:self.parties])]

@@ -39,7 +39,7 @@ _SITE_ACCOUNT = "-1"
 
 
 def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 80, stride: int = 1,
-                most: int | None = None, partition: Partition = ByUser(), validation: float = 0.0,  # noqa: B008
+                max_samples: int | None = None, partition: Partition = ByUser(), validation: float = 0.0,  # noqa: B008
                 test: float = 0.2, seed: int = 0) -> FederatedData:
     """Shakespeare's plays by speaking role: predict the character after each window of 80 characters.
 
@@ -53,7 +53,7 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
         length: number of characters in an input.
         stride: number of characters from one window to the next; 1 makes every character after the first ``length``
             a label.
-        most: maximum number of samples of a role, its first ones; default: no maximum.
+        max_samples: maximum number of samples of a role, its first ones; default: no maximum.
         partition: how samples are distributed over parties; the users of by_user are the pairs of play and role.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
@@ -68,7 +68,7 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
     roles: list[str] = []
     for (role, _), tokens in zip(speeches, encode_characters([text for _, text in speeches]), strict=True):
         if len(tokens) > length:
-            windows.append(np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride][:most])
+            windows.append(np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride][:max_samples])
             roles.append(role)
     if not windows:
         raise InputError(f"shakespeare: no role of {shorten(file)} speaks more than {length} characters: ask for a "

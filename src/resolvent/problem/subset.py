@@ -84,13 +84,13 @@ class Gatherer:
         first = {s: Split(np.zeros(1, np.int32), data.splits[s].length[:1] if s == "train" else empty) for s in SPLITS}
         x, y = data.party(0)
         first_party = FederatedData(x, y, first, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary)
-        self.one = LearningProblem(model, first_party, block=block)
+        self.template = LearningProblem(model, first_party, block=block)
         self._rows = 0
         self._mean_sizes = {s: float(data.sizes(s).mean(dtype=np.float64)) for s in SPLITS}
 
     def bytes_of(self, parties: int, splits: Sequence[str] = SPLITS) -> int:
         """Bytes of the samples of this number of parties of average size, in the dtypes of the problem."""
-        row = self.one.x.dtype.itemsize * int(np.prod(self.data.input_shape)) + self.one.y.dtype.itemsize
+        row = self.template.x.dtype.itemsize * int(np.prod(self.data.input_shape)) + self.template.y.dtype.itemsize
         return int(parties * self._mean_size(splits) * row)
 
     def __call__(self, numbers: NDArray[np.int32], slots: int, splits: Sequence[str] = SPLITS) -> PartySubset:
@@ -107,8 +107,8 @@ class Gatherer:
         needed = max(int(lengths.sum(dtype=np.int64)), int(slots * self._mean_size(splits)))
         if needed > self._rows:
             self._rows = 1 << int(1.25 * needed).bit_length()
-        x = np.zeros((self._rows, *self.data.input_shape), self.one.x.dtype)
-        y = np.zeros(self._rows, self.one.y.dtype)
+        x = np.zeros((self._rows, *self.data.input_shape), self.template.x.dtype)
+        y = np.zeros(self._rows, self.template.y.dtype)
         offsets, end = np.zeros_like(lengths), 0
         for i, s in enumerate(SPLITS):
             source = self.data.splits[s].offset
@@ -118,7 +118,7 @@ class Gatherer:
                 offsets[i, slot], end = end, end + n
         padded = np.full(slots, _EMPTY_SLOT, np.int32)
         padded[:len(numbers)] = numbers
-        inner: LearningProblem = eqx.tree_at(lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self.one,
+        inner: LearningProblem = eqx.tree_at(lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self.template,
                                              (x, y, offsets, lengths, lengths[0]))
         return PartySubset(inner, padded)  # type: ignore[arg-type]
 

@@ -28,7 +28,7 @@ def fits_device(algorithm: Algorithm, model: Model, data: FederatedData) -> bool
     model_bytes = tree_bytes(jax.eval_shape(model.init, keys.root_key(0)))
     if samples + _MAX_MODELS_PER_PARTY * len(data) * model_bytes < limit:
         return True  # without a trace of the algorithm
-    return samples + 2 * len(data) * tree_bytes(party_state_shapes(algorithm, gatherer.one)) < limit
+    return samples + 2 * len(data) * tree_bytes(party_state_shapes(algorithm, gatherer.template)) < limit
 
 
 def party_state_shapes(algorithm: Algorithm, problem: Problem) -> PyTree[jax.ShapeDtypeStruct]:

@@ -55,9 +55,10 @@ class HostStorage(Storage):
         assert plan.task.data is not None
         self._plan, self._model, self._data = plan, plan.task.model, plan.task.data
         gatherer = Gatherer(self._model, self._data)
+        template = gatherer.template
         self._server: ServerState = _initial_server(
-            plan.algorithm, gatherer.one, plan.participation, jnp.asarray(self._data.sizes()), jnp.array(plan.seed))
-        self._states = HostStates(plan.algorithm, gatherer.one, len(self._data), plan.seed, plan.checkpoint.rows_folder)
+            plan.algorithm, template, plan.participation, jnp.asarray(self._data.sizes()), jnp.array(plan.seed))
+        self._states = HostStates(plan.algorithm, template, len(self._data), plan.seed, plan.checkpoint.rows_folder)
         self._evaluated = plan.evaluation.parties
         # One thread, so that what it writes is on the disk before it reads for a later chunk.
         self._worker = ThreadPoolExecutor(1, "resolvent-memory")

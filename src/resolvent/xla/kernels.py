@@ -149,7 +149,7 @@ class _Patches:
         return (0, i // self.reach, 0, i % self.reach, 0, 0)
 
     def _weight_index(self) -> NDArray[np.int64]:
-        """[pixels of a patch, outputs of a square]: the filter's weight between them; k^2 where there is none."""
+        """[pixels of a patch, outputs of a square]: the filter's weight between them; k^2 if there is no weight."""
         side, pixel, output = self.side, np.arange(self.reach * self.side), np.arange(self.side)
         offset = pixel[:, None] - output  # the same for rows and columns
         fits = (offset >= 0) & (offset < self.k)

@@ -89,19 +89,19 @@ class Attacked(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
         poisoned = self.attack.oracle(oracle, message.malicious)
         state, reply, info = inner(state, message.message, poisoned, key, effort)
-        numbers, rest = eqx.partition(reply, eqx.is_inexact_array)
+        numbers, static = eqx.partition(reply, eqx.is_inexact_array)
         origin = self._origin(message.message, numbers, phase)
         update = self.attack.update(tree.sub(numbers, origin), attack_key(key))
         if update is not None:
             false = tree.axpy(1, update, origin)
             numbers = jax.tree.map(lambda new, honest: jnp.where(message.malicious, new, honest), false, numbers)
-        return state, eqx.combine(numbers, rest), info
+        return state, eqx.combine(numbers, static), info
 
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
         malicious = state.extra[replies.index] & replies.alive
-        numbers, rest = eqx.partition(replies.payload, eqx.is_inexact_array)
+        numbers, static = eqx.partition(replies.payload, eqx.is_inexact_array)
         message = self.inner.phases[phase].message
 
         def origin_of(k: Array, row: Vector) -> Vector:
@@ -114,7 +114,7 @@ class Attacked(Combinator):
                 return jnp.where(malicious.reshape((-1,) + (1,) * update.ndim), origin + update, honest)
 
             numbers = jax.tree.map(replaced, numbers, origins, updates)
-            replies = eqx.tree_at(lambda r: r.payload, replies, eqx.combine(numbers, rest))
+            replies = eqx.tree_at(lambda r: r.payload, replies, eqx.combine(numbers, static))
         after, info = inner(state.inner, replies, key)
         return CombinatorState(after, state.extra), {**info, "malicious_replies": jnp.sum(malicious)}
 

@@ -1,7 +1,7 @@
 r"""Interpolation between the local and the joint model, chosen by each party on its held-out data.
 
-Beside the inner algorithm a party trains a local model v_k, exactly as ``local`` does, and never sends it. With J_k the
-inner algorithm's personal model, its personal model is
+A party also trains a local model v_k, exactly as ``local`` does, and never sends it. With J_k the inner algorithm's
+personal model, its personal model is
 
 .. code-block:: text
 

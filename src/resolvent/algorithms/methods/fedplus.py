@@ -40,7 +40,7 @@ class Anchor(eqx.Module):
     """R: the point z_k to which a party's model is pulled, from the centre and its own model."""
 
     def parameter(self, k: Int[Array, ""]) -> PyTree[Any]:
-        """What party k is sent beside the centre; nothing by default."""
+        """What party k is sent in addition to the centre; nothing by default."""
         return ()
 
     def check(self, parties: int) -> None:

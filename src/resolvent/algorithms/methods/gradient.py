@@ -42,8 +42,8 @@ class DistributedGradient(SharedModelMethod):
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
-        one = jnp.ones((), tree.dtype(shared))
-        return state, oracle.grad(shared), {"model": shared, "steps": one, "inexactness": one}
+        unit = jnp.ones((), tree.dtype(shared))
+        return state, oracle.grad(shared), {"model": shared, "steps": unit, "inexactness": unit}
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
