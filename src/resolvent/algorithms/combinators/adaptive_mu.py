@@ -7,9 +7,9 @@ r"""FedProx with a proximal weight that follows the training loss.
                                            mu <- max(mu - step, 0)        after ``patience`` consecutive decreases
 
 The loss of the model sent in round t arrives with the replies of round t, so mu follows it one round later than with a
-separate exchange for the loss. A party sends one number in addition to the model. With cohorts drawn in each round, F is of
-different parties in every round and fluctuates if they are heterogeneous, which raises mu. ``paired`` instead compares
-f_k at this round's and at the last round's model in the same parties, and sends one more model to them.
+separate exchange for the loss. A party sends one number in addition to the model. With cohorts drawn in each round, F
+is of different parties in every round and fluctuates if they are heterogeneous, which raises mu. ``paired`` instead
+compares f_k at this round's and at the last round's model in the same parties, and sends one more model to them.
 
 Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3.
 """
