@@ -18,7 +18,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
 )
-from resolvent.algorithms.keys import attack_key
+from resolvent.algorithms.keys import attack_key, root_key
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -76,7 +76,7 @@ class Attacked(Combinator):
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Bool[Array, " N"]:
         """[N] which parties are malicious."""
         n = len(shares)
-        position = jax.random.permutation(jax.random.key(self.seed), n)
+        position = jax.random.permutation(root_key(self.seed), n)
         named = jnp.asarray(np.isin(np.arange(n), self.parties))
         return named | (position < jnp.round(jnp.asarray(self.share) * n))
 

@@ -8,12 +8,12 @@ Source: the use of Reptile's and FedAvg's shared models in Nichol, Achiam, Schul
 comparison. The result of fine-tuning is not sent back.
 """
 
-import jax
 import jax.numpy as jnp
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Message, PartyState
 from resolvent.algorithms.combinators.combinator import Combinator
+from resolvent.algorithms.keys import root_key
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -36,4 +36,4 @@ class FineTuned(Combinator):
     def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         start = self.inner.personal_model(state, message, oracle)
         # A fixed key, so that asking twice gives the same model.
-        return self.solver(Subproblem(oracle, start), start, jax.random.key(0), jnp.ones(()))[0]
+        return self.solver(Subproblem(oracle, start), start, root_key(0), jnp.ones(()))[0]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from resolvent.algorithms.keys import substep_key
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -19,7 +20,7 @@ __all__ = ["curvature", "own_optimum"]
 def own_optimum(solver: LocalSolver, repeats: ArrayLike, w0: Vector, oracle: Oracle, key: Array) -> Vector:
     """x_k = argmin f_k, approximated by ``repeats`` consecutive runs of the solver from the first model."""
     def run(i: Array, x: Vector) -> Vector:
-        return solver(Subproblem(oracle, x), x, jax.random.fold_in(key, i), jnp.ones((), jnp.zeros(()).dtype))[0]
+        return solver(Subproblem(oracle, x), x, substep_key(key, i), jnp.ones((), jnp.zeros(()).dtype))[0]
 
     optimum: Vector = jax.lax.fori_loop(0, repeats, run, w0)
     return optimum
@@ -55,7 +56,7 @@ def curvature(oracle: Oracle, w: Vector, key: Array, *, tolerance: float = 1e-6,
         return (carry.iteration < max_iterations) & ~converged
 
     leaves, structure = jax.tree.flatten(w)
-    start = jax.tree.unflatten(structure, [jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
+    start = jax.tree.unflatten(structure, [jax.random.normal(substep_key(key, i), leaf.shape, leaf.dtype)
                                            for i, leaf in enumerate(leaves)])
     unset = jnp.array(-1, tree.dtype(w))
     first = _PowerIteration(jnp.array(0), normalize(start)[0], unset, unset * 2)
