@@ -41,7 +41,7 @@ def test_mu_follows_the_rule_on_any_losses(mu):
     losses = np.concatenate([np.linspace(9, 5, 60), [5, 4, 3, 3, 2, 1.5, 1.4, 1.3, 1.2, 1.1],
                              rng.normal(size=60), np.linspace(2, 1, 40)])
     rule, values = MuRule(jnp.array(mu), jnp.array(jnp.inf), jnp.array(0)), []
-    update = jax.jit(lambda rule, loss: rule.updated(loss, 0.1, 5))
+    update = jax.jit(lambda rule, loss: rule.update(loss, 0.1, 5))
     for loss in losses:
         rule = update(rule, loss)
         values.append(float(rule.mu))

@@ -52,7 +52,7 @@ class MuRule(eqx.Module):
     loss: Float[Array, ""]
     streak: Int[Array, ""]
 
-    def updated(self, loss: Float[Array, ""], step: ArrayLike, patience: ArrayLike) -> "MuRule":
+    def update(self, loss: Float[Array, ""], step: ArrayLike, patience: ArrayLike) -> "MuRule":
         """The rule after the next loss; a loss that is not a number counts as an increase."""
         is_first = jnp.isinf(self.loss)
         grew = ~is_first & ~(loss <= self.loss)
@@ -154,7 +154,7 @@ class AdaptiveMu(Combinator):
         rule, _ = state.extra
         for last_loss in paired:
             rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, last_loss))
-        rule = rule.updated(loss, self.step, self.patience)
+        rule = rule.update(loss, self.step, self.patience)
         last = (self.inner.server_model(state.inner),) if self.paired else ()
         info = {**info, "mu": state.extra.rule.mu, "training_loss": loss}
         return CombinatorState(after, AdaptiveMuState(rule, last)), info

@@ -46,12 +46,18 @@ class Model(eqx.Module):
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
-        def mean(params: PyTree[Any]) -> Array:
-            loss = self.loss.loss(self.apply(params, x[rows]), y[rows])
-            return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+        return _differentiate_batch(self, params, x, y, rows, mask)
 
-        gradient: Vector = jax.grad(mean)(params)
-        return gradient
+
+def _differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "total ..."], y: Array,
+                         rows: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    """``Model.batch_gradient`` by automatic differentiation."""
+    def mean(params: PyTree[Any]) -> Array:
+        loss = model.loss.loss(model.apply(params, x[rows]), y[rows])
+        return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
+
+    gradient: Vector = jax.grad(mean)(params)
+    return gradient
 
 
 class LinearModel(Model):
@@ -74,7 +80,7 @@ class LinearModel(Model):
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         if not is_affine_gradient_faster(len(rows)):
-            return super().batch_gradient(params, x, y, rows, mask)
+            return _differentiate_batch(self, params, x, y, rows, mask)
         labels = jnp.stack([y[i] for i in rows])
         weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
 
