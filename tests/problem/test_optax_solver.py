@@ -70,7 +70,7 @@ def test_without_momentum_it_is_sgd_with_the_explicit_step():
 
 
 def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
-    """In lanes of parties with systems of their own, one of them told to do nothing."""
+    """In lanes of parties with different linear systems; one party has effort 0."""
     rng = np.random.default_rng(2)
     problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(4, 9, 6))),
                                                 jnp.asarray(rng.normal(size=(4, 9))))

@@ -106,7 +106,7 @@ def test_names_and_schedulers_as_choice():
 
 
 def test_what_compiles_again():
-    """Nothing for rounds, seed and the cohort; the rounds, once, for another size of cohort or federation."""
+    """Another round, seed or cohort compiles nothing; another cohort size or federation compiles the rounds."""
     def compiled(**options):
         before = len(compilations), compiled_programs()
         federation(**options)

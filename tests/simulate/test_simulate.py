@@ -162,7 +162,7 @@ def test_model_without_data_and_problem_with_data_are_refused():
 
 
 def test_cost_depends_on_the_cohort_and_not_on_the_parties():
-    """Nothing of size N x cohort or N x samples is computed: a run with 20,000 parties and cohorts of 5 works."""
+    """20,000 parties with cohorts of 5 run, because no array has size N x cohort or N x samples."""
     data = rv.datasets.synthetic(parties=20_000, samples=4, features=3, test=0.25)
     result = rv.simulate(rv.fedavg_plus(rv.SGD(0.1, batch_size=4)), rv.models.linear(3), data, rounds=2,
                          participation=rv.participation.Uniform(5), evaluate_every=2, progress=False)

@@ -32,7 +32,7 @@ class PredrawnCohorts(Participation):
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """Not known, because ``sizes`` are those of a few parties.
+        """Refused: the cohorts hold the shares of their own parties only.
 
         Raises:
             InputError: always.
