@@ -9,6 +9,7 @@ from helpers import classification, equal, quadratic, trajectory
 from scipy.stats import norm
 
 import resolvent as rv
+from resolvent.algorithms.round import reply_shapes
 from resolvent.simulate.rounds import initial_state
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
@@ -136,6 +137,11 @@ def test_label_flip_is_training_on_flipped_labels(classes):
 def test_label_flip_needs_labels():
     with pytest.raises(TypeError, match=r"LabelFlip.*QuadraticOracle"):
         trajectory(rv.attacked(rv.fedavg(GD), rv.attacks.LabelFlip()), quadratic(), 1)
+
+
+def test_label_flip_leaves_shapes_unchanged():
+    attacked = rv.attacked(rv.fedavg(GD), rv.attacks.LabelFlip())
+    assert reply_shapes(attacked, jnp.zeros(3)) == reply_shapes(rv.fedavg(GD), jnp.zeros(3))
 
 
 # The draw of malicious parties.

@@ -24,15 +24,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
-from resolvent.problem.oracle import Oracle, SampleOracle
+from resolvent.problem.oracle import Oracle, SampleOracle, ShapeOracle
 
 __all__ = ["ALIE", "IPM", "Attack", "Gaussian", "LabelFlip", "NaN", "Scaled", "SignFlip"]
 
 
-class Attack(eqx.Module):
+class Attack(CheckedArguments, eqx.Module):
     """What malicious parties do. By default they are honest; an attack overrides the method that it changes."""
 
     def oracle(self, oracle: Oracle, malicious: Bool[Array, ""]) -> Oracle:
@@ -114,6 +115,8 @@ class LabelFlip(Attack):
         Raises:
             TypeError: the party's objective has no class labels.
         """
+        if isinstance(oracle, ShapeOracle):
+            return oracle  # labels do not change shapes
         loss = oracle.model.loss if isinstance(oracle, SampleOracle) else oracle
         if not isinstance(oracle, SampleOracle) or not isinstance(loss, CrossEntropy | BinaryCrossEntropy):
             raise TypeError(f"LabelFlip needs a party's own samples with class labels (cross-entropy), got "
