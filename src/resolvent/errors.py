@@ -1,14 +1,16 @@
 """Errors that a user can act on, and the checks that raise them. Every room may import this module."""
 
 import difflib
-from collections.abc import Callable, Iterable
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
+from typing_extensions import override
 
-__all__ = ["InputError", "Interval", "check_range", "nearest", "shorten"]
+__all__ = ["InputError", "Interval", "check_range", "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -39,6 +41,46 @@ def shorten(value: object) -> str:
     """
     text = str(value)
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}... ({len(text)} characters in all)"
+
+
+class _ShortRepr(reprlib.Repr):
+    """``repr`` in a time and with a length that do not grow with the value."""
+
+    def __init__(self) -> None:
+        self.maxlevel, self.maxother = 3, MAX_VALUE_LENGTH
+        self.maxstring = self.maxlong = MAX_VALUE_LENGTH
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdeque = 6
+        self.maxarray = 6
+        self.fillvalue = "..."
+
+    @override
+    def repr1(self, x: Any, level: int) -> str:
+        # By base class: the containers of a YAML parser are subclasses of dict and list.
+        if isinstance(x, Mapping):
+            return self.repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
+        if isinstance(x, Sequence) and not isinstance(x, str | bytes | bytearray | tuple | range):
+            return self.repr_list(list(islice(x, self.maxlist + 1)), level)
+        try:
+            return super().repr1(x, level)
+        except Exception:  # the value's own __repr__
+            return f"<{type(x).__name__}>"
+
+
+def quote(value: object) -> str:
+    """``repr(value)`` on one line for an error message: at most about 200 characters.
+
+    The time that it takes does not grow with the value: of containers it shows the first items.
+
+    >>> quote("no")
+    "'no'"
+    >>> quote([[1, 2], *range(1000)])
+    '[[1, 2], 0, 1, 2, 3, 4, ...]'
+    """
+    if isinstance(value, str):
+        text = repr(value[:MAX_VALUE_LENGTH])
+        is_whole = len(value) <= MAX_VALUE_LENGTH and len(text) <= MAX_VALUE_LENGTH + 2
+        return text if is_whole else f"{text[:MAX_VALUE_LENGTH]}... ({len(value)} characters in all)"
+    return shorten(" ".join(_ShortRepr().repr(value).split()))
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

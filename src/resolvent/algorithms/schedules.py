@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 
 __all__ = ["Constant", "Exponential", "InverseLog", "InversePower", "Schedule"]
 
 
-class Schedule(eqx.Module):
+class Schedule(CheckedArguments, eqx.Module):
     """A step size for each round t = 0, 1, ...
 
     Attributes:

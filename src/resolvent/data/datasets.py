@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.formats import leaf, libsvm
 from resolvent.data.generators import fedplus_regression, fedprox_synthetic, sines, splitting_logistic
@@ -19,6 +20,7 @@ __all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression",
            "synthetic", "table"]
 
 
+@checked
 def digits(*, parties: int = 10, classes_per_party: int = 3, outliers: int = 0, size_spread: float = 0.6,
            validation: float = 0.2, test: float = 0.3, seed: int = 0) -> FederatedData:
     """scikit-learn's 1,797 handwritten digits (8x8); every party has a few of the ten classes.
@@ -101,6 +103,7 @@ def _divide_classes(y: NDArray[Any], classes: list[set[int]], sizes: NDArray[Any
     return [np.concatenate(parts) for parts in rows]
 
 
+@checked
 def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heterogeneity: float = 1.0,
               noise: float = 0.1, validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
     """Linear regressions whose true weights differ between parties: y = x'(w + heterogeneity*v_k) + noise.

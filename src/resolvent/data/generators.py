@@ -3,12 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, check_range
 
 __all__ = ["fedplus_regression", "fedprox_synthetic", "sines", "splitting_logistic"]
 
 
+@checked
 def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, variance: bool = False,
                       parties: int = 30, validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
     """FedProx's Synthetic(alpha, beta): softmax labels of 60 features in 10 classes, power-law sizes.
@@ -51,6 +53,7 @@ def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = Fals
                                      seed=seed, name=name)
 
 
+@checked
 def fedplus_regression(*, parties: int = 10, samples: int = 100, features: int = 1000, validation: float = 0.0,
                        test: float = 0.5, seed: int = 0) -> FederatedData:
     """Fed+'s synthetic regression: linear models around a common one; the last party's model is far from all others.
@@ -86,6 +89,7 @@ def fedplus_regression(*, parties: int = 10, samples: int = 100, features: int =
     return data.with_notes(f"{data.parties[-1]} is an outlier: its true model is drawn independently")
 
 
+@checked
 def splitting_logistic(*, parties: int = 10, samples: int = 1000, features: int = 100, heterogeneity: float = 0.0,
                        validation: float = 0.0, test: float = 0.0, seed: int = 0) -> FederatedData:
     """Binary logistic regression with a chosen heterogeneity of the parties' true models.
@@ -133,6 +137,7 @@ def _gradient_dissimilarity(a: NDArray[np.float64], y: NDArray[np.bool_]) -> flo
     return float(np.mean(np.sum(np.square(gradients), axis=1)))
 
 
+@checked
 def sines(*, parties: int = 50, functions: int | None = None, samples: int = 20, noise: float = 0.0,
           validation: float = 0.0, test: float = 0.5, seed: int = 0) -> FederatedData:
     """Regression of sine functions y = A_k sin(x + phi_k), as in FedMix's poster.

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.files import find
 from resolvent.data.partitions import IID, Partition, PowerLaw, divide
@@ -35,6 +36,7 @@ class _Images(NamedTuple):
     name: str
 
 
+@checked
 def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part: Part = "all",  # noqa: B008 - frozen
           scale: Scale = "unit", validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
     """MNIST: 70,000 handwritten digits of 28x28 pixels.
@@ -59,6 +61,7 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
     return _federate(_read_idx_parts("mnist", part, _DIGITS, "MNIST"), partition, shift, scale, validation, test, seed)
 
 
+@checked
 def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None,  # noqa: B008 - frozen
                   part: Part = "all", scale: Scale = "unit", validation: float = 0.0, test: float = 0.2,
                   seed: int = 0) -> FederatedData:
@@ -82,6 +85,7 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
     return _federate(images, partition, shift, scale, validation, test, seed)
 
 
+@checked
 def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-test"),
            labels: tuple[int, ...] = tuple(range(36, 46)), classes: tuple[str, ...] = tuple("abcdefghij"),
            partition: Partition = PowerLaw(), shift: Shift | None = None,  # noqa: B008 - frozen
@@ -123,6 +127,7 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
     return _federate(images, partition, shift, scale, validation, test, seed)
 
 
+@checked
 def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition = IID(),  # noqa: B008 - frozen
             shift: Shift | None = None, part: Part = "train", scale: Scale = "unit", validation: float = 0.0,
             test: float = 0.2, seed: int = 0) -> FederatedData:

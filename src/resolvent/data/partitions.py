@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments, checked
 from resolvent.data.federated import FederatedData, Task
 from resolvent.errors import InputError, check_range, shorten
 
@@ -23,7 +24,7 @@ Labels = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Partition(ABC):
+class Partition(CheckedArguments, ABC):
     """A rule that distributes samples over parties."""
 
     @abstractmethod
@@ -267,6 +268,7 @@ class ByUser(Partition):
         return [rows[i] for i in sorted(_generator(seed).permutation(len(rows))[:self.parties])]
 
 
+@checked
 def divide(x: NDArray[Any], y: Labels, partition: Partition, *, users: Labels | None = None,
            names: Sequence[str] | None = None, seed: int = 0,
            task: Task = "classification", classes: list[str] | None = None, validation: float = 0.0, test: float = 0.2,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.errors import InputError, check_range
 
@@ -13,7 +14,7 @@ __all__ = ["LaplaceNoise", "Negative", "Shift"]
 
 
 @dataclass(frozen=True)
-class Shift(ABC):
+class Shift(CheckedArguments, ABC):
     """A change of some parties' inputs, which are images in [0, 1]."""
 
     @abstractmethod

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data import files
 from resolvent.data.federated import FederatedData
 from resolvent.data.partitions import ByUser, Partition, divide
@@ -38,6 +39,7 @@ _QUESTION, _ANSWER = "1", "2"
 _SITE_ACCOUNT = "-1"
 
 
+@checked
 def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 80, stride: int = 1,
                 max_samples: int | None = None, partition: Partition = ByUser(), validation: float = 0.0,  # noqa: B008
                 test: float = 0.2, seed: int = 0) -> FederatedData:
@@ -110,6 +112,7 @@ def _plain_speeches(path: Path, text: str) -> Iterator[tuple[str, str]]:
         yield role[:-1], speech
 
 
+@checked
 def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.csv", user: str = "user_id",
               label: str = "polarity", text: str = "text", classes: list[str] | None = None, words: int = 25,
               vocabulary: int = 10_000, partition: Partition = ByUser(), validation: float = 0.0,  # noqa: B008
@@ -181,6 +184,7 @@ def _read_messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     return table
 
 
+@checked
 def stackexchange(*, file: str = "stackexchange/Posts.xml", target: Literal["next_word", "tag"] = "next_word",
                   words: int = 20, vocabulary: int = 10_000, tags: int = 10,
                   partition: Partition = ByUser(), validation: float = 0.0, test: float = 0.2,  # noqa: B008

@@ -12,6 +12,8 @@ bounded by omega if E |C(x) - x|^2 <= omega |x|^2. A biased codec with omega < 1
     NaturalCompression  d              d (sign and exponent): 9 d, 12 d  yes        1/8
     QSGD                d              b + d ceil(log2(2 s + 1))         yes        min(d/s^2, sqrt(d)/s)
 
+QSGD sends its norm in float32 at least: b is 32 there for vectors in half precision.
+
 Source: Horvath et al., *Natural Compression for Distributed Deep Learning*; Alistarh et al., *QSGD*, Lemma 3.1. The
 compressed methods of the FedMix poster use such codecs. To write a codec of your own, derive from ``Codec``.
 """
@@ -24,9 +26,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree, UInt
+from jaxtyping import Array, Bool, Float, PyTree, UInt
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -40,6 +43,8 @@ class Wire(eqx.Module):
     Attributes:
         codec: the codec that encoded it.
         content: the codec's arrays.
+        is_finite: whether all numbers of the vector were finite. It takes no bits, because a vector that is not finite
+            need not be sent.
         structure: the structure of the decoded tree.
         leaves: shape and dtype of each leaf of the decoded tree.
         bits: the length of the packed content; the arrays themselves may be wider.
@@ -47,13 +52,14 @@ class Wire(eqx.Module):
 
     codec: "Codec"
     content: PyTree[Any]
+    is_finite: Bool[Array, ""]
     structure: Any = eqx.field(static=True)
     leaves: tuple[jax.ShapeDtypeStruct, ...] = eqx.field(static=True)
     bits: int = eqx.field(static=True)
 
     def decoded(self) -> Vector:
-        """The decoded vector."""
-        return self.codec.decode(self)
+        """The decoded vector; NaN if the vector that was encoded was not finite."""
+        return jax.tree.map(lambda leaf: jnp.where(self.is_finite, leaf, jnp.nan), self.codec.decode(self))
 
     def zeros(self) -> Vector:
         """The zero vector in the shape of the decoded one."""
@@ -67,7 +73,7 @@ def wire_bits(message: PyTree[Any]) -> int:
     return sum(part.bits if isinstance(part, Wire) else 8 * part.size * part.dtype.itemsize for part in parts)
 
 
-class Codec(eqx.Module):
+class Codec(CheckedArguments, eqx.Module):
     """A lossy encoding of vectors.
 
     Attributes:
@@ -104,7 +110,8 @@ class Codec(eqx.Module):
             raise TypeError(f"{type(self).__name__} needs leaves of floating numbers, got {wrong[0]}")
         flat = ravel_pytree(x)[0]
         shapes = tuple(_shape(leaf) for leaf in leaves)
-        return Wire(self, self.pack(flat, key), structure, shapes, self.count(flat.size, flat.dtype))
+        is_finite = jnp.all(jnp.isfinite(flat))
+        return Wire(self, self.pack(flat, key), is_finite, structure, shapes, self.count(flat.size, flat.dtype))
 
     def decode(self, wire: Wire) -> Vector:
         """Decode ``wire``."""
@@ -114,8 +121,8 @@ class Codec(eqx.Module):
 
     def bits(self, x: Vector) -> int:
         """The exact number of bits of the encoded vector, which depends on shapes and dtypes only."""
-        size = sum(leaf.size for leaf in jax.tree.leaves(x))
-        return self.count(size, tree.dtype(x))
+        leaves = jax.tree.leaves(x)
+        return self.count(sum(leaf.size for leaf in leaves), jnp.result_type(*leaves) if leaves else tree.dtype(x))
 
     def step(self, size: int) -> float:
         """The theory's step size of a shift: 1/(1 + omega), and 1 for a contraction. Source: DIANA; EF21."""
@@ -285,21 +292,21 @@ class QSGD(Codec):
     @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
         """The norm and the signed levels."""
-        norm = tree.norm(x).astype(x.dtype)
+        norm = tree.norm(x)
         scaled = self.levels * (jnp.abs(x) / jnp.where(norm > 0, norm, 1))
         below = jnp.floor(scaled)
-        level = below + (_uniform(key, x.shape, x.dtype) < scaled - below)
+        level = below + (_uniform(key, x.shape, norm.dtype) < scaled - below)
         return norm, (jnp.sign(x) * level).astype(jnp.int16)
 
     @override
     def unpack(self, content: PyTree[Array], like: Float[Array, " d"]) -> Float[Array, " d"]:
         norm, level = content
-        return jnp.asarray(norm * (level.astype(like.dtype) / self.levels))
+        return jnp.asarray(norm * (level.astype(norm.dtype) / self.levels)).astype(like.dtype)
 
     @override
     def count(self, size: int, dtype: Any) -> int:
         """The norm, and ceil(log2(2 s + 1)) bits for each entry."""
-        return _width(dtype) + size * (2 * self.levels).bit_length()
+        return max(_width(dtype), 32) + size * (2 * self.levels).bit_length()
 
     @override
     def omega(self, size: int) -> float:

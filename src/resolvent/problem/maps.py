@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -24,7 +25,7 @@ __all__ = ["Composed", "GradientStep", "Map", "Mixture", "through"]
 Gradient = Callable[[Vector], Vector]
 
 
-class Map(eqx.Module):
+class Map(CheckedArguments, eqx.Module):
     """A map T of the parameters, which may use gradients of the objective that it is composed with."""
 
     @property

@@ -10,6 +10,7 @@ is known, so that runs report the optimality gap. To write a problem of your own
 import jax.numpy as jnp
 import numpy as np
 
+from resolvent.arguments import checked
 from resolvent.data import generators
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
@@ -27,6 +28,7 @@ __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_reg
            "Problem", "SolvedProblem", "Oracle", "Subproblem", "GradientStep"]
 
 
+@checked
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
                   heterogeneity: float = 0.0, alpha: float = 1.0, seed: int = 0) -> SolvedProblem:
     """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
@@ -69,6 +71,7 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
     return problem if alpha == 1 else mixed(problem, alpha)
 
 
+@checked
 def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int = 100, heterogeneity: float = 0.0,
                         seed: int = 0) -> SolvedProblem:
     """Logistic regression with normal inputs, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 m n).
@@ -90,6 +93,7 @@ def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int
     return LogisticProblem(a, 2 * b[..., 0] - 1)
 
 
+@checked
 def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) -> SolvedProblem:
     """Logistic regression on any classification data, with the optimum computed to the precision in use.
 

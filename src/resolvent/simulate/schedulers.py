@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import PartyState
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.xla.loops import lane_queue
@@ -50,7 +51,7 @@ Shared: TypeAlias = PyTree[Any]
 Work: TypeAlias = Callable[[Shared, Jobs], PyTree[Any]]
 
 
-class Scheduler(ABC):
+class Scheduler(CheckedArguments, ABC):
     """Runs a function of one party for a whole cohort. It is static: the compiled rounds are specialised to it.
 
     Attributes:

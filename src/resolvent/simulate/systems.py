@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 
 __all__ = ["VirtualClock"]
 
 
 @dataclass(frozen=True)
-class VirtualClock:
+class VirtualClock(CheckedArguments):
     """The seconds that a round would take if each party computed and communicated at its own speed.
 
     Party k makes speed_k gradient steps and transfers rate_k bytes per second. Both are drawn once, from lognormal

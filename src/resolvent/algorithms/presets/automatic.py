@@ -7,6 +7,7 @@ from resolvent.algorithms.combinators.held_out import Measure
 from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
 from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
 from resolvent.algorithms.presets.personal import Aggregated, fedplus
+from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.problem.solvers import LocalSolver
@@ -14,6 +15,7 @@ from resolvent.problem.solvers import LocalSolver
 __all__ = ["fedplus_auto", "model_interpolation"]
 
 
+@checked
 def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
                  sigmas: tuple[float, ...] = (0.03, 0.3, 3.0), deltas: tuple[float, ...] = (0.1, 1.0, 10.0),
                  lam: float = 0.0, aggregate: Aggregated = "active", by: Measure = "score",
@@ -67,6 +69,7 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
     return HeldOutSelection(first, tuple(others), by)
 
 
+@checked
 def model_interpolation(solver: LocalSolver, inner: Algorithm, *, points: int = 11, by: Measure = "loss") -> Algorithm:
     """Model interpolation: each party uses the best mixture of its own and the joint model on its held-out data.
 

@@ -6,11 +6,13 @@ from resolvent.algorithms.methods.feddane import FedDANE
 from resolvent.algorithms.methods.fednova import FedNova
 from resolvent.algorithms.methods.scaffold import Option, Scaffold
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.arguments import checked
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["ditto", "feddane", "fednova", "scaffold"]
 
 
+@checked
 def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float = 1.0,
              stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Scaffold: FedAvg with control variates, which remove the bias that parties with different data cause.
@@ -48,6 +50,7 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
                     stragglers=stragglers)
 
 
+@checked
 def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedDANE: FedProx with the gradient corrected by the mean gradient, in two exchanges per round.
 
@@ -83,6 +86,7 @@ def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
     return FedDANE(solver=solver, mu=mu, stragglers=stragglers)
 
 
+@checked
 def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedNova: FedAvg in which parties that make more local steps do not have more influence.
 
@@ -115,6 +119,7 @@ def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Alg
     return FedNova(solver=require_gradient_steps("fednova", solver), stragglers=stragglers)
 
 
+@checked
 def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Ditto: FedAvg's shared model, and a personal model that lam/2 |v_k - w~|^2 keeps near it.
 

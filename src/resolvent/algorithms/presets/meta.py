@@ -8,6 +8,7 @@ from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.apfl import APFL
 from resolvent.algorithms.methods.pfedme import PFedMe
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.problem.maps import GradientStep
 from resolvent.problem.solvers import LocalSolver
@@ -20,6 +21,7 @@ Variant = Literal["FO", "HF", "exact"]
 _DELTA = 1e-3
 
 
+@checked
 def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", steps: int = 1,
            stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FOMAML: a shared model from which one gradient step leads every party to a good personal model.
@@ -61,6 +63,7 @@ def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", s
                        step=GradientStep(gamma, second_order=order == "second"))
 
 
+@checked
 def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "HF", delta: float | None = None,
               steps: int = 1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Per-FedAvg: FedAvg for a model from which every party makes one gradient step before it uses it.
@@ -108,6 +111,7 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
     return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), step=step, steps=steps)
 
 
+@checked
 def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps: int = 20, beta: float = 1.0,
            stragglers: StragglerPolicy = "keep") -> Algorithm:
     """pFedMe: personal models near a shared one, which descends on the parties' Moreau envelopes.
@@ -142,6 +146,7 @@ def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps:
     return PFedMe(solver=solver, lam=lam, eta=eta, steps=steps, beta=beta, stragglers=stragglers)
 
 
+@checked
 def apfl(solver: LocalSolver, *, alpha: float = 0.5, alpha_rate: float = 0.1,
          stragglers: StragglerPolicy = "keep") -> Algorithm:
     """APFL: each party uses a mixture of its own and the shared model, with a weight that it learns.

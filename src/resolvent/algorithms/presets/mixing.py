@@ -9,6 +9,7 @@ from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.l2gd import L2GD
 from resolvent.algorithms.methods.one_shot import OneShot
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, RandK
 from resolvent.problem.solvers import LocalSolver
@@ -20,6 +21,7 @@ _REPEATS = 20
 _RAND_TENTH = RandK()
 
 
+@checked
 def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, inner: Algorithm | None = None,
            learning_rate: float | None = None, repeats: int = _REPEATS) -> Algorithm:
     """FedMix (FLIX): any algorithm on mixtures of one shared model and each party's own optimum.
@@ -65,6 +67,7 @@ def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, 
 flix = fedmix
 
 
+@checked
 def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5,
              smoothness: ArrayLike | Float[Array, " N"] | None = None, repeats: int = _REPEATS,
              stragglers: StragglerPolicy = "keep") -> Algorithm:
@@ -101,6 +104,7 @@ def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5
     return OneShot(solver=solver, alpha=alpha, smoothness=smoothness, repeats=repeats, stragglers=stragglers)
 
 
+@checked
 def dgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE,
         alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
         stragglers: StragglerPolicy = "keep") -> Algorithm:
@@ -139,6 +143,7 @@ def dgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_R
     return _on_mixtures("dgd", DistributedGradient(learning_rate, stragglers=stragglers), solver, alpha, repeats)
 
 
+@checked
 def dcgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE, codec: Codec = _RAND_TENTH,
          alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
          stragglers: StragglerPolicy = "keep") -> Algorithm:
@@ -179,6 +184,7 @@ def dcgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_
     return Compressed(_on_mixtures("dcgd", method, solver, alpha, repeats), codec, 0.0)
 
 
+@checked
 def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE, codec: Codec = _RAND_TENTH,
           step: float | None = None, alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
           stragglers: StragglerPolicy = "keep") -> Algorithm:
@@ -226,6 +232,7 @@ def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING
     return Compressed(_on_mixtures("diana", method, solver, alpha, repeats), codec, step)
 
 
+@checked
 def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """L2GD: loopless local gradient descent on personal models, which are pulled to their mean at random times.
 

@@ -3,12 +3,14 @@
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
 from resolvent.algorithms.schedules import Schedule
+from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
 
 
+@checked
 def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha: float | Schedule = 1.0,
               beta: float | Schedule = 1.0, gamma: float | Schedule = 1.0, local_step: LocalStep = "proximal",
               decentralised: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
@@ -59,6 +61,7 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha
     return form(solver=solver, relaxation=relaxation, local=local_step, stragglers=stragglers)
 
 
+@checked
 def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
              stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedSplit: Peaceman-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1).
@@ -94,6 +97,7 @@ def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised:
     return splitting(solver, eta=eta, alpha=2.0, beta=2.0, decentralised=decentralised, stragglers=stragglers)
 
 
+@checked
 def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedPi: Douglas-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1/2).
@@ -127,6 +131,7 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
                      stragglers=stragglers)
 
 
+@checked
 def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
           stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedRP: the reflected party step and a plain mean, (alpha, beta, gamma) = (2, 1, 1).

@@ -8,6 +8,7 @@ from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
 from resolvent.problem.solvers import LocalSolver
@@ -17,6 +18,7 @@ __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus
 Aggregated = Literal["active", "all"]
 
 
+@checked
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
             aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
@@ -59,6 +61,7 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
     return aggregate_parties(aggregate, method)
 
 
+@checked
 def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
                 aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
@@ -97,6 +100,7 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, 
     return aggregate_parties(aggregate, method)
 
 
+@checked
 def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
                    aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
@@ -136,6 +140,7 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.
     return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
 
 
+@checked
 def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
                   aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
@@ -174,6 +179,7 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1
     return fedplus(solver, L1(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
 
 
+@checked
 def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
                  sigma: float = 0.1, lam: float = 0.0, aggregate: Aggregated = "active",
                  stragglers: StragglerPolicy = "keep") -> Algorithm:

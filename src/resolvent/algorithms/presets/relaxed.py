@@ -5,12 +5,14 @@ from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.methods.fedplus import ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets.personal import Aggregated, aggregate_parties
+from resolvent.arguments import checked
 from resolvent.math.penalties import Penalty
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedpi_plus", "personal_splitting"]
 
 
+@checked
 def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1,
                        alpha: float = 1.0, beta: float = 1.0, gamma: float = 1.0, lam: float = 0.0,
                        aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
@@ -59,6 +61,7 @@ def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float = 
     return aggregate_parties(aggregate, method)
 
 
+@checked
 def fedpi_plus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
                aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedPi+: Douglas-Rachford splitting with Fed+'s anchors, which solves Fed+'s problem without smoothing.

@@ -5,11 +5,13 @@ from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.arguments import checked
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["attacked", "robust"]
 
 
+@checked
 def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
            stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvg or FedProx with any aggregator instead of the mean.
@@ -42,6 +44,7 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
     return ModelAggregation(solver=solver, aggregator=aggregator, mu=mu, stragglers=stragglers)
 
 
+@checked
 def attacked(inner: Algorithm, attack: Attack, *, share: float = 0.2, parties: tuple[int, ...] = (),
              seed: int = 0) -> Algorithm:
     """Any algorithm under attack: a share of the parties is malicious.

@@ -2,16 +2,22 @@
 
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import optax
+from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.presets.shared import fedavg
+from resolvent.arguments import checked
+from resolvent.errors import check_range
 from resolvent.problem.solvers import LocalSolver, traced_optimizer
 
 __all__ = ["fedadam", "fedavgm", "fedyogi", "reptile"]
 
 
+@checked
 def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Reptile: FedAvg whose server moves only a part of the way to the mean.
 
@@ -26,8 +32,11 @@ def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: StragglerPoli
 
     Args:
         solver: local solver of each party.
-        rate: how far the server moves to the mean, in (0, 1]; 1 is FedAvg.
+        rate: how far the server moves to the mean, positive; 1 is FedAvg.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: a number is outside its range.
 
     Example:
         >>> algorithm = rv.reptile(rv.SGD(0.1, batch_size=20, epochs=1), rate=0.3)
@@ -37,9 +46,11 @@ def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: StragglerPoli
 
         Gasanov, Khaled, Horvath, Richtarik: FedMix, poster, a baseline of its comparison.
     """
+    check_range("reptile", "(0, inf)", rate=rate)
     return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=rate)
 
 
+@checked
 def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
             stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvgM: FedAvg with momentum on the server.
@@ -54,9 +65,12 @@ def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
 
     Args:
         solver: local solver of each party.
-        rate: learning rate of the server.
-        momentum: decay of the server's momentum.
+        rate: learning rate of the server, positive.
+        momentum: decay of the server's momentum, in [0, 1).
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: a number is outside its range.
 
     Example:
         >>> algorithm = rv.fedavgm(rv.SGD(0.1, batch_size=20, epochs=1), momentum=0.8)
@@ -65,9 +79,12 @@ def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
         Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
         2019.
     """
+    check_range("fedavgm", "(0, inf)", rate=rate)
+    check_range("fedavgm", "[0, 1)", momentum=momentum)
     return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=rate, momentum=momentum)
 
 
+@checked
 def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
             stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAdam: FedAvg with Adam on the server.
@@ -84,11 +101,14 @@ def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
 
     Args:
         solver: local solver of each party.
-        rate: learning rate of the server.
-        b1: decay of the first moment.
-        b2: decay of the second moment.
-        eps: the paper's tau; the larger it is, the less adaptive is the step.
+        rate: learning rate of the server, positive.
+        b1: decay of the first moment, in [0, 1).
+        b2: decay of the second moment, in [0, 1).
+        eps: the paper's tau, positive; the larger it is, the less adaptive is the step.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: a number is outside its range.
 
     Example:
         >>> algorithm = rv.fedadam(rv.SGD(0.1, batch_size=20, epochs=1), rate=0.03)
@@ -97,9 +117,12 @@ def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
         Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
         Algorithm 2.
     """
+    check_range("fedadam", "(0, inf)", rate=rate, eps=eps)
+    check_range("fedadam", "[0, 1)", b1=b1, b2=b2)
     return _with_server_optimizer(solver, stragglers, optax.adam, learning_rate=rate, b1=b1, b2=b2, eps=eps)
 
 
+@checked
 def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
             stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedYogi: FedAvg with Yogi on the server.
@@ -110,18 +133,21 @@ def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
     Update: w_k = solve f_k from w~; with g = w~ - mean of w_k, m <- b1 m + (1-b1) g, v <- v - (1-b2) sign(v - g^2) g^2;
     w~ <- w~ - rate m/(sqrt(v) + eps).
     Communication: down 1 model, up 1; a party stores nothing, the server stores m and v.
-    Defaults: b1, b2 and eps are the authors' 0.9, 0.99 and 0.001. The optimizer is optax's Yogi, which corrects the
-    moments for their start, as the authors do not.
+    Defaults: b1, b2 and eps are the authors' 0.9, 0.99 and 0.001. As the authors' moments, m starts at 0 and v at
+    eps^2. The update is optax's Yogi, which divides the moments by 1 - b1^t and 1 - b2^t, as the authors do not.
     Use when: coordinates differ in scale, as in language models; the rate then needs its own search. It adapts more
     slowly than FedAdam if gradients are sparse.
 
     Args:
         solver: local solver of each party.
-        rate: learning rate of the server.
-        b1: decay of the first moment.
-        b2: decay of the second moment.
-        eps: the paper's tau; the larger it is, the less adaptive is the step.
+        rate: learning rate of the server, positive.
+        b1: decay of the first moment, in [0, 1).
+        b2: decay of the second moment, in [0, 1).
+        eps: the paper's tau, positive; the larger it is, the less adaptive is the step.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: a number is outside its range.
 
     Example:
         >>> algorithm = rv.fedyogi(rv.SGD(0.1, batch_size=20, epochs=1), rate=0.03)
@@ -130,7 +156,20 @@ def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
         Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
         Algorithm 2.
     """
-    return _with_server_optimizer(solver, stragglers, optax.yogi, learning_rate=rate, b1=b1, b2=b2, eps=eps)
+    check_range("fedyogi", "(0, inf)", rate=rate, eps=eps)
+    check_range("fedyogi", "[0, 1)", b1=b1, b2=b2)
+    return _with_server_optimizer(solver, stragglers, _yogi, learning_rate=rate, b1=b1, b2=b2, eps=eps)
+
+
+def _yogi(learning_rate: ArrayLike, b1: ArrayLike, b2: ArrayLike, eps: ArrayLike) -> optax.GradientTransformation:
+    """Yogi with m_0 = 0 and v_0 = eps^2; ``optax.yogi`` starts m at 1e-6, so that a model at rest moves."""
+    scaled = optax.scale_by_yogi(b1, b2, eps, initial_accumulator_value=jnp.square(eps))
+
+    def init(params: optax.Params) -> optax.OptState:
+        state = scaled.init(params)
+        return state._replace(mu=jax.tree.map(jnp.zeros_like, state.mu))
+
+    return optax.chain(optax.GradientTransformation(init, scaled.update), optax.scale_by_learning_rate(learning_rate))
 
 
 def _with_server_optimizer(solver: LocalSolver, stragglers: StragglerPolicy,

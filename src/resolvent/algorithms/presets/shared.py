@@ -6,11 +6,13 @@ from resolvent.algorithms.combinators.adaptive_mu import AdaptiveMu
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
+from resolvent.arguments import checked
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local", "pooled", "rfa"]
 
 
+@checked
 def local(solver: LocalSolver) -> Algorithm:
     """Local training: every party trains alone, without communication.
 
@@ -35,6 +37,7 @@ def local(solver: LocalSolver) -> Algorithm:
     return LocalTraining(solver=solver)
 
 
+@checked
 def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvg: every party trains from the shared model, and the server averages the results.
 
@@ -69,6 +72,7 @@ def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algo
     return ModelAggregation(solver=solver, aggregator=Mean(), mu=0.0, stragglers=stragglers)
 
 
+@checked
 def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedProx: FedAvg with a proximal term mu/2 |w - w~|^2, which keeps partial work.
 
@@ -104,6 +108,7 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
     return ModelAggregation(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers)
 
 
+@checked
 def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1, patience: int = 5,
                      paired: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedProx adaptive: FedProx whose mu increases when the training loss increases, and decreases after a success run.
@@ -144,6 +149,7 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
                       patience=patience, paired=paired)
 
 
+@checked
 def pooled(solver: LocalSolver) -> Algorithm:
     """Pooled: one model trained on the samples of all parties together, an upper reference.
 
@@ -168,6 +174,7 @@ def pooled(solver: LocalSolver) -> Algorithm:
     return PooledData(ModelAggregation(solver=solver))
 
 
+@checked
 def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """RFA: FedAvg with the geometric median instead of the mean.
 
@@ -202,6 +209,7 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPo
     return ModelAggregation(solver=solver, aggregator=GeometricMedian(smoothing), mu=0.0, stragglers=stragglers)
 
 
+@checked
 def coordinate_median(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """Coordinate-wise median: FedAvg with the median of each coordinate instead of the mean.
 

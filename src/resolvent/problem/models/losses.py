@@ -11,12 +11,14 @@ import optax
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
+
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "loss_named"]
 
 LossName = Literal["cross_entropy", "binary_cross_entropy", "squared_error"]
 
 
-class Loss(eqx.Module):
+class Loss(CheckedArguments, eqx.Module):
     """A loss and a score per sample. Their means over samples are reported.
 
     Attributes:

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments, checked
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
+from resolvent.xla.rewrites import rewrite
 
 __all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
            "head", "linear", "logistic", "mlp"]
@@ -24,7 +26,7 @@ __all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from
 AnyLoss = Loss | LossName | Callable[[Array, Array], Array]
 
 
-class Model(eqx.Module):
+class Model(CheckedArguments, eqx.Module):
     """A predictor and its loss.
 
     Attributes:
@@ -56,7 +58,7 @@ def _differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "tot
         loss = model.loss.loss(model.apply(params, x[rows]), y[rows])
         return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
 
-    gradient: Vector = jax.grad(mean)(params)
+    gradient: Vector = rewrite(jax.grad(mean))(params)
     return gradient
 
 
@@ -134,6 +136,7 @@ class FunctionModel(Model):
         return self.apply_function(params, x)
 
 
+@checked
 def linear(features: int, *, l2: float = 0.0) -> Model:
     """Linear regression with the squared error.
 
@@ -144,6 +147,7 @@ def linear(features: int, *, l2: float = 0.0) -> Model:
     return LinearModel(loss=SquaredError(), l2=l2, features=_check_positive("features", features), outputs=1)
 
 
+@checked
 def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
     """Logistic regression: one logit for two classes, multinomial for more.
 
@@ -156,6 +160,7 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
     return LinearModel(loss=loss, l2=l2, features=_check_positive("features", features), outputs=outputs)
 
 
+@checked
 def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         task: Literal["classification", "regression"] = "classification", l2: float = 0.0) -> Model:
     """A multilayer perceptron with ReLU.
@@ -173,6 +178,7 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
     return MLP(loss=loss, l2=l2, sizes=(_check_positive("features", features), *hidden, outputs))
 
 
+@checked
 def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree[Any], Array], Array], *,
                    loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
     """A model from a pair of pure functions.
@@ -186,6 +192,7 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree
     return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
 
 
+@checked
 def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
     """A model from an Equinox module that maps one sample to its output.
 
@@ -208,6 +215,7 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
     return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
 
 
+@checked
 def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
     """A model from a Flax (linen) module that maps a batch of inputs to outputs.
 

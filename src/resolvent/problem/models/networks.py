@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
+from resolvent.arguments import checked
 from resolvent.data import files
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
@@ -150,6 +151,7 @@ class LSTM(Model):
         return outputs
 
 
+@checked
 def mnist_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model:
     """The operator-splitting paper's network for MNIST: 11,910 parameters.
 
@@ -166,6 +168,7 @@ def mnist_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
                outputs=outputs, normalise=False)
 
 
+@checked
 def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model:
     """The operator-splitting paper's network for CIFAR-10: 797,962 parameters.
 
@@ -182,6 +185,7 @@ def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
                outputs=outputs, normalise=True)
 
 
+@checked
 def char_lstm(classes: int, vocabulary: tuple[str, ...], *, embedding: int = 8, width: int = 100, depth: int = 2,
               l2: float = 0.0) -> Model:
     """FedProx's network for the next character: vectors of 8 dimensions, two LSTM layers of 100 units.
@@ -202,6 +206,7 @@ def char_lstm(classes: int, vocabulary: tuple[str, ...], *, embedding: int = 8, 
                 depth=depth, outputs=outputs)
 
 
+@checked
 def sentiment_lstm(classes: int, vocabulary: tuple[str, ...], *, glove: str | None = None, embedding: int = 300,
                    width: int = 256, depth: int = 2, l2: float = 0.0) -> Model:
     """FedProx's network for sentiment: vectors of 300 dimensions, two LSTM layers of 256 units.

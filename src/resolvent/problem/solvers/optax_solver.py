@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
+from resolvent.arguments import checked
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -78,6 +79,7 @@ class OptaxSolver(LocalSolver):
         return MinibatchBudget(self.batch_size, self.epochs, self.steps)
 
 
+@checked
 def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, epochs: float | None = None,
              steps: float | None = None) -> LocalSolver:
     """SGD with momentum: m <- decay m + g, w <- w - eta m, with g the gradient of the whole subproblem.
@@ -101,6 +103,7 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
                        epochs=epochs, steps=steps)
 
 
+@checked
 def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, batch_size: int = 20,
          epochs: float | None = None, steps: float | None = None) -> LocalSolver:
     """Adam on minibatches of the whole subproblem, with moments that start at zero in every round.
@@ -129,6 +132,7 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
     return OptaxSolver(optimizer, batch_size=batch_size, epochs=epochs, steps=steps)
 
 
+@checked
 def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, float | bool] | None = None,
                  batch_size: int = 20, epochs: float | None = None, steps: float | None = None) -> LocalSolver:
     """Any optax optimizer by its name, on minibatches of the whole subproblem.

@@ -1,7 +1,8 @@
 """Local solvers: how a party minimises its subproblem.
 
 ``solver(subproblem, start, key, effort)`` returns the new parameters and the number of gradient steps made. ``effort``
-in [0, 1] is the fraction of its full work that the party can do now (FedProx's partial work); at 0 it does nothing.
+in [0, 1] is the fraction of its full work that the party can do now (FedProx's partial work). Any positive effort is at
+least one step; at 0 the party does nothing.
 Loops have the party's own number of steps, so they are right with and without ``vmap``.
 """
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
@@ -25,7 +27,7 @@ __all__ = ["GD", "SGD", "ClosedForm", "LocalSolver"]
 ProximalStep = Literal["implicit", "explicit"]
 
 
-class LocalSolver(eqx.Module):
+class LocalSolver(CheckedArguments, eqx.Module):
     """Minimises a subproblem, exactly or approximately."""
 
     @abstractmethod
@@ -37,7 +39,8 @@ class LocalSolver(eqx.Module):
             subproblem: the objective.
             start: the first parameters.
             key: a random key.
-            effort: the fraction of the full work that is done, in [0, 1]; 0 returns ``start``.
+            effort: the fraction of the full work that is done, in [0, 1]. A positive effort is at least one step; 0
+                returns ``start``.
 
         Returns:
             The last parameters, and the number of gradient steps made.

@@ -1,0 +1,254 @@
+"""Checks of arguments by the annotations of the functions and classes that they are for. Every room may import it.
+
+An algorithm is traced by JAX before it runs, so that an argument of a wrong type would show as an error about a tracer,
+far from its origin. ``checked`` and ``CheckedArguments`` refuse it when the function or the constructor is called.
+Traced values pass as numbers, because sweeps trace learning rates and weights.
+"""
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import jax
+import numpy as np
+from jaxtyping import AbstractArray, ArrayLike
+
+from resolvent.errors import InputError, quote
+
+__all__ = ["CheckedArguments", "check_arguments", "checked", "hints_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MAX_INTEGER = 2**31  # counts, ids and seeds are 32-bit integers in compiled programs
+_MAX_NUMBER = float(np.finfo(np.float32).max)
+_ARRAY_LIKE = frozenset(get_args(ArrayLike))
+
+
+class CheckedArguments:
+    """Base class whose constructors check their arguments by their annotations.
+
+    Subclasses are Equinox modules or dataclasses. The check is in ``__new__``, which runs before ``__init__`` and
+    ``__check_init__``, and which JAX does not call when it rebuilds a pytree.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the arguments and create the object.
+
+        Raises:
+            InputError: an argument does not have the annotated type, or is a number that is not finite.
+        """
+        check_arguments(cls, args, kwargs)
+        return super().__new__(cls)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function so that it checks its arguments by their annotations.
+
+    The function then raises an ``InputError`` that names the function and the argument.
+
+    >>> @checked
+    ... def relax(step: float) -> float:
+    ...     return step / 2
+    >>> relax("0.5")
+    Traceback (most recent call last):
+        ...
+    resolvent.errors.InputError: relax(step='0.5') must be a finite number
+    """
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_arguments(call, args, kwargs)
+        return function(*args, **kwargs)
+    return call
+
+
+def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Check the arguments of a call of a function or a class by its annotations.
+
+    Missing and unknown arguments are not checked: Python reports them when the function is called.
+
+    Raises:
+        InputError: an argument does not have the annotated type, or is a number that is not finite. The message has the
+            function, the argument, its value and what is allowed.
+    """
+    if not args and not kwargs:
+        return
+    rules = _rules(function)
+    for name, value in (*zip(rules.positional, args, strict=False), *kwargs.items()):
+        rule = rules.by_name.get(name)
+        if rule is not None and not rule.accepts(value):
+            raise InputError(f"{function.__name__}({name}={quote(value)}) must be {_expected(rule, value)}")
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function's or a class's parameters, and of what it returns.
+
+    Raises:
+        NameError: an annotation names a type that only type checkers import.
+    """
+    if not inspect.isclass(function):
+        return get_type_hints(function)
+    init = {name: hint for name, hint in get_type_hints(function.__init__).items() if name != "return"}
+    return get_type_hints(function) | init | {"return": function}
+
+
+class _Rule(NamedTuple):
+    """What an annotation allows.
+
+    Attributes:
+        accepts: whether a value is allowed.
+        expected: the allowed values in words.
+    """
+
+    accepts: Callable[[Any], bool]
+    expected: str
+
+
+class _Rules(NamedTuple):
+    """The rules of a function's parameters.
+
+    Attributes:
+        positional: the names of the parameters that can be passed by position, in order.
+        by_name: the rule of each parameter with an annotation.
+    """
+
+    positional: tuple[str, ...]
+    by_name: dict[str, _Rule]
+
+
+@functools.cache
+def _rules(function: Callable[..., Any]) -> _Rules:
+    parameters = inspect.signature(function).parameters.values()
+    positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    try:
+        hints = hints_of(function)
+    except NameError:  # a type that only type checkers import
+        return _Rules(positional, {})
+    static = _static_fields(function)
+    return _Rules(positional, {p.name: _rule(hints[p.name], is_static=p.name in static) for p in parameters
+                               if p.name in hints and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)})
+
+
+def _static_fields(function: Callable[..., Any]) -> frozenset[str]:
+    """The fields of an Equinox module that are compiled into programs, or all fields of another dataclass."""
+    if not inspect.isclass(function) or not dataclasses.is_dataclass(function):
+        return frozenset()
+    is_pytree = hasattr(function, "__check_init__") or any(b.__module__.startswith("equinox") for b in function.__mro__)
+    return frozenset(f.name for f in dataclasses.fields(function) if not is_pytree or f.metadata.get("static"))
+
+
+def _rule(hint: Any, *, is_static: bool) -> _Rule:
+    """The rule of an annotation; what is not known is allowed."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _union_rule(arguments, is_static=is_static)
+    if origin is Literal:
+        return _Rule(lambda value: isinstance(value, str | int | None) and value in arguments,
+                     _either(repr(value) for value in arguments))
+    if origin in (list, tuple, collections.abc.Sequence):
+        return _sequence_rule(origin, arguments, is_static=is_static)
+    if origin is dict:
+        item = _rule(arguments[1], is_static=is_static)
+        return _Rule(lambda value: isinstance(value, dict) and all(map(item.accepts, value.values())),
+                     f"a dictionary whose values are {item.expected}")
+    if origin is collections.abc.Callable:
+        return _Rule(callable, "a function")
+    return _class_rule(hint if origin is None else origin, is_static=is_static)
+
+
+def _union_rule(members: tuple[Any, ...], *, is_static: bool) -> _Rule:
+    if frozenset(members) >= _ARRAY_LIKE:
+        members = (float, *(m for m in members if m not in _ARRAY_LIKE))
+    rules = [_rule(member, is_static=is_static) for member in members]
+    return _Rule(lambda value: any(rule.accepts(value) for rule in rules),
+                 _either(dict.fromkeys(rule.expected for rule in rules)))
+
+
+def _sequence_rule(kind: type, items: tuple[Any, ...], *, is_static: bool) -> _Rule:
+    """Lists and tuples with items of one type; a compiled program needs tuples, because they can be hashed."""
+    if len([item for item in items if item is not Ellipsis]) != 1:
+        return _anything()
+    item = _rule(items[0], is_static=is_static)
+    kinds: tuple[type, ...] = (tuple,) if is_static and kind is tuple else (list, tuple)
+    return _Rule(lambda value: isinstance(value, kinds) and all(map(item.accepts, value)),
+                 f"a {kinds[0].__name__} whose items are {item.expected}")
+
+
+def _class_rule(kind: Any, *, is_static: bool) -> _Rule:
+    if not inspect.isclass(kind) or kind.__module__ == "typing" or getattr(kind, "_is_protocol", False):
+        return _anything()
+    if kind is type(None):
+        return _Rule(lambda value: value is None, "None")
+    if kind is bool:
+        return _Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
+    if kind is int:
+        return _Rule(lambda value: _is_integer(value, is_static=is_static), "an integer")
+    if kind is float:
+        return _Rule(lambda value: _is_number(value, is_static=is_static), "a finite number")
+    if issubclass(kind, AbstractArray) or kind is jax.Array:
+        return _Rule(_is_array, "an array of finite numbers")
+    if kind.__module__.startswith("jaxtyping"):
+        return _anything()
+    if kind is str:
+        return _Rule(lambda value: isinstance(value, str), "text")
+    return _Rule(lambda value: isinstance(value, kind), f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} "
+                                                        f"{kind.__name__}")
+
+
+def _anything() -> _Rule:
+    return _Rule(lambda value: True, "anything")
+
+
+def _is_integer(value: Any, *, is_static: bool) -> bool:
+    if isinstance(value, jax.core.Tracer):
+        return not is_static
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < _MAX_INTEGER
+
+
+def _is_number(value: Any, *, is_static: bool) -> bool:
+    if isinstance(value, jax.core.Tracer):
+        return not is_static
+    if isinstance(value, jax.Array | np.ndarray):
+        return not is_static and _is_array(value)
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return abs(value) <= _MAX_NUMBER  # false for NaN
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is an array of finite numbers, or is converted to one by JAX."""
+    if isinstance(value, jax.core.Tracer) or (isinstance(value, jax.Array) and not value.is_fully_addressable):
+        return True
+    if isinstance(value, list | tuple):
+        return all(_is_array(item) if isinstance(item, list | tuple) else _is_number(item, is_static=False)
+                   for item in value)
+    if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float) or isinstance(value, bool):
+        return False
+    if jax.dtypes.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.extended):
+        return True  # random keys
+    numbers = np.asarray(value)
+    return numbers.dtype.kind not in "OSUcMmV" and bool(np.isfinite(numbers.astype(np.float32)).all())
+
+
+def _expected(rule: _Rule, value: Any) -> str:
+    """The allowed values in words, with the reason why this one is not allowed, if its text does not show it."""
+    if isinstance(value, int) and abs(value) >= _MAX_INTEGER and "an integer" in rule.expected:
+        return f"{rule.expected} between -2^31 and 2^31 - 1"
+    if isinstance(value, int | float | str | None):
+        return rule.expected
+    if isinstance(value, jax.core.Tracer):
+        return f"{rule.expected} that is not traced, because it is compiled into the program"
+    if isinstance(value, list) and "a tuple" in rule.expected:
+        return f"{rule.expected}, not a list: write (0, 1), or (0,) for a single item"
+    if inspect.isclass(value):
+        return f"{rule.expected}, not the class {value.__name__}: call it"
+    return f"{rule.expected}, not of type {type(value).__name__}"
+
+
+def _either(texts: Iterable[str]) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} or {last}" if first else last
