@@ -1,4 +1,4 @@
-"""Models on parties' samples: in NumPy, party by party, and all at once."""
+"""Scores of models on parties' samples: in NumPy, for each party, and for all parties in one call."""
 
 import jax
 import jax.numpy as jnp
@@ -56,8 +56,8 @@ def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     np.testing.assert_allclose(alone, reference.transpose(1, 2, 0), rtol=1e-12)
 
 
-def test_equal_accuracies_are_equal_to_the_bit_whichever_way_they_are_found(data):
-    """In single precision, where a third of a count of 3 is another number than in double: parties are compared."""
+def test_equal_accuracies_are_equal_bits_by_either_evaluation(data):
+    """In float32, where 1/3 differs from its float64 value. Comparisons of parties need equal bits."""
     with jax.enable_x64(False):
         problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
         _, together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))

@@ -1,4 +1,4 @@
-"""The sum of logistic losses whose minimiser is known."""
+"""The logistic problem against NumPy and against its known minimiser."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def problem():
 
 
 def by_hand(w):
-    """The mean over the parties of what the docstring says, in NumPy."""
+    """The mean of the documented loss over the parties, in NumPy."""
     data = rv.datasets.splitting_logistic(parties=PARTIES, samples=SAMPLES, features=FEATURES, heterogeneity=0.3,
                                           seed=2)
     margins = (2 * data.y - 1) * (data.x.astype(float) @ w)

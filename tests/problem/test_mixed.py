@@ -1,4 +1,4 @@
-"""FedMix's objectives as a problem: the same as the preset's, with a minimiser that other programs find."""
+"""FedMix's objectives as a problem: equal to the preset's, with a minimiser computed by SciPy."""
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def test_a_mixture_of_quadratics_is_what_the_oracles_say():
 
 @pytest.mark.parametrize("preset", [rv.dcgd, rv.diana])
 def test_the_preset_and_the_problem_are_the_same_method(preset):
-    """The preset on f_k, and plain gradients on the mixture: equal models in every round, compression and all."""
+    """The preset on f_k and plain gradients on the mixture give equal models in every round, with compression too."""
     codec, shares = rv.codecs.RandK(k=2), jnp.full(3, 1 / 3)
     plain, mix = least_squares(**SQUARES), least_squares(**SQUARES, alpha=ALPHA)
 

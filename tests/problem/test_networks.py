@@ -1,4 +1,4 @@
-"""The papers' networks: their parameters counted, their numbers those of the textbook's formulation."""
+"""The papers' networks: their numbers of parameters, and their outputs against reference implementations."""
 
 import equinox as eqx
 import jax
@@ -41,7 +41,7 @@ def test_recurrent_networks_have_the_papers_sizes():
 
 
 def textbook(params, x, normalise):
-    """With the convolution, pooling and window primitives."""
+    """A reference implementation with JAX's convolution and window primitives."""
     def window(h, combine, start, size, strides, padding="VALID"):
         return jax.lax.reduce_window(h, start, combine, size, strides, padding)
 
@@ -70,8 +70,8 @@ def textbook(params, x, normalise):
 def test_convolutional_networks_are_the_textbooks(shape, normalise):
     model = networks.CNN(networks.head(10)[1], 0.0, shape=shape, channels=(3, 4), kernel=5,
                          hidden=(6,) * (1 + normalise), outputs=10, normalise=normalise)
-    params = jax.tree.map(lambda p: p + 0.01, jax.jit(model.init)(jax.random.key(1)))  # biases too
-    x = jax.random.uniform(jax.random.key(2), (3, *shape)) * (30 if normalise else 1)  # so that responses matter
+    params = jax.tree.map(lambda p: p + 0.01, jax.jit(model.init)(jax.random.key(1)))  # so that biases are not zero
+    x = jax.random.uniform(jax.random.key(2), (3, *shape)) * (30 if normalise else 1)  # so that the normalisation has an effect
     y = jnp.array([1, 5, 7])
     def loss(outputs):
         return jnp.mean(model.loss.loss(outputs, y))
@@ -83,7 +83,7 @@ def test_convolutional_networks_are_the_textbooks(shape, normalise):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5 * scale), grad, other)
     if normalise:
         plain = jax.jit(lambda p: loss(textbook(p, x, False)))(params)
-        assert abs(float(theirs - plain)) > 1e-3  # the normalisation does something
+        assert abs(float(theirs - plain)) > 1e-3  # the normalisation has an effect
 
 
 def test_lstm_is_equinoxs_cell_in_a_plain_loop():
@@ -95,7 +95,7 @@ def test_lstm_is_equinoxs_cell_in_a_plain_loop():
         for i in range(2):
             layer = params[f"lstm {i}"]
             cell = eqx.nn.LSTMCell(sequence[0].size, 4, key=jax.random.key(0))
-            bias = layer["bias"] + jnp.repeat(jnp.array([0.0, 1.0, 0.0, 0.0]), 4)  # the forget gate's 1
+            bias = layer["bias"] + jnp.repeat(jnp.array([0.0, 1.0, 0.0, 0.0]), 4)  # the forget gate's bias is 1
             cell = eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh, c.bias), cell,
                                (layer["input"].T, layer["state"].T, bias))
             state, out = (jnp.zeros(4), jnp.zeros(4)), []
@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_refused(make, message):
 
 
 def follow_up(vocabulary=("a", "b", "c"), dtype=np.int32):
-    """Sequences whose label is their last token: a task that needs the tokens to stay tokens."""
+    """Sequences whose label is their last token."""
     x = np.random.default_rng(0).integers(0, 3, (120, 4)).astype(dtype)
     return rv.FederatedData.from_arrays(np.split(x, 4), np.split(x[:, -1].astype(int), 4), classes=["0", "1", "2"],
                                         validation=0, test=0.2, vocabulary=vocabulary)

@@ -70,7 +70,7 @@ def test_without_momentum_it_is_sgd_with_the_explicit_step():
 
 
 def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
-    """In lanes of parties with different linear systems; one party has effort 0."""
+    """In lanes: the parties have different linear systems, and one party has effort 0."""
     rng = np.random.default_rng(2)
     problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(4, 9, 6))),
                                                 jnp.asarray(rng.normal(size=(4, 9))))
@@ -121,13 +121,13 @@ def test_wrong_settings_are_refused_when_built(make, message):
 
 
 def test_a_federation_with_each_solver():
-    """FedProx by L-BFGS is FedProx by the closed form; a solver of one's own runs in a federation like any other."""
+    """FedProx with L-BFGS equals FedProx with the closed form, and a user's solver runs in a federation."""
     rng = np.random.default_rng(4)
     problem = rv.problems.QuadraticProblem.least_squares(jnp.asarray(rng.normal(size=(3, 5, 4))),
                                                 jnp.asarray(rng.normal(size=(3, 5))))
 
     class Sketched(rv.solvers.LocalSolver):
-        """Everything a party's own solver must do: honour the effort, return the parameters and the steps made."""
+        """The least that a user's solver must do: respect the effort, and return the parameters and the number of steps."""
 
         rate: float
 

@@ -1,4 +1,4 @@
-"""Oracles: the exact proximal point of quadratics, and the oracle that has only shapes."""
+"""The exact proximal point of quadratics, and the oracle that has only shapes."""
 
 import jax
 import jax.numpy as jnp

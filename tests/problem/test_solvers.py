@@ -1,4 +1,4 @@
-"""Local solvers against plain NumPy, and the bookkeeping of minibatches."""
+"""Local solvers against NumPy, and the samples in their minibatches."""
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ def float64():
 
 
 class Visits(Oracle):
-    """Its minibatch "gradient" is minus one for every sample in the batch, so that SGD with rate 1 counts visits."""
+    """The gradient is -1 for every sample in the minibatch, so SGD with learning rate 1 counts how often it uses each."""
 
     def value(self, w):
         return jnp.sum(w)
@@ -107,7 +107,7 @@ def softmax_grad(w, b, x, y):
 
 @pytest.mark.parametrize("proximal", ["implicit", "explicit"])
 def test_sgd_is_its_numpy_twin(proximal):
-    """Multinomial logistic regression with a proximal and a linear term, batches as the shuffle says."""
+    """Multinomial logistic regression with a proximal and a linear term, and minibatches in the shuffled order."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)
     offset, n, batch, eta, s, l2 = 7, 11, 4, 0.3, 0.7, 0.05
@@ -159,7 +159,7 @@ def test_closed_form_has_no_gradient_left():
 
 
 def test_inexactness_of_one_gradient_step_by_hand():
-    """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step of length eta leaves |1 - eta(1 + mu)| of the gradient."""
+    """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step of size eta multiplies the gradient by |1 - eta(1 + mu)|."""
     problem = rv.problems.QuadraticProblem(jnp.ones((1, 1, 1)), jnp.full((1, 1), 3.0))
     sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(1), 0.5)
     w, _ = rv.solvers.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
@@ -203,7 +203,7 @@ def test_closed_form_refuses_samples():
 
 def test_a_users_own_solver():
     class Halve(LocalSolver):
-        """Move half the way to the centre."""
+        """A solver that moves halfway to the centre."""
 
         amount: float = eqx.field(default=0.5)
 

@@ -1,4 +1,4 @@
-"""Kernels against the textbook's operations and their automatic gradients, to rounding in float64."""
+"""Kernels against reference operations and their automatic gradients, to rounding in float64."""
 
 from functools import partial
 
@@ -50,7 +50,7 @@ def layer(x, inputs, state, bias):
 
 
 def value_and_gradients(function, args, out):
-    """Value, gradient, and the derivative of the gradient along the arguments themselves: the Hessian's product."""
+    """The value, the gradient, and the Hessian-vector product in the direction of the arguments."""
     def value(*args):
         return jnp.vdot(jnp.sin(function(*args)), out)
 
@@ -81,7 +81,7 @@ def test_it_is_the_textbooks_with_its_gradients(case):
     np.testing.assert_allclose(ours(*args), want, atol=1e-13)
     actual, reference = (jax.jit(partial(value_and_gradients, f))(args, out) for f in (ours, theirs))
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-11), actual, reference)
-    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(reference[2])) > 0.01  # there is curvature
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(reference[2])) > 0.01  # the curvature is not zero
 
 
 @pytest.mark.parametrize("case", ["block 5x5", "convolution 5x5", "lstm"])
@@ -98,7 +98,7 @@ def test_it_is_the_same_in_lanes(case):
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
 @pytest.mark.parametrize("lanes", [False, True])
 def test_it_is_the_same_with_the_gates_as_one_function(lanes):
-    """As in the engine."""
+    """The engine compiles the gates as one function."""
     ours, theirs, shapes = CASES["lstm of 33 units"]
     args = tuple(draw(*[(2, *shape) for shape in shapes]))
     (out,) = draw(theirs(*[a[0] for a in args]).shape, seed=1)
@@ -116,7 +116,7 @@ def test_it_is_the_same_with_the_gates_as_one_function(lanes):
 
 
 def test_cross_entropy_is_optaxs_with_its_gradients():
-    """Also where logits are far apart, and where they tie."""
+    """The logits include large differences and ties."""
     outputs = draw((5, 4))[0] * jnp.array([[1.0], [30.0], [1e3], [1e5], [0.0]])
     y = jnp.array([0, 3, 1, 2, 2])
     (out,) = draw((5,), seed=1)
@@ -126,7 +126,7 @@ def test_cross_entropy_is_optaxs_with_its_gradients():
 
 
 def test_ties_belong_to_the_first_of_a_square_and_zero_has_no_gradient():
-    """As the textbook's window primitive chooses: small integers tie often."""
+    """As in JAX's reduce-window primitive. Small integers tie often."""
     rng = np.random.default_rng(0)
     x, weight = (jnp.asarray(rng.integers(-1, 2, shape), float) for shape in [(4, 8, 8, 1), (3, 3, 1, 2)])
     bias = jnp.array([0.0, 1.0])
@@ -155,7 +155,7 @@ def _gradient(oracle, step, w):
 
 @pytest.mark.parametrize("network", ["cnn", "lstm"])
 def test_meta_learning_takes_hessians_through_them(network):
-    """MAML's gradient over all samples, whose Hessian is a jvp through a loop: as with the central difference."""
+    """MAML's gradient over all samples, whose Hessian-vector product is a jvp through a loop, equals the central difference."""
     rng = np.random.default_rng(0)
     if network == "cnn":
         model = networks.CNN(networks.head(3)[1], 0.0, shape=(6, 6, 1), channels=(2,), kernel=3, hidden=(), outputs=3,

@@ -1,4 +1,4 @@
-"""Loops side by side: a queue makes every loop's own steps and no others, and as few idle ones as its order allows."""
+"""Loops in lanes: a queue makes exactly the steps of each loop, and few idle steps."""
 
 import heapq
 
@@ -10,11 +10,11 @@ import pytest
 from resolvent.problem.solvers.lbfgs import lbfgs
 from resolvent.xla import loops
 
-COUNTS = np.array([3, 40, 1, 0, 7, 7, 0, 12, 2, 1, 1, 5])  # a power law, with two that have nothing to do
+COUNTS = np.array([3, 40, 1, 0, 7, 7, 0, 12, 2, 1, 1, 5])  # a power law, with two loops of no steps
 
 
 def makespan(counts, width):
-    """Steps until the last of ``width`` machines is done, jobs taken up longest first."""
+    """Steps until the last of ``width`` machines has finished, if the longest job starts first."""
     ends = [0] * width
     for n in sorted(counts, reverse=True):
         heapq.heappush(ends, heapq.heappop(ends) + int(n))
@@ -22,7 +22,7 @@ def makespan(counts, width):
 
 
 def logistic_map(rate, count, x):
-    """Chaotic, so that a step too many or too few could not go unseen."""
+    """Chaotic: one step more or less changes the result."""
     return loops.fori_loop(lambda i, v: rate * v * (1 - v) + i * 1e-3, x, total=count)
 
 
@@ -50,7 +50,7 @@ def test_a_queue_is_the_loops_and_wastes_what_the_longest_first_must(width):
 
 
 def test_useful_work_beside_plain_lanes():
-    """The queue keeps Graham's bound for longest first, 4/3 of the best there can be; plain lanes are far from it."""
+    """The queue satisfies Graham's bound for the longest job first, 4/3 of the optimum; plain lanes do not."""
     lengths, width = np.round(2 * (1 - np.random.default_rng(0).uniform(size=64)) ** -0.7).astype(int), 4
     queue = loops.run_queue(lambda c, i: i < c, lambda c, i: i + 1, jnp.asarray(lengths), jnp.zeros(64, int),
                             jnp.asarray(lengths), width=width)
@@ -64,7 +64,7 @@ def test_useful_work_beside_plain_lanes():
 
 
 def test_a_queued_loop_is_differentiated_and_batched_as_a_plain_one():
-    """With constants of its own for every lane, one that all share, and an outer axis: values and derivatives."""
+    """Values and derivatives, with constants for each lane, a shared constant, and an outer axis."""
     counts, rates = jnp.asarray(COUNTS[:6]), jnp.linspace(2.0, 3.0, 6)
 
     def f(shift):
@@ -83,7 +83,7 @@ def test_a_queued_loop_is_differentiated_and_batched_as_a_plain_one():
 
 
 def test_loops_that_end_by_themselves_and_prepared_ones():
-    """Newton's square root until it settles, and sums whose terms are prepared some at a time."""
+    """Newton's square root until it converges, and sums whose terms are prepared in blocks."""
     numbers = jnp.array([2.0, 1e6, 1.0, 49.0, 1e-3])
 
     def root(a):
@@ -105,7 +105,7 @@ def test_loops_that_end_by_themselves_and_prepared_ones():
 
 
 def test_line_searches_queue_as_well():
-    """L-BFGS on quadratics of different condition, with budgets of their own."""
+    """L-BFGS on quadratics with different condition numbers and budgets."""
     def solve(scale, budget):
         curvature = scale ** jnp.arange(3)
         return lbfgs(lambda w: jnp.sum(curvature * (w - 1) ** 2) / 2, lambda w: curvature * (w - 1), jnp.zeros(3),

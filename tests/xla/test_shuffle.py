@@ -1,4 +1,4 @@
-"""Permutations evaluated point by point: they are permutations, and all are about equally likely."""
+"""Permutations that are evaluated entry by entry: every result is a permutation, and all are about equally likely."""
 
 from itertools import permutations
 
@@ -26,7 +26,7 @@ def test_it_is_a_permutation(seed, n):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_all_orders_are_equally_likely(n):
-    """Chi-square over all n! orders; a fair shuffle fails once in a million."""
+    """A chi-square test over all n! orders; a uniform shuffle fails with probability 1e-6."""
     draws = 20_000
     actual = np.asarray(many(jnp.arange(draws), n))[:, :n]
     number = {p: i for i, p in enumerate(permutations(range(n)))}
@@ -37,7 +37,7 @@ def test_all_orders_are_equally_likely(n):
 
 
 def test_pairs_are_uniform_in_a_larger_one():
-    """Where the first two of 16 go: all 240 ordered pairs equally likely."""
+    """The positions of the first two of 16 entries: all 240 ordered pairs are equally likely."""
     draws = 48_000
     actual = np.asarray(many(jnp.arange(draws), 16))[:, :2]
     counts = np.bincount(actual[:, 0] * 16 + actual[:, 1], minlength=256).reshape(16, 16)

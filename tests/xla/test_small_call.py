@@ -12,7 +12,7 @@ X = np.random.default_rng(0).normal(size=(6, 600)) / 25
 
 
 def ascend(i, w, x):
-    """A step of two products with vectors, a small sum and a place that moves."""
+    """A step with two matrix-vector products, a small sum and a moving index."""
     row = jax.lax.dynamic_index_in_dim(x, i % 6, keepdims=False)
     return w + 0.1 * row * jnp.tanh(jnp.sum(x @ w)) - 0.01 * jax.nn.softmax(w)
 
@@ -130,13 +130,13 @@ def test_what_computes_more_than_it_moves_is_for_several_threads():
 
 @pytest.mark.parametrize("step", [
     lambda i, w, x: w + 1 + 0 * x[0],  # XLA finds that this is zero
-    lambda i, w, x: w + 1 + jnp.where(jnp.arange(600) >= 0, 0, x[i % 6]),  # and this
+    lambda i, w, x: w + 1 + jnp.where(jnp.arange(600) >= 0, 0, x[i % 6]),  # XLA also finds that this is zero
     lambda i, w, x: w + 1 + (x - x)[0],
     lambda i, w, x: (w + 1, jnp.sum(x[0]))[0],  # the sum is not used
     lambda i, w, x: w + 1 + x[i % 6],
 ])
-def test_what_a_function_turns_out_not_to_need_may_be_given_to_it(step):
-    """Where XLA simplified an argument away it used to abort the process."""
+def test_arguments_that_xla_simplifies_away_are_allowed(step):
+    """Without the guard XLA aborts the process when it removes an unused argument."""
     def run(w, x):
         return repeat(jnp.array(3), lambda i, w: step(i, w, x), w), small_call(lambda w, x: step(1, w, x))(w, x)
 
