@@ -70,8 +70,8 @@ def textbook(params, x, normalise):
 def test_convolutional_networks_are_the_textbooks(shape, normalise):
     model = networks.CNN(networks.head(10)[1], 0.0, shape=shape, channels=(3, 4), kernel=5,
                          hidden=(6,) * (1 + normalise), outputs=10, normalise=normalise)
-    params = jax.tree.map(lambda p: p + 0.01, jax.jit(model.init)(jax.random.key(1)))  # so that biases are not zero
-    x = jax.random.uniform(jax.random.key(2), (3, *shape)) * (30 if normalise else 1)  # so that the normalisation has an effect
+    params = jax.tree.map(lambda p: p + 0.01, jax.jit(model.init)(jax.random.key(1)))  # nonzero biases
+    x = jax.random.uniform(jax.random.key(2), (3, *shape)) * (30 if normalise else 1)  # larger inputs
     y = jnp.array([1, 5, 7])
     def loss(outputs):
         return jnp.mean(model.loss.loss(outputs, y))

@@ -127,7 +127,7 @@ def test_a_federation_with_each_solver():
                                                 jnp.asarray(rng.normal(size=(3, 5))))
 
     class Sketched(rv.solvers.LocalSolver):
-        """The least that a user's solver must do: respect the effort, and return the parameters and the number of steps."""
+        """The least that a user's solver must do: respect the effort, return the parameters and the steps made."""
 
         rate: float
 

@@ -19,7 +19,7 @@ def float64():
 
 
 class Visits(Oracle):
-    """The gradient is -1 for every sample in the minibatch, so SGD with learning rate 1 counts how often it uses each."""
+    """The gradient is -1 for every sample in the minibatch, so SGD with learning rate 1 counts how often each is used."""
 
     def value(self, w):
         return jnp.sum(w)
@@ -159,7 +159,7 @@ def test_closed_form_has_no_gradient_left():
 
 
 def test_inexactness_of_one_gradient_step_by_hand():
-    """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step of size eta multiplies the gradient by |1 - eta(1 + mu)|."""
+    """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step eta scales the gradient by |1 - eta(1 + mu)|."""
     problem = rv.problems.QuadraticProblem(jnp.ones((1, 1, 1)), jnp.full((1, 1), 3.0))
     sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(1), 0.5)
     w, _ = rv.solvers.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
