@@ -19,7 +19,7 @@ def float64():
 
 
 class Visits(Oracle):
-    """The gradient is -1 for every sample in the minibatch, so SGD with learning rate 1 counts how often each is used."""
+    """The gradient is -1 for each sample of the minibatch: SGD with learning rate 1 counts how often it uses each."""
 
     def value(self, w):
         return jnp.sum(w)

@@ -155,7 +155,7 @@ def _gradient(oracle, step, w):
 
 @pytest.mark.parametrize("network", ["cnn", "lstm"])
 def test_meta_learning_takes_hessians_through_them(network):
-    """MAML's gradient over all samples, whose Hessian-vector product is a jvp through a loop, equals the central difference."""
+    """MAML's full gradient, whose Hessian-vector product is a jvp through a loop, equals the central difference."""
     rng = np.random.default_rng(0)
     if network == "cnn":
         model = networks.CNN(networks.head(3)[1], 0.0, shape=(6, 6, 1), channels=(2,), kernel=3, hidden=(), outputs=3,
