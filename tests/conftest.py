@@ -1,12 +1,13 @@
 """Compile fast and free compiled programs: compiling takes most of the time and the memory of the tests."""
 
 import os
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
+from resolvent.xla.versions import is_tested_version
+
 _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-if version("jax").startswith("0.10."):  # saves half the time; a compiler that does not know a flag stops
+if is_tested_version():  # saves half the time; a compiler that does not know a flag stops
     _FAST.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FAST]).strip()
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")  # tests write nothing into the user's folders

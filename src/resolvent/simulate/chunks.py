@@ -50,17 +50,16 @@ class ChunkRunner:
 
     def __call__(self, inputs: ChunkInputs, start: int, rounds: int) -> Chunk:
         """Run rounds start, ..., start+rounds-1."""
-        chunk: Chunk = run_chunk(
+        return run_chunk(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(start), jnp.array(rounds),
             capacity=self.capacity, record=self.record, scheduler=self.scheduler)
-        return chunk
 
     def check(self, inputs: ChunkInputs) -> None:
         """Trace a chunk without running it, which raises the errors of parts that do not fit together.
 
         The trace is cached: the first chunk does not trace again.
         """
-        run_chunk.eval_shape(  # type: ignore[no-untyped-call]
+        run_chunk.eval_shape(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(0), jnp.array(1),
             capacity=self.capacity, record=self.record, scheduler=self.scheduler)
 

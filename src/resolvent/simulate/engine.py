@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply, ServerState
-from resolvent.algorithms.participation import Cohort, Participation
+from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import (
     commit_rows,
     counted_parties,
@@ -31,7 +32,8 @@ from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.simulate.scheduler_choice import SchedulerName, scheduler_named
 from resolvent.simulate.schedulers import Jobs
 from resolvent.simulate.states import Chunk, Federation, RoundRecord, Snapshot
-from resolvent.xla.small_call import allow_small_calls
+from resolvent.xla.fallback import FallbackJit
+from resolvent.xla.small_call import allow_small_calls, call_metadata
 
 __all__ = ["estimated_work", "initial_state", "run_chunk"]
 
@@ -39,10 +41,11 @@ _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
 class _Static(NamedTuple):
-    """What a compiled round is specialised to: the recorded names and the scheduler."""
+    """What a compiled round is specialised to, see ``run_chunk``."""
 
     record: tuple[str, ...]
     scheduler: SchedulerName
+    plain: bool
 
 
 class _PhaseResult(NamedTuple):
@@ -66,7 +69,7 @@ def initial_state(algorithm: Algorithm, problem: Problem, participation: Partici
                       jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=_STATES_AT_ONCE))
 
 
-@partial(jax.jit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
+@partial(FallbackJit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
 def run_chunk(
     algorithm: Algorithm,
     problem: Problem,
@@ -79,6 +82,7 @@ def run_chunk(
     capacity: int,
     record: tuple[str, ...],
     scheduler: SchedulerName,
+    plain: bool,
 ) -> Chunk:
     """Run rounds start, ..., start+count-1.
 
@@ -96,9 +100,10 @@ def run_chunk(
         record: names of the parties' scalars to record (``steps``, ``inexactness``, ``model_change``), and ``gap`` for
             the shared model's optimality gap if the problem's optimum is known.
         scheduler: a scheduler or its name.
+        plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
     run_round = partial(_run_round, algorithm, problem, participation, keys.root_key(seed),
-                        static=_Static(record, scheduler))
+                        static=_Static(record, scheduler, plain))
     shapes = jax.eval_shape(run_round, state, start)[1]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
     last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -116,6 +121,12 @@ def run_chunk(
 def _run_round(algorithm: Algorithm, problem: Problem, participation: Participation, key: Array, state: Federation,
                t: Int[Array, ""], *, static: _Static) -> tuple[Federation, Snapshot]:
     """Round t: every phase over one cohort; ``key`` is the root key."""
+    with call_metadata(not static.plain):
+        return _run_phases(algorithm, problem, participation, key, state, t, static)
+
+
+def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participation, key: Array, state: Federation,
+                t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
     cohort = participation(keys.cohort_key(round_key), problem.sizes)
     working = counted = working_parties(algorithm, cohort)
@@ -143,8 +154,8 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
                key: Array, state: Federation, static: _Static) -> _PhaseResult:
     """Message, party and server of one phase.
 
-    Absent parties keep their states, and the server keeps its own if no reply counts. A reply that is not finite does
-    not count, in this phase and in the rest of the round.
+    Absent parties keep their states, and the server keeps its own if no reply counts. A reply that does not count, such
+    as one that is not finite, does not count in the following phases of the round either.
     """
     effort = jnp.where(working, cohort.effort, 0)
     slots = problem.row(cohort.index)
@@ -162,7 +173,7 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
     new_rows, payload, info = scheduler_named(static.scheduler)(
         work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
         effort * estimated_work(algorithm, problem.sizes[cohort.index]))
-    counted = counted_parties(payload, working)
+    counted = counted_parties(payload, cohort, working)
     committed = commit_rows(new_rows, rows, working=working, counted=counted)
     parties = jax.tree.map(lambda leaf, row: leaf.at[slots].set(row, unique_indices=True), state.parties, committed)
     server, server_info = server_step(algorithm.phases[number], state.server,

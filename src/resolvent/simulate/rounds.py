@@ -5,6 +5,7 @@ traced, so that a sweep over a number of the algorithm is one ``jax.vmap``, and 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -92,9 +93,10 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     # A copy, because run_chunk takes over the buffers of its argument.
     state = initial_state(algorithm, problem, participation, seed) if state is None else jax.tree.map(jnp.array, state)
     arguments = (algorithm, problem, participation, state, jnp.array(seed), jnp.array(start), jnp.array(rounds))
-    # Within a transformation the compiled function would donate buffers that the transformation owns.
+    # Within a transformation the compiled function would donate buffers that the transformation owns, and could not
+    # fall back to the plain form.
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
-    run: Callable[..., Chunk] = engine.run_chunk.__wrapped__ if is_traced else engine.run_chunk  # type: ignore[attr-defined]
+    run: Callable[..., Chunk] = partial(engine.run_chunk.function, plain=True) if is_traced else engine.run_chunk
     capacity = max(_MIN_CAPACITY, 1 << (rounds - 1).bit_length())
     chunk = run(*arguments, capacity=capacity, record=record, scheduler=scheduler)
     return chunk._replace(record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
@@ -116,8 +118,7 @@ def compiled_programs() -> int:
 
     A test that neither a second call nor another number compiles again compares two counts.
     """
-    count: int = engine.run_chunk._cache_size()  # type: ignore[attr-defined]
-    return count
+    return engine.run_chunk.cache_size()
 
 
 def _participation(participation: Participation | None) -> Participation:

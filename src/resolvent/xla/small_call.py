@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 
 from resolvent.xla.versions import supports_call_metadata
 
-__all__ = ["allow_small_calls", "convert_closure", "is_elemental", "no_inline", "repeat", "small_call"]
+__all__ = ["allow_small_calls", "call_metadata", "convert_closure", "is_elemental", "no_inline", "repeat", "small_call"]
 
 State = TypeVar("State")
 
@@ -43,6 +43,7 @@ _ELEMENTAL = frozenset([
 _REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"])
 _CALLS = frozenset(["closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "jit", "pjit"])
 _allowed: ContextVar[bool] = ContextVar("allowed", default=False)
+_metadata: ContextVar[bool] = ContextVar("metadata", default=True)
 
 
 @contextlib.contextmanager
@@ -59,13 +60,30 @@ def allow_small_calls() -> Iterator[None]:
         _allowed.reset(token)
 
 
+@contextlib.contextmanager
+def call_metadata(is_used: bool) -> Iterator[None]:
+    """Whether what is traced within may use call metadata.
+
+    Without it ``repeat``, ``small_call`` and ``no_inline`` are plain.
+    """
+    token = _metadata.set(is_used)
+    try:
+        yield
+    finally:
+        _metadata.reset(token)
+
+
+def _may_use_metadata() -> bool:
+    return _metadata.get() and supports_call_metadata()
+
+
 def repeat(total: Int[Array, ""], step: Callable[[Array, State], State], state: State) -> State:
     """``jax.lax.fori_loop(0, total, step, state)``, compiled into a small function where that is possible and faster.
 
     That is so within ``allow_small_calls()``, on a CPU, not under ``vmap``, if the step is elemental (``is_elemental``)
     and its results are not tiny.
     """
-    if not _allowed.get() or not supports_call_metadata():
+    if not _allowed.get() or not _may_use_metadata():
         plain: State = jax.lax.fori_loop(0, total, step, state)
         return plain
     body, closed = convert_closure(lambda both: step(*both), (jnp.zeros_like(total), state))
@@ -98,7 +116,7 @@ def small_call(f: Callable[..., Any]) -> Callable[..., Any]:
     tiny, and XLA would not split its work among threads.
     """
     def call(*args: Any) -> Any:
-        if not _allowed.get() or not supports_call_metadata():
+        if not _allowed.get() or not _may_use_metadata():
             return f(*args)
         jaxpr = jax.make_jaxpr(f)(*args).jaxpr
         is_small = _is_profitable(jaxpr) and _is_single_threaded(jaxpr)
@@ -112,7 +130,7 @@ def no_inline(f: Callable[..., Any]) -> Callable[..., Any]:
 
     XLA otherwise fuses the call with each of its readers, and computes the results again for each of them.
     """
-    return lambda *args: _with_xla_metadata(_NO_INLINE, f, *args) if supports_call_metadata() else f(*args)
+    return lambda *args: _with_xla_metadata(_NO_INLINE, f, *args) if _may_use_metadata() else f(*args)
 
 
 def _call_as_small_function(f: Callable[..., Any], *args: Any) -> Any:
