@@ -1,9 +1,12 @@
 """Checkpoints of a run: when they are written, and that a resumed run is the uninterrupted one."""
 
+import itertools
+
 import pytest
 
 import resolvent as rv
 from resolvent.simulate import checkpoints
+from resolvent.simulate.pace import Pace
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 SOLVER = rv.SGD(0.1, batch_size=16, epochs=2)
@@ -20,7 +23,7 @@ def interrupted(tmp_path_factory):
     """The folder of a run with 4 of 6 rounds."""
     folder = tmp_path_factory.mktemp("checkpoints") / "run"
     simulate(rv.fedgeomed_plus(SOLVER), rounds=4, checkpoint=folder)
-    assert [p.name for p in folder.iterdir()] == ["000000004"]
+    assert max(p.name for p in folder.iterdir()) == "000000004"
     return folder
 
 
@@ -46,12 +49,55 @@ def test_resumed_run_is_the_uninterrupted_one(interrupted):
         simulate(rv.fedgeomed_plus(SOLVER), rounds=2, checkpoint=interrupted, resume=True)
 
 
-def test_damaged_state_is_reported(tmp_path):
-    simulate(rv.fedavg(SOLVER), rounds=2, checkpoint=tmp_path)
-    state = tmp_path / "000000002" / "state.safetensors"
-    state.write_bytes(state.read_bytes()[:-40])
-    with pytest.raises(rv.InputError, match=r"000000002.*cannot be read"):
-        simulate(rv.fedavg(SOLVER), rounds=4, checkpoint=tmp_path, resume=True)
+@pytest.mark.parametrize("memory", ["device", "host"])
+def test_division_into_calls_changes_no_bit(memory, tmp_path, monkeypatch):
+    """Calls of 1, 2 and 3 rounds, each with a checkpoint, against calls up to the evaluations; then interrupted."""
+    options = {"rounds": 10, "evaluate_every": 5, "memory": memory, "clock": rv.VirtualClock(),
+               "diagnostics": ("model_change", "line", "steps")}
+    algorithm, done = rv.scaffold(SOLVER), []
+
+    def use_limits(*limits):
+        limit = itertools.cycle(limits)
+        monkeypatch.setattr(Pace, "add", lambda self, rounds, seconds: setattr(self, "rounds", next(limit)))
+
+    use_limits(100)
+    whole = simulate(algorithm, **options)
+    use_limits(1, 2, 3)
+    monkeypatch.setattr(checkpoints.CheckpointTimer, "is_due", lambda self: True)
+    divided = simulate(algorithm, **options, checkpoint=tmp_path / "run",
+                       progress=lambda rounds, total: done.append(rounds))
+    assert len(done) > 5
+    assert {0, 5, 10} < set(done)
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [f"{rounds:09d}" for rounds in done[-2:]]
+
+    def interrupt(rounds, total):
+        if rounds > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(algorithm, **options, checkpoint=tmp_path / "other", progress=interrupt)
+    newest = max((tmp_path / "other").glob("[0-9]*"))
+    assert int(newest.name) % 5  # between evaluations
+    state = newest / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="state.safetensors is damaged.* the run continues from the checkpoint before"):
+        resumed = simulate(algorithm, **options, checkpoint=tmp_path / "other", resume=True)
+    for result in (divided, resumed):
+        assert result.digest == whole.digest
+        assert result.metrics.equals(whole.metrics)
+        assert result.facts["bytes"] == whole.facts["bytes"]
+        assert len(result.facts["seconds_per_round"]) == 2
+
+
+def test_calls_grow_to_half_a_second():
+    pace, calls = Pace(), []
+    while sum(calls) < 100_000:
+        calls.append(pace.rounds)
+        pace.add(pace.rounds, 0.004 + 1e-4 * pace.rounds)  # 4 ms for a call and 0.1 ms for a round
+    seconds = 0.004 + 1e-4 * max(calls)
+    assert calls[0] == 1
+    assert 0.3 < seconds <= 0.51
+    assert 0.004 * len(calls) < 0.05 * (1e-4 * sum(calls))
 
 
 def test_writing_takes_at_most_5_percent_of_the_time(monkeypatch):

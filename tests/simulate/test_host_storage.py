@@ -144,8 +144,8 @@ def test_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
     process = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True,
                              text=True, timeout=300)
     assert process.returncode == -signal.SIGKILL, process.stderr
-    (checkpoint,) = (tmp_path / "run").glob("[0-9]*")
-    assert 0 < int(checkpoint.name) < 12
+    checkpoints = sorted((tmp_path / "run").glob("[0-9]*"))
+    assert 0 < int(checkpoints[-1].name) < 12
     resumed = run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **CHECKPOINTED)
     straight = run(ALGORITHMS["SCAFFOLD"], in_memory, **CHECKPOINTED)
     assert resumed.digest == straight.digest
@@ -167,36 +167,40 @@ def test_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
         run(ALGORITHMS["SCAFFOLD"], in_memory, checkpoint=tmp_path / "run", resume=True, **CHECKPOINTED)
 
 
-def test_rows_of_the_last_checkpoint_survive_later_writes(tmp_path):
-    """Random writes and checkpoints; at any moment the file and the last table give the rows of that checkpoint."""
+def test_rows_of_the_last_two_checkpoints_survive_later_writes(tmp_path):
+    """Random writes, checkpoints, kills, and resumptions from either of the last two checkpoints."""
     rng = np.random.default_rng(0)
     like = {"a": jax.ShapeDtypeStruct((2,), np.float32), "b": jax.ShapeDtypeStruct((), np.int32)}
     file = RowFile(tmp_path / "rows", like, 12)
     rows = {"a": np.zeros((12, 2), np.float32), "b": np.zeros(12, np.int32)}
-    saved, table, last_position = tree.rows(rows, slice(None)), file.sync(), 0
-    for _ in range(200):
+    saved = [(tree.rows(rows, slice(None)), file.sync())] * 2  # of the last two checkpoints
+    last_position = 0
+    for _ in range(300):
         ids = np.flatnonzero(rng.random(12) < 0.3).astype(np.int32)
         new = {"a": rng.normal(size=(len(ids), 2)).astype(np.float32), "b": rng.integers(0, 9, len(ids), np.int32)}
         for name, leaf in rows.items():
             leaf[ids] = new[name]
         file.write(ids, new)
         if rng.random() < 0.3:
-            saved, table = {name: leaf.copy() for name, leaf in rows.items()}, file.sync()
-            if rng.random() < 0.5:  # otherwise the run is killed before the checkpoint is confirmed
+            saved = [saved[1], ({name: leaf.copy() for name, leaf in rows.items()}, file.sync())]
+            if rng.random() < 0.8:  # otherwise the run is killed before the checkpoint is confirmed
                 file.confirm_checkpoint()
-                last_position = max(last_position, int(table.max()))
             else:
-                file.restore(table)
-        if rng.random() < 0.2:
-            file.restore(table)
-            rows = {name: leaf.copy() for name, leaf in saved.items()}
-        other = RowFile(tmp_path / "rows", like, 12)
-        other.restore(table)
-        stored, is_stored = other.read(np.flatnonzero(table >= 0).astype(np.int32))
-        assert is_stored.all()
-        for name, leaf in stored.items():
-            np.testing.assert_array_equal(leaf, saved[name][table >= 0])
-    assert last_position < 24  # positions are reused: at most one present row and one of the checkpoint per party
+                file.restore(saved[1][1])
+            last_position = max(last_position, int(file.table.max()))
+        elif rng.random() < 0.1:
+            is_newest = rng.random() < 0.7  # otherwise the newest is damaged
+            saved = saved if is_newest else [saved[0], saved[0]]
+            file.restore(saved[1][1])
+            rows = {name: leaf.copy() for name, leaf in saved[1][0].items()}
+        for expected, tables in saved:
+            other = RowFile(tmp_path / "rows", like, 12)
+            other.restore(tables)
+            stored, is_stored = other.read(np.flatnonzero(tables[0] >= 0).astype(np.int32))
+            assert is_stored.all()
+            for name, leaf in stored.items():
+                np.testing.assert_array_equal(leaf, expected[name][tables[0] >= 0])
+    assert last_position < 36  # positions are reused: at most one present row and one of each checkpoint per party
 
 
 def test_incomplete_packed_data_are_refused(packed, tmp_path):

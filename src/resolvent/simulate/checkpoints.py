@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from resolvent.data.atomic_files import finish_before_interruption
 from resolvent.errors import InputError
 from resolvent.simulate.checkpoint_files import Checkpoint
 from resolvent.simulate.fingerprint import RunIdentity, identity_of
@@ -31,6 +32,7 @@ class RunCheckpoints:
             plan, plan.checkpoint.folder, storage, measurements)
         self._identity = RunIdentity({}, {}) if self._folder is None else identity_of(plan)
         self._timer = CheckpointTimer()
+        self._previous: int | None = None  # rounds of the checkpoint that this run wrote or continued from
 
     def restore(self) -> int:
         """Continue from the newest checkpoint if the plan says so. Returns the number of rounds that are done.
@@ -48,20 +50,25 @@ class RunCheckpoints:
                              f"rounds={self._plan.rounds}")
         self._storage.restore(checkpoint.state, dict(checkpoint.facts), checkpoint.rounds)
         self._measurements.restore(checkpoint.metrics, dict(checkpoint.facts))
+        self._previous = checkpoint.rounds
         return checkpoint.rounds
 
     def write_if_due(self, rounds: int) -> None:
         """Write a checkpoint after this number of rounds, if it is time or after the last round."""
         if self._folder is None or not self.is_writer:
             return
-        # Rows of party states on the host cannot be reused before the next checkpoint, so none is skipped there.
-        if self._plan.memory == "device" and rounds < self._plan.rounds and not self._timer.is_due():
+        # Rows of party states on the host cannot be reused before the next checkpoint: one is written after every
+        # evaluation at least.
+        is_last = rounds == self._plan.rounds
+        must_write = is_last or (self._plan.memory == "host" and rounds % self._plan.evaluation.every == 0)
+        if not must_write and not self._timer.is_due():
             return
-        with self._timer.writing():
+        with self._timer.writing(), finish_before_interruption():
             facts = self._measurements.facts() | self._storage.facts()
             Checkpoint(rounds, self._storage.checkpoint_state(), self._measurements.metrics(), facts).write(
-                self._folder, self._identity)
+                self._folder, self._identity, self._previous)
             self._storage.confirm_checkpoint()
+        self._previous = rounds
 
     def barrier(self, rounds: int) -> None:
         """Wait for all processes.

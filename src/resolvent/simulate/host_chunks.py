@@ -68,15 +68,15 @@ class HostChunks:
         self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, plan.evaluation.every))
         self._slots = min(parties, self.capacity * cohort)
 
-    def begin(self, start: int) -> PendingChunk:
+    def begin(self, start: int, limit: int) -> PendingChunk:
         """Draw the cohorts of the chunk that begins with round ``start``, and let the thread gather their parties.
 
-        The chunk ends at the next evaluation or at the end of the run.
+        The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run.
         """
         every = self._plan.evaluation.every
-        rounds = min(self.capacity, every - start % every, self._plan.rounds - start)
-        participation = draw_cohorts(self._plan.participation, self._sizes, jnp.array(self._plan.seed),
-                                     jnp.array(start), rounds=self.capacity)
+        rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
+        participation = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start, rounds=rounds,
+                                     capacity=self.capacity)
         ids = np.unique(np.asarray(participation.cohorts.index)[:rounds]).astype(np.int32)
         return PendingChunk(start, rounds, participation, ids, self._worker.submit(self._gather, ids))
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.algorithms.round import initial_party
+from resolvent.data.atomic_files import sync_to_disk
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import PartySubset
-from resolvent.simulate.atomic_files import sync_to_disk
 from resolvent.simulate.device_memory import party_state_shapes
 from resolvent.simulate.row_file import RowFile
 
@@ -92,19 +92,19 @@ class HostStates:
                                   self._seed)
 
     def table(self) -> NDArray[np.int32] | tuple[()]:
-        """For a checkpoint: the position of each party's row, once all rows are on the disk."""
+        """[2, N] for a checkpoint: the position of each party's row in it and in the checkpoint before it."""
         return () if self._file is None else self._file.sync()
 
-    def restore(self, table: Any, file_name: str) -> None:
-        """Continue from a checkpoint's table and file."""
+    def restore(self, tables: Any, file_name: str) -> None:
+        """Continue from a checkpoint's tables and file."""
         if self._file is not None:
             self._file.path.unlink()
             self.file_name = file_name
             self._file = self._open()
-            self._file.restore(np.asarray(table))
+            self._file.restore(np.asarray(tables))
 
     def confirm_checkpoint(self) -> None:
-        """Allow to overwrite rows of which only older checkpoints know, and remove the files of earlier runs."""
+        """Allow to overwrite rows that only older checkpoints need, and remove the files of earlier runs."""
         if self._file is None or self._checkpoint_folder is None:
             return
         sync_to_disk(self._checkpoint_folder)  # the checkpoint's name must be on the disk before old rows are removed

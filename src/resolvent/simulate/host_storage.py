@@ -68,7 +68,7 @@ class HostStorage(Storage):
         self._writes: list[Future[None]] = []
         self._last_rows: tuple[NDArray[np.int32], PyTree[Any]] | None = None
         self._cohort_problem: PartySubset | None = None
-        self._next = self._chunks.begin(0)
+        self._next = self._chunks.begin(0, 1)
 
     @override
     def first_inputs(self) -> ChunkInputs:
@@ -77,36 +77,28 @@ class HostStorage(Storage):
         return ChunkInputs(to_device(chunk.problem), self._next.participation, Federation(self._server, rows))
 
     @override
-    def advance(self, run_chunk: ChunkRunner, start: int, rounds: int) -> Chunk:
-        """Run rounds start, ..., start+rounds-1, in as many chunks as their parties' bytes need."""
-        records, end = [], start + rounds
-        while start < end:
-            pending = self._next
-            assert pending.start == start
-            chunk = self._run(run_chunk, pending)
-            records.append(jax.tree.map(lambda leaf, n=pending.rounds: np.asarray(leaf)[:n], chunk.record))
-            start += pending.rounds
-        return chunk._replace(record=jax.tree.map(lambda *parts: np.concatenate(parts), *records))
-
-    def _run(self, run_chunk: ChunkRunner, pending: PendingChunk) -> Chunk:
-        """Run one chunk, while the next one is gathered."""
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        """Run the gathered chunk; ``limit`` applies to the next one, which is gathered meanwhile."""
+        pending = self._next
+        assert pending.start == start
+        assert start + pending.rounds <= end
         gathered = pending.gathered.result()
         if self._last_rows is not None:  # they were not yet written when the thread read the rows of this chunk
             replace_rows(pending.ids, gathered.stored, *self._last_rows)
-        if (following := pending.start + pending.rounds) < self._plan.rounds:
-            self._next = self._chunks.begin(following)
+        if (following := start + pending.rounds) < self._plan.rounds:
+            self._next = self._chunks.begin(following, limit)
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
         scheduler = run_chunk.scheduler
         inputs = ChunkInputs(*scheduler.to_devices(
             (self._cohort_problem, pending.participation, Federation(self._server, parties))))
-        chunk: Chunk = scheduler.from_devices(run_chunk(inputs, pending.start, pending.rounds))
+        chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._server = chunk.state.server
         self._last_rows = (pending.ids, chunk.state.parties)
         self._writes.append(self._worker.submit(self._states.write, *self._last_rows))
         self._wait_for_writes(leave=1)
-        return chunk
+        return chunk, pending.rounds
 
     def _wait_for_writes(self, leave: int = 0) -> None:
         """Wait until at most ``leave`` chunks are not yet written; errors of the thread are raised here."""
@@ -161,7 +153,7 @@ class HostStorage(Storage):
         self._next.gathered.result()
         self._states.restore(state.parties, facts["rows"])
         if rounds < self._plan.rounds:
-            self._next = self._chunks.begin(rounds)
+            self._next = self._chunks.begin(rounds, 1)
 
     @override
     def digest(self) -> str:

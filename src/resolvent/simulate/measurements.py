@@ -146,8 +146,10 @@ class Measurements:
     def add_chunk(self, chunk: Chunk, start: int, rounds: int, watch: Stopwatch) -> None:
         """Add the records, seconds and bytes of the rounds start, ..., start+rounds-1."""
         self._add_seconds(watch, "rounds")
-        self._seconds_per_round.append(watch.run / rounds)
-        self._cpu_per_round.append(watch.cpu / rounds)
+        earlier = start % self._evaluation.every  # rounds since the last evaluation
+        for means, seconds in ((self._seconds_per_round, watch.run), (self._cpu_per_round, watch.cpu)):
+            before = means.pop() * earlier if earlier else 0.0
+            means.append((before + seconds) / (earlier + rounds))
         record: RoundRecord = jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], chunk.record)
         numbers = np.arange(start + 1, start + rounds + 1)
         self._add_communication(record, numbers)

@@ -25,6 +25,8 @@ class _Rows(NamedTuple):
 class MetricsTable:
     """Collects rows, and makes a table of them when it is asked for: pandas is not imported earlier.
 
+    Rows are in the order of their rounds, whatever the number of rounds that were added at a time.
+
     Attributes:
         method: the value of the column ``method``.
     """
@@ -68,7 +70,7 @@ def _as_table(method: str, rows: list[_Rows]) -> "pd.DataFrame":
     without_party = np.repeat(np.array([r.party is None for r in rows], dtype=bool), lengths)
     party = _concatenate([np.zeros(n, np.int64) if r.party is None else r.party
                           for r, n in zip(rows, lengths, strict=True)], np.int64)
-    return pd.DataFrame({
+    table = pd.DataFrame({
         "method": method,
         "round": _concatenate([r.round for r in rows], np.int64),
         "party": pd.arrays.IntegerArray(party, without_party),
@@ -76,6 +78,7 @@ def _as_table(method: str, rows: list[_Rows]) -> "pd.DataFrame":
         "metric": repeat([r.metric for r in rows]),
         "value": _concatenate([r.value for r in rows], np.float64),
     })
+    return table.iloc[np.argsort(table["round"].to_numpy(), kind="stable")].reset_index(drop=True)
 
 
 def _concatenate(arrays: list[NDArray[Any]], dtype: type) -> NDArray[Any]:

@@ -40,8 +40,8 @@ class Result:
         metrics: a table with the columns method, round, party (id, or none), split, metric and value. ``loss`` and the
             score are those of the party's personal model on its own samples; ``global_loss`` and the global score are
             those of the shared model. ``refused`` is 1 for a reply that was not finite and therefore did not count.
-        facts: ``seconds`` (compile, rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` of each chunk (of
-            a chunk that compiles, CPU seconds include compilation), ``bytes`` (down, up), ``evaluated_parties``; with
+        facts: ``seconds`` (compile, rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` between
+            evaluations (the first CPU seconds include compilation), ``bytes`` (down, up), ``evaluated_parties``; with
             ``scheduler="measured"`` also ``scheduler_seconds``, the seconds of a round with each candidate.
         rounds: number of rounds.
         seed: seed of all random numbers.

@@ -1,8 +1,9 @@
 """A file of party states: one row for each party that has taken part, at the position that a table in memory has.
 
-A checkpoint is a copy of the table. Rows to which the last checkpoint's table points are never overwritten: the next
-row of such a party goes to a free position, and its old position becomes free when the next checkpoint is complete. A
-kill at any moment therefore leaves the last checkpoint and all of its rows unchanged, and nothing has to be undone.
+A checkpoint is a copy of the table. Rows to which the tables of the last two checkpoints point are never overwritten:
+the next row of such a party goes to a free position, and its old position becomes free when two further checkpoints are
+complete. A kill at any moment therefore leaves both checkpoints and all of their rows unchanged, and nothing has to be
+undone.
 """
 
 import os
@@ -42,9 +43,10 @@ class RowFile:
         self.path = path
         self._open(like)
         self.table = np.full(parties, -1, np.int32)
-        self._in_checkpoint = np.zeros(parties, bool)  # whether the last checkpoint points to the party's present row
+        self._table_of_checkpoint = self.table.copy()
         self._free: list[int] = []
-        self._free_after_checkpoint: list[int] = []
+        self._free_after_one: list[int] = []  # positions that are free after the next checkpoint
+        self._free_after_two: list[int] = []
         self._end = 0
 
     def _open(self, like: PyTree[Any]) -> None:
@@ -54,18 +56,19 @@ class RowFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open_until_collected(self, self.path, os.O_RDWR | os.O_CREAT)
 
-    def restore(self, table: NDArray[np.int32]) -> None:
-        """Continue from a checkpoint's table.
+    def restore(self, tables: NDArray[np.int32]) -> None:
+        """Continue from a checkpoint's tables, see ``sync``.
 
         Raises:
             InputError: the file is shorter than the table says.
         """
-        self.table = np.array(table, np.int32)
-        self._in_checkpoint = self.table >= 0
-        used = self.table[self._in_checkpoint]
+        self.table, before = np.array(tables, np.int32)
+        self._table_of_checkpoint = self.table.copy()
+        used = np.unique(tables[tables >= 0])
         self._end = int(used.max(initial=-1)) + 1
-        self._free, self._free_after_checkpoint = np.setdiff1d(np.arange(self._end), used).tolist(), []
-        size, expected = os.fstat(self._file).st_size, self._end * self._record.itemsize
+        self._free = np.setdiff1d(np.arange(self._end), used).tolist()
+        self._free_after_one, self._free_after_two = np.setdiff1d(before[before >= 0], self.table).tolist(), []
+        size, expected = os.fstat(self._file).st_size, (int(self.table.max(initial=-1)) + 1) * self._record.itemsize
         if size < expected:
             raise InputError(f"{self.path} has {size} bytes, and the checkpoint needs {expected} of it: it is damaged "
                              "or belongs to another run; put it back, or start afresh without resume")
@@ -91,7 +94,7 @@ class RowFile:
         """Write the rows of some parties; further rows are ignored.
 
         Raises:
-            InputError: the disk is full or has failed.
+            OSError: the disk is full or has failed; the error names the file.
         """
         records = np.zeros(len(ids), self._record)
         records["party"] = ids
@@ -104,15 +107,15 @@ class RowFile:
     def _next_position(self, k: int) -> int:
         """The position of party k's next row: the present one, unless the last checkpoint points to it."""
         old = int(self.table[k])
-        if old >= 0 and not self._in_checkpoint[k]:
+        if old >= 0 and old != self._table_of_checkpoint[k]:
             return old
         if self._free:
             new = self._free.pop()
         else:
             new, self._end = self._end, self._end + 1
         if old >= 0:
-            self._free_after_checkpoint.append(old)
-        self.table[k], self._in_checkpoint[k] = new, False
+            self._free_after_two.append(old)
+        self.table[k] = new
         return new
 
     def _write_at(self, offset: int, record: NDArray[Any]) -> None:
@@ -122,19 +125,18 @@ class RowFile:
                 count = os.pwrite(self._file, remaining, offset)
                 remaining, offset = remaining[count:], offset + count
         except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}. Make room and resume, or start afresh "
-                             "with a checkpoint= (without one, a TMPDIR) on another disk") from error
+            raise OSError(error.errno, error.strerror, str(self.path)) from error  # with the name of the file
 
     def sync(self) -> NDArray[np.int32]:
-        """The table for a checkpoint, once all rows to which it points are on the disk."""
+        """[2, N] for a checkpoint: its table, once all rows in it are on the disk, and that of the one before it."""
         os.fsync(self._file)
-        return self.table.copy()
+        return np.stack([self.table, self._table_of_checkpoint])
 
     def confirm_checkpoint(self) -> None:
-        """Called when a checkpoint with the present table is complete: the rows of the one before it are free."""
-        self._free += self._free_after_checkpoint
-        self._free_after_checkpoint = []
-        self._in_checkpoint = self.table >= 0
+        """Called when a checkpoint with the present table is complete: rows that only older ones need become free."""
+        self._free += self._free_after_one
+        self._free_after_one, self._free_after_two = self._free_after_two, []
+        self._table_of_checkpoint = self.table.copy()
 
     @property
     def bytes(self) -> int:

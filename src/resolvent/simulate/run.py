@@ -8,6 +8,7 @@ from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
@@ -16,6 +17,7 @@ from resolvent.simulate.checkpoints import RunCheckpoints
 from resolvent.simulate.diagnostics import Diagnostic
 from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.measurements import Measurements
+from resolvent.simulate.pace import Pace
 from resolvent.simulate.placement import Placement, place
 from resolvent.simulate.plan import (
     CheckpointPlan,
@@ -35,6 +37,7 @@ from resolvent.simulate.systems import VirtualClock
 __all__ = ["simulate"]
 
 
+@checked
 def simulate(
     algorithm: Algorithm,
     model: Model | Problem,
@@ -78,12 +81,13 @@ def simulate(
             those of ``open_packed``. Default: the device, unless they take more than half of its memory.
         evaluate_parties: number of parties whose models are evaluated, drawn once from the seed; default: all parties,
             but at most 1,000 if they are in host memory.
-        checkpoint: a folder for checkpoints. They are written after evaluations, as often as possible while writing
-            takes at most 5 % of the run time, and after the last round. In host memory they are written after every
-            evaluation, and the parties' states are in the folder ``NAME.parties`` next to it; without a checkpoint,
-            they are in a temporary folder.
-        resume: continue from the checkpoint in this folder, if there is one.
-        progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total).
+        checkpoint: a folder for checkpoints. They are written between rounds, as often as possible while writing takes
+            at most 5 % of the run time, and after the last round; the last two are kept. In host memory they are also
+            written after every evaluation, and the parties' states are in the folder ``NAME.parties`` next to it;
+            without a checkpoint, they are in a temporary folder.
+        resume: continue from the newest checkpoint in this folder that is not damaged, if there is one.
+        progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total),
+            about every half second.
         name: name of the method, in the metrics.
 
     Returns:
@@ -115,17 +119,20 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
     if done == 0:
         measurements.evaluate(storage.evaluated_state(), 0)
     checkpoints.barrier(done)
+    pace = Pace()
     with progress_bar(progress if checkpoints.is_writer else False, plan.name, plan.rounds) as report:
         report(done, plan.rounds)
         while done < plan.rounds:
-            count = min(every - done % every, plan.rounds - done)
+            next_evaluation = min(done - done % every + every, plan.rounds)
             with stopwatch() as watch:
-                chunk = storage.advance(placement.run_chunk, done, count)
+                chunk, count = storage.advance(placement.run_chunk, done, next_evaluation, pace.rounds)
+            pace.add(count, watch.run)
             measurements.add_chunk(chunk, done, count, watch)
             done += count
-            measurements.evaluate(storage.evaluated_state(), done)
-            if done in (every, plan.rounds):
-                measurements.measure_line(chunk, done, storage.cohort_problem)
+            if done == next_evaluation:
+                measurements.evaluate(storage.evaluated_state(), done)
+                if done in (every, plan.rounds):
+                    measurements.measure_line(chunk, done, storage.cohort_problem)
             checkpoints.write_if_due(done)
             report(done, plan.rounds)
     checkpoints.barrier(done)  # no process continues, and perhaps resumes, before the checkpoint is complete

@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 from typing_extensions import override
 
+from resolvent.algorithms.cohort import check_ids
 from resolvent.problem.problem import Problem
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulate.engine import initial_state
@@ -20,6 +22,8 @@ from resolvent.simulate.states import Chunk, Federation
 from resolvent.simulate.tree_files import digest
 
 __all__ = ["DeviceStorage", "Storage"]
+
+_MAX_RECORDS = 2**20  # of parties in the record of a compiled call; a record has about 10 bytes
 
 
 class Storage(ABC):
@@ -38,8 +42,18 @@ class Storage(ABC):
         """The inputs of the first compiled call."""
 
     @abstractmethod
-    def advance(self, run_chunk: ChunkRunner, start: int, rounds: int) -> Chunk:
-        """Run rounds start, ..., start+rounds-1, and keep the state after them."""
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        """Run rounds start, start+1, ... in one compiled call, and keep the state after them.
+
+        Args:
+            run_chunk: runs the rounds.
+            start: number of the first round.
+            end: number of the round at which the call must end at the latest.
+            limit: the preferred maximum number of rounds.
+
+        Returns:
+            The result of the call, and the number of rounds that it ran.
+        """
 
     @abstractmethod
     def evaluated_state(self) -> Federation:
@@ -86,7 +100,8 @@ class DeviceStorage(Storage):
             problem: the problem of all parties.
             scheduler: the scheduler of the first rounds.
         """
-        self.problem, self.capacity = problem, plan.evaluation.every
+        self.problem = problem
+        self.capacity = max(1, min(plan.evaluation.every, _MAX_RECORDS // plan.cohort_size))
         self._scheduler = scheduler
         training = problem.pooled() if plan.pools_data else problem
         participation = plan.training_participation
@@ -98,13 +113,16 @@ class DeviceStorage(Storage):
         return self._inputs
 
     @override
-    def advance(self, run_chunk: ChunkRunner, start: int, rounds: int) -> Chunk:
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        rounds = min(end - start, limit, self.capacity)
         chunk = run_chunk(self._inputs, start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._inputs = self._inputs._replace(state=chunk.state)
         local: Chunk = self._scheduler.from_devices(chunk)
+        check_ids(np.asarray(local.record.index)[:rounds], parties=self._inputs.problem.parties,
+                  owner=type(self._inputs.participation).__name__, start=start)
         self._state = local.state
-        return local
+        return local, rounds
 
     @override
     def evaluated_state(self) -> Federation:

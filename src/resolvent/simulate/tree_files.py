@@ -1,6 +1,9 @@
 """Trees as safetensors files, and the digest of a tree."""
 
+import errno
 import hashlib
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from resolvent.errors import InputError
+from resolvent.data.atomic_files import write_atomically
+from resolvent.data.digests import DamagedFileError
+from resolvent.errors import InputError, shorten
 from resolvent.math import tree
-from resolvent.simulate.atomic_files import write_atomically
 
 __all__ = ["digest", "named_leaves", "read_tree", "write_tree"]
 
@@ -41,23 +45,33 @@ def digest(x: PyTree[Any]) -> str:
 
 
 def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -> None:
-    """Write a tree as a safetensors file, with texts in its header."""
+    """Write a tree as a safetensors file, with texts in its header.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     leaves = {name: np.ascontiguousarray(leaf) for name, leaf in named_leaves(x).items()}
-    write_atomically(path, lambda p: save_file(leaves, p, metadata=note))
+    try:
+        write_atomically(path, lambda p: save_file(leaves, p, metadata=note))
+    except SafetensorError as error:  # the library reports a full disk as text: "... (os error 28)"
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code) if number else shorten(error), str(path)) from error
 
 
 def read_tree(path: Path, like: PyTree[Any]) -> tuple[PyTree[Any], dict[str, str]]:
     """Read a tree with the structure of ``like``, and the texts in the header.
 
     Raises:
-        InputError: the file is damaged, or its leaves have other paths, shapes or dtypes than those of ``like``.
+        DamagedFileError: the file is damaged.
+        InputError: its leaves have other paths, shapes or dtypes than those of ``like``.
     """
     try:
         with safe_open(path, framework="numpy") as file:
             note = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}. It may be damaged; remove it to start afresh") from error
+    except (SafetensorError, FileNotFoundError) as error:
+        raise DamagedFileError(f"{path} cannot be read, it is damaged: {shorten(error)}") from error
     leaves = []
     for name, leaf in tree.named_leaves(like):
         array = arrays.get(name or "value")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from resolvent.data.atomic_files import write_text
 from resolvent.simulate.result import Result
 from resolvent.simulate.tree_files import named_leaves, write_tree
 from resolvent.study.checks import folder_name
@@ -32,4 +33,4 @@ def _write(folder: Path, result: Result, parties: tuple[str, ...]) -> None:
     leaves = {name: {"shape": list(leaf.shape[1:]), "dtype": str(leaf.dtype)}
               for name, leaf in named_leaves(personal).items()}
     note = {"method": result.name, "round": result.rounds, "parties": list(parties), "leaves": leaves, "files": files}
-    (folder / "tree.json").write_text(json.dumps(note, indent=1), encoding="utf-8")
+    write_text(folder / "tree.json", json.dumps(note, indent=1))

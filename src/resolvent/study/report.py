@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from resolvent.errors import InputError
-from resolvent.simulate.atomic_files import write_atomically
+from resolvent.data.atomic_files import write_text
 from resolvent.study import figures
 from resolvent.study.metrics import GAP, format_value, title_of
-from resolvent.study.summary import read_summary
+from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
 from resolvent.study.verdict import columns_of
 
 __all__ = ["write_report"]
@@ -25,16 +24,10 @@ def write_report(folder: Path) -> Path:
     """Draw ``report.html`` from ``summary.json``, ``metrics.parquet`` and ``experiment.yaml``.
 
     Raises:
-        InputError: the folder does not hold a finished run.
+        InputError: the folder does not hold a finished run, or one of these files is damaged.
     """
     summary = read_summary(folder)
-    try:
-        metrics = pd.read_parquet(folder / "metrics.parquet")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder / 'metrics.parquet'} cannot be read: {error}") from error
-    experiment = folder / "experiment.yaml"
-    if not experiment.is_file():
-        raise InputError(f"there is no finished run in {folder}: {experiment} is missing")
+    metrics = pd.read_parquet(folder / METRICS_FILE)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True)
     template = environment.from_string((resources.files("resolvent.study") / "report.html.jinja").read_text("utf-8"))
@@ -45,18 +38,14 @@ def write_report(folder: Path) -> Path:
         score=title_of(score),
         columns={column: missing or "–" for column, missing in columns_of(score).items()},
         number=lambda value, missing: missing if value is None else format_value(value, score),
-        experiment=experiment.read_text("utf-8"),
+        experiment=(folder / EXPERIMENT_FILE).read_text("utf-8"),
         megabytes=lambda n: f"{n / 1e6:.2f} MB",
         **_pictures(metrics, summary),
         **_gain_section(metrics, summary),
     )
     path = folder / "report.html"
-    write_atomically(path, lambda p: _write_text(p, page))
+    write_text(path, page)
     return path
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:

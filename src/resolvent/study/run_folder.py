@@ -2,73 +2,129 @@
 
 import contextlib
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from resolvent.errors import InputError
-from resolvent.simulate.atomic_files import write_atomically
+from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
+from resolvent.errors import InputError, shorten
 from resolvent.study.compare import Comparison
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models
-from resolvent.study.summary import SUMMARY_FILE, summarize, write_summary
+from resolvent.study.run_lock import RunningError, locked
+from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE, read_summary, summarize, write_summary
 
-__all__ = ["begin", "check_folder", "default_folder", "open_folder", "partial_of", "write_results"]
+__all__ = ["CHECKPOINTS", "begin", "check_folder", "claim_folder", "finished_summary", "is_complete", "open_folder",
+           "partial_of", "remove_leftovers", "write_results"]
 
+CHECKPOINTS = "checkpoints"
+_RUNS = Path("runs")
 _ADVICE = "start afresh with --overwrite or another --out"
+_ABSENT = object()
 
 
 @contextlib.contextmanager
-def open_folder(out: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+def claim_folder(out: Path | None, file: ExperimentFile, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """Choose the folder of a run and hold its lock.
+
+    Without ``out`` it is ``runs/NAME`` or, if that is in use, the next free ``runs/NAME-2``, ``runs/NAME-3`` and so on.
+    To resume, it is the folder of the latest unfinished run of that name; if there is none, that of the latest complete
+    run with the same settings; if there is none, a free folder.
+
+    Raises:
+        InputError: the folder cannot be used, see ``check_folder``; or another process writes to it.
+    """
+    if out is None and resume:
+        out = _latest(file)
+    if out is None and overwrite:
+        out = _RUNS / file.name
+    with contextlib.ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(locked(out))
+        else:
+            out = _lock_free_folder(file.name, stack)
+        check_folder(out, resume=resume, overwrite=overwrite)
+        yield out
+
+
+def _latest(file: ExperimentFile) -> Path | None:
+    """The folder of the latest run of an experiment's name that can be resumed or is complete."""
+    pattern = re.compile(rf"{re.escape(file.name)}(-\d+)?(\.partial)?")
+    runs = [p for p in _RUNS.iterdir() if pattern.fullmatch(p.name)] if _RUNS.is_dir() else []
+    runs.sort(key=lambda p: p.stat().st_mtime, reverse=True)
+    unfinished = [p for p in runs if p.name.endswith(".partial")]
+    if unfinished:
+        return unfinished[0].with_name(unfinished[0].name.removesuffix(".partial"))
+    settings = file.bound.settings()
+    return next((p for p in runs if is_complete(p) and read_summary(p)["experiment"] == settings), None)
+
+
+def _lock_free_folder(name: str, stack: contextlib.ExitStack) -> Path:
+    number = 1
+    while True:
+        folder = _RUNS / (name if number == 1 else f"{name}-{number}")
+        number += 1
+        with contextlib.suppress(RunningError), contextlib.ExitStack() as attempt:
+            attempt.enter_context(locked(folder))
+            if not folder.exists() and not partial_of(folder).exists():
+                stack.push(attempt.pop_all())
+                return folder
+
+
+@contextlib.contextmanager
+def open_folder(out: Path, *, resume: bool) -> Iterator[Path]:
     """A working folder next to ``out``, which replaces ``out`` when the block ends without an error.
 
     The previous content of ``out`` stays until the new folder is complete. A block that fails leaves the working
-    folder, and the run can be resumed from it.
-
-    Raises:
-        InputError: ``out`` is in use and neither resume nor overwrite is set, or there is no run to resume.
+    folder, and the run can be resumed from it. Checkpoints are removed after the folder has its name, so that a kill at
+    any moment leaves a run that is complete or can be resumed from all of its checkpoints.
     """
-    check_folder(out, resume=resume, overwrite=overwrite)
     target = out.resolve()
-    work, previous = partial_of(target), target.with_name(f".{target.name}.old")
+    work, previous = partial_of(target), hidden_sibling(target, "old")
     if not resume:
-        shutil.rmtree(work, ignore_errors=True)
+        remove_folder(work)
     work.mkdir(parents=True, exist_ok=True)
     try:
         yield work
     except InputError:
-        if not resume and not any(work.glob("checkpoints/*/[0-9]*")):
-            shutil.rmtree(work)  # the input was refused before the first round
+        if not resume and not any(work.glob(f"{CHECKPOINTS}/*/[0-9]*")):
+            remove_folder(work)  # the input was refused before the first round
         raise
-    shutil.rmtree(previous, ignore_errors=True)
+    remove_folder(previous)
+    sync_to_disk(work)
     if target.exists():
         target.rename(previous)
     work.rename(target)
-    shutil.rmtree(previous, ignore_errors=True)
+    sync_to_disk(target.parent)
+    remove_leftovers(target)
+
+
+def remove_leftovers(out: Path) -> None:
+    """Remove the checkpoints of a complete run, and the run that it replaced."""
+    for folder in (out / CHECKPOINTS, hidden_sibling(out.resolve(), "old")):
+        with contextlib.suppress(OSError):  # a complete run may be in a folder that cannot be written any more
+            remove_folder(folder)
 
 
 def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     """Check that a run can be written to a folder.
 
     Raises:
-        InputError: see ``open_folder``.
+        InputError: the folder is in use, and neither an unfinished nor a complete run is resumed in it.
     """
     target = out.resolve()
     if target in (Path.cwd(), *Path.cwd().parents):
         raise InputError(f"{out} is the current folder or contains it: give --out another folder")
-    work = partial_of(target)
-    if resume and not work.exists():
-        state = " (the run in it is complete)" if (out / SUMMARY_FILE).exists() else ""
-        raise InputError(f"there is no run to resume for {out}{state}: {partial_of(out)}, the folder of an unfinished "
-                         "run, does not exist")
     if target.exists() and not target.is_dir():
         raise InputError(f"{out} is a file: give --out a folder")
-    if not resume and not overwrite:
-        if target.exists() and any(target.iterdir()):
-            raise InputError(f"{out} is not empty: give --out another folder, or --overwrite")
-        if work.exists():
-            raise InputError(f"{partial_of(out)} is an unfinished run: give --resume to finish it, or --overwrite")
+    is_unfinished = partial_of(target).exists()
+    if overwrite or (resume and (is_unfinished or is_complete(out))):
+        return
+    if target.exists() and any(target.iterdir()):
+        raise InputError(f"{out} is not empty{' and holds no run' if resume else ''}: give --out another folder, or "
+                         "--overwrite")
+    if is_unfinished:
+        raise InputError(f"{partial_of(out)} is an unfinished run: give --resume to finish it, or --overwrite")
 
 
 def partial_of(out: Path) -> Path:
@@ -76,31 +132,23 @@ def partial_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-def default_folder(name: str, *, resume: bool, overwrite: bool) -> Path:
-    """The folder of a run without ``--out``.
+def is_complete(out: Path) -> bool:
+    """Whether a folder holds a complete run, and no other run will replace it."""
+    return (out / SUMMARY_FILE).is_file() and not partial_of(out.resolve()).exists()
 
-    It is ``runs/NAME`` or, if that is in use, the next free ``runs/NAME-2``, ``runs/NAME-3`` and so on. To resume, it
-    is the folder of the latest unfinished run of that name.
+
+def finished_summary(out: Path, file: ExperimentFile) -> dict[str, Any]:
+    """The summary of a complete run.
 
     Raises:
-        InputError: there is no run to resume.
+        InputError: it has other settings; or its summary, metrics or experiment are damaged.
     """
-    runs = Path("runs")
-    if resume:
-        pattern = re.compile(rf"{re.escape(name)}(-\d+)?\.partial")
-        unfinished = [p for p in runs.iterdir() if pattern.fullmatch(p.name)] if runs.is_dir() else []
-        if not unfinished:
-            raise InputError(f"there is no unfinished run of {name} in {runs}/: give its folder with --out")
-        latest = max(unfinished, key=lambda p: p.stat().st_mtime)
-        return latest.with_name(latest.name.removesuffix(".partial"))
-    if overwrite:
-        return runs / name
-    number = 1
-    while True:
-        folder = runs / (name if number == 1 else f"{name}-{number}")
-        if not folder.exists() and not partial_of(folder).exists():
-            return folder
-        number += 1
+    summary = read_summary(out)
+    if differences := _differences(summary["experiment"], file.bound.settings()):
+        raise InputError(f"{out} is a complete run of another experiment, with another value of {differences}: "
+                         f"{_ADVICE}")
+    remove_leftovers(out)
+    return summary
 
 
 def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
@@ -109,27 +157,24 @@ def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
     Raises:
         InputError: the unfinished run has other settings; the message names those that differ, with both values.
     """
-    path = work / "experiment.yaml"
-    if not (resume and path.is_file()):
-        write_atomically(path, lambda p: _write_text(p, file.to_yaml()))
-        return
-    old = _flat(ExperimentFile.load(str(path)).bound.settings())
-    new = _flat(file.bound.settings())
+    path = work / EXPERIMENT_FILE
+    if resume and path.is_file():
+        differences = _differences(ExperimentFile.load(str(path)).bound.settings(), file.bound.settings())
+        if differences:
+            raise InputError(f"the unfinished run {work} belongs to another experiment, with another value of "
+                             f"{differences}: resume with the settings of {path}, or {_ADVICE}")
+    write_text(path, file.to_yaml())
+
+
+def _differences(old_settings: dict[str, Any], new_settings: dict[str, Any]) -> str:
+    """The settings that differ, with both values; empty if none does."""
+    old, new = _flat(old_settings), _flat(new_settings)
     different = [key for key in [*old, *(key for key in new if key not in old)]
                  if old.get(key, _ABSENT) != new.get(key, _ABSENT)]
-    values = [f"{key} ({old.get(key, 'not set')!r}, now {new.get(key, 'not set')!r})" for key in different]
     if not different and list(old) != list(new):
-        values = ["the order of the algorithms"]
-    if values:
-        raise InputError(f"the unfinished run {work} belongs to another experiment, with another value of "
-                         f"{', '.join(values)}: resume with the settings of {path}, or {_ADVICE}")
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-_ABSENT = object()
+        return "the order of the algorithms"
+    return ", ".join(f"{key} ({shorten(repr(old.get(key, 'not set')))}, now "
+                     f"{shorten(repr(new.get(key, 'not set')))})" for key in different)
 
 
 def _flat(settings: Any, path: str = "") -> dict[str, Any]:
@@ -140,9 +185,11 @@ def _flat(settings: Any, path: str = "") -> dict[str, Any]:
 
 
 def write_results(folder: Path, file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
-    """Write the models, the metrics and the summary; returns the summary."""
-    write_models(folder / "models", comparison)
-    comparison.metrics.to_parquet(folder / "metrics.parquet", index=False)
-    summary = summarize(file, comparison)
-    write_summary(folder, summary)
-    return summary
+    """Write the models, the metrics, and the summary with the digests of all files; returns the summary."""
+    models = folder / "models"
+    remove_folder(models)  # of a process that was killed
+    write_models(models, comparison)
+    write_atomically(folder / METRICS_FILE, lambda p: comparison.metrics.to_parquet(p, index=False))
+    files = [EXPERIMENT_FILE, METRICS_FILE,
+             *(p.relative_to(folder).as_posix() for p in sorted(models.rglob("*")) if p.is_file())]
+    return write_summary(folder, summarize(file, comparison), files)

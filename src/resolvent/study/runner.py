@@ -1,13 +1,22 @@
 """One run of an experiment, from its file to the finished folder."""
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.study.compare import ProgressOfMethod, compare
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.run_folder import begin, check_folder, default_folder, open_folder, write_results
+from resolvent.study.run_folder import (
+    CHECKPOINTS,
+    begin,
+    claim_folder,
+    finished_summary,
+    is_complete,
+    open_folder,
+    partial_of,
+    write_results,
+)
 
 __all__ = ["run_experiment"]
 
@@ -19,16 +28,19 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
+    notify: Callable[[str], None] = lambda message: None,
     scheduler: SchedulerChoice = "auto",
 ) -> tuple[Path, dict[str, Any]]:
     """Run an experiment and write its folder: experiment, models, metrics, summary and report.
 
     Args:
         file: the checked experiment.
-        out: the folder; default: see ``default_folder``.
-        resume: finish an interrupted run.
+        out: the folder; default: see ``claim_folder``.
+        resume: finish an interrupted run. If there is none, the run starts from the beginning; if the run is complete,
+            its summary is returned.
         overwrite: replace the folder's content when the new run is complete.
         progress: called with (label, rounds done, rounds in total).
+        notify: called with a message that says which of these ``resume`` does.
         scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
 
     Returns:
@@ -37,17 +49,21 @@ def run_experiment(
     Raises:
         InputError: the folder is in use, or the parts of the experiment do not fit together.
     """
-    folder = out if out is not None else default_folder(file.name, resume=resume, overwrite=overwrite)
-    check_folder(folder, resume=resume, overwrite=overwrite)
-    experiment = file.build()  # wrong input is refused before the folder exists
-    with file.precision(), open_folder(folder, resume=resume, overwrite=overwrite) as work:
-        begin(work, file, resume=resume)
-        checkpoints = work / "checkpoints"
-        comparison = compare(file, experiment, checkpoints=checkpoints, resume=resume, progress=progress,
-                             scheduler=scheduler)
-        summary = write_results(work, file, comparison)
-        from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
+    with claim_folder(out, file, resume=resume, overwrite=overwrite) as folder:
+        if resume and is_complete(folder):
+            summary = finished_summary(folder, file)
+            notify(f"the run in {folder} is complete")
+            return folder, summary
+        if resume and not partial_of(folder).exists():
+            notify(f"there is no unfinished run in {folder}: it starts from the beginning")
+            resume = False
+        experiment = file.build()  # wrong input is refused before the folder exists
+        with file.precision(), open_folder(folder, resume=resume) as work:
+            begin(work, file, resume=resume)
+            comparison = compare(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume, progress=progress,
+                                 scheduler=scheduler)
+            summary = write_results(work, file, comparison)
+            from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
 
-        write_report(work)
-        shutil.rmtree(checkpoints)
-    return folder, summary
+            write_report(work)
+        return folder, summary

@@ -1,12 +1,13 @@
 """``summary.json``: what ran, on what, and with what outcome."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resolvent.algorithms.participation import Stragglers
+from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
 from resolvent.simulate.diagnostics import dissimilarity
 from resolvent.simulate.result import Result
@@ -19,29 +20,34 @@ from resolvent.study.verdict import Verdict, judge, refusals
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SUMMARY_FILE", "read_summary", "summarize", "write_summary"]
+__all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "SUMMARY_FILE", "read_summary", "summarize", "write_summary"]
 
-SUMMARY_FILE = "summary.json"
+EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE = "experiment.yaml", "metrics.parquet", "summary.json"
+_ADVICE = "run the experiment again"
 
 
-def write_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """Write ``summary.json`` into a run folder."""
-    (folder / SUMMARY_FILE).write_text(json.dumps(summary, indent=1, allow_nan=False), encoding="utf-8")
+def write_summary(folder: Path, summary: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    """Write ``summary.json`` into a run folder, with the digests of these files and of itself.
+
+    Returns:
+        The summary as ``read_summary`` returns it.
+    """
+    write_sealed(folder / SUMMARY_FILE, summary | {"files": file_digests(folder, files)})
+    return read_summary(folder)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """The summary of a finished run.
+    """The summary of a finished run, whose experiment and metrics are those that the run wrote.
 
     Raises:
-        InputError: there is no finished run in the folder.
+        InputError: there is no finished run in the folder, or one of the three files is damaged.
     """
     path = folder / SUMMARY_FILE
     if not path.is_file():
         raise InputError(f"there is no finished run in {folder}: {path} is missing")
-    try:
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    summary = read_sealed(path, _ADVICE)
+    files = summary.get("files", {})
+    check_files(folder, {name: files.get(name, "") for name in (EXPERIMENT_FILE, METRICS_FILE)}, _ADVICE)
     return summary
 
 

@@ -1,0 +1,100 @@
+"""Files and folders that are complete or absent at any moment, also after a kill or a power failure."""
+
+import contextlib
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+__all__ = ["INTERRUPTIONS", "finish_before_interruption", "hidden_sibling", "is_writing", "remove_folder",
+           "sync_to_disk", "write_atomically", "write_text"]
+
+INTERRUPTIONS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_MAX_NAME = 200  # characters of a name that a hidden name repeats; file systems allow 255 bytes
+_is_writing = False
+
+
+def hidden_sibling(path: Path, ending: str) -> Path:
+    """The path of a helper file or folder in the same folder: ``.NAME.ending``."""
+    return path.with_name(f".{path.name[:_MAX_NAME]}.{ending}")
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Call ``write`` with a temporary path in the same folder, and move the result to ``path``."""
+    partial = hidden_sibling(path, "partial")
+    try:
+        write(partial)
+        sync_to_disk(partial)
+        partial.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+    sync_to_disk(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, completely or not at all."""
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8", newline="")
+
+    write_atomically(path, write)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder: it first gets a hidden name, so that no reader finds a part of it. A missing one is no error.
+
+    What cannot be removed after the move is left under the hidden name.
+    """
+    aside = hidden_sibling(path, "removed")
+    shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, would survive a power failure."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open a folder
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def finish_before_interruption() -> Iterator[None]:
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the block ends.
+
+    Only signals with a handler in Python are delayed; the others end the process at once, or are ignored, as before.
+    """
+    global _is_writing
+    if _is_writing or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    handlers = {number: handler for number in INTERRUPTIONS if callable(handler := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, remember)
+    _is_writing = True
+    try:
+        yield
+    finally:
+        _is_writing = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
+def is_writing() -> bool:
+    """Whether the main thread is in a block of ``finish_before_interruption``."""
+    return _is_writing

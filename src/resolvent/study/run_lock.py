@@ -1,0 +1,84 @@
+"""A lock on a run folder, so that two processes never write the same run."""
+
+import contextlib
+import errno
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from resolvent.data.atomic_files import hidden_sibling
+from resolvent.errors import InputError
+
+__all__ = ["RunningError", "locked"]
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # the file system has no locks
+
+
+class RunningError(InputError):
+    """Another process writes this run."""
+
+
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold the lock of a run folder, which need not exist.
+
+    The lock is one of the operating system, on the file ``.NAME.lock`` next to the folder. It ends with its process, so
+    the file of a killed process does no harm. Folders that were made for the file are removed if they stay empty.
+
+    Raises:
+        RunningError: another process holds it; the message has its number.
+    """
+    target = out.resolve()
+    made = _make_parents(target)
+    path = hidden_sibling(target, "lock")
+    handle: int | None = None
+    try:
+        handle = _acquire(path, out)
+        yield
+    finally:
+        if handle is not None:
+            path.unlink(missing_ok=True)  # before the lock ends, so that no other process has locked this file
+            os.close(handle)
+        for folder in made:
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def _make_parents(target: Path) -> list[Path]:
+    """Make the missing folders above a path; the innermost is first in the list."""
+    missing = [folder for folder in target.parents if not folder.exists()]
+    if missing:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _acquire(path: Path, out: Path) -> int | None:
+    """Lock a file and write the number of this process into it; None where files cannot be locked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_nlink:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}".encode(), 0)
+                return handle
+            os.close(handle)  # its holder removed the file between our two calls
+        except BlockingIOError:
+            holder = os.pread(handle, 300, 0).decode(errors="replace").strip() or "with an unknown number"
+            os.close(handle)
+            raise RunningError(f"{out} is being written by process {holder}: wait until it has ended, or give --out "
+                               "another folder") from None
+        except OSError as error:
+            os.close(handle)
+            if error.errno not in _NO_LOCKS:
+                raise
+            warnings.warn(f"{path.parent} is on a file system without locks: do not start two runs into {out}",
+                          stacklevel=4)
+            path.unlink(missing_ok=True)
+            return None
