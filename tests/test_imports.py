@@ -1,4 +1,4 @@
-"""What importing the package costs: a party's process needs neither the command line, nor plotting, nor tables."""
+"""What importing costs: a party needs no command line, no plotting and no tables; help needs no JAX."""
 
 import subprocess
 import sys
@@ -20,19 +20,34 @@ class Watch:
             importers.setdefault(name, frame.f_globals.get("__name__"))
 
 sys.meta_path.insert(0, Watch())
-import %(module)s
+%(statement)s
 print(*(f"{name} (imported by {importers.get(name)})" for name in %(heavy)r if name in sys.modules), sep="\\n")
 """
 
 
-@pytest.mark.parametrize("module", ["resolvent", "resolvent.cli"])
-def test_import_loads_no_heavy_package(module):
-    program = PROGRAM % {"heavy": HEAVY, "module": module}
+@pytest.mark.parametrize(("statement", "heavy"), [
+    ("import resolvent as rv; rv.fedavg", HEAVY),
+    ("import resolvent.cli", [*HEAVY, "jax", "numpy"]),
+])
+def test_import_loads_no_heavy_package(statement, heavy):
+    assert loaded(statement, heavy) == ""
+
+
+def loaded(statement, heavy):
+    program = PROGRAM % {"heavy": heavy, "statement": statement}
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert process.stdout.split("\n") == ["", ""], f"import {module} loads {process.stdout.strip()}"
+    return process.stdout.strip()
 
 
 def test_the_check_sees_a_heavy_package():
-    program = PROGRAM % {"heavy": HEAVY, "module": "resolvent.study.experiment"}
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert "pydantic (imported by resolvent.study." in process.stdout
+    assert "pydantic (imported by resolvent.study." in loaded("import resolvent.study.experiment", HEAVY)
+
+
+def test_names_of_the_package_are_those_of_the_api():
+    """Also the function ``simulate``, which has the name of a package."""
+    program = ("import resolvent.simulate.progress, resolvent as rv\n"
+               "from resolvent import *\n"
+               "assert callable(rv.simulate) and rv.simulate is simulate\n"
+               "assert set(rv.__all__) <= set(dir(rv)) and all(hasattr(rv, name) for name in rv.__all__)\n"
+               "assert not hasattr(rv, 'nope')")
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -3,53 +3,46 @@
 The top level has what most programs need: the algorithms under their papers' names, ``simulate``, local solvers, data
 sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``codecs``, ``combinators``, ``participation``,
 ``partitions``, ``penalties``, ``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
+
+The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """
 
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, schedules
-from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
-from resolvent.algorithms.presets import *
-from resolvent.data import datasets, partitions, shifts
-from resolvent.data.federated import FederatedData
-from resolvent.data.packed import open_packed, write_packed
-from resolvent.errors import InputError
-from resolvent.math import codecs, penalties
-from resolvent.problem import models, problems, solvers
-from resolvent.problem.models import Model
-from resolvent.problem.solvers import SGD, OptaxSolver
-from resolvent.simulate import schedulers
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
-from resolvent.simulate.systems import VirtualClock
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from resolvent.api import *
+    from resolvent.api import __all__ as __all__
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "SGD",
-    "Algorithm",
-    "FederatedData",
-    "InputError",
-    "Model",
-    "OptaxSolver",
-    "Phase",
-    "Replies",
-    "Result",
-    "VirtualClock",
-    "aggregators",
-    "attacks",
-    "codecs",
-    "combinators",
-    "datasets",
-    "models",
-    "open_packed",
-    "participation",
-    "partitions",
-    "penalties",
-    "problems",
-    "schedulers",
-    "schedules",
-    "shifts",
-    "simulate",
-    "solvers",
-    "write_packed",
-]
-__all__ += presets.__all__
+
+class _Package(ModuleType):
+    """The package, whose names are those of ``resolvent.api``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        api = import_module("resolvent.api")
+        names = {public: getattr(api, public) for public in api.__all__}
+        self.__dict__.update(names | {"__all__": api.__all__})
+        if name not in self.__dict__:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return self.__dict__[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *self.__all__})
+
+    @property
+    def simulate(self) -> Any:
+        """The function, not the package of the same name, which the import system would put here."""
+        return import_module("resolvent.api").simulate
+
+    @simulate.setter
+    def simulate(self, value: Any) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Package

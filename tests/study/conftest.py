@@ -13,6 +13,7 @@ import pytest
 
 from resolvent import cli
 from resolvent.study.report import write_report
+from resolvent.study.summary import write_summary
 from resolvent.study.verdict import finding, score_table
 
 # The three federated methods are one algorithm under three names, so that only two programs are compiled.
@@ -123,9 +124,9 @@ def made(finished, tmp_path_factory):
             "methods": {row["method"]: like | {"final": {c: row[c] if np.isfinite(row[c]) else None for c in columns}}
                         for row in table.astype(object).to_dict("records")}}
         folder = tmp_path_factory.mktemp("made")
-        (folder / "summary.json").write_text(json.dumps(summary, allow_nan=False))
         (folder / "experiment.yaml").write_text(f"title: {json.dumps(title)}\n")
         metrics.to_parquet(folder / "metrics.parquet", index=False)
+        write_summary(folder, summary, ["experiment.yaml", "metrics.parquet"])
         write_report(folder)
         return folder
     return write

@@ -1,12 +1,18 @@
 """The command line: it parses arguments, calls ``study`` and prints.
 
-Importing it is cheap: ``tyro``, ``rich`` and the modules of ``study`` are imported when a command runs.
+Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and the modules of ``study`` when it runs. So help
+is printed at once, and an interruption at any moment is answered in one line.
 """
 
+import contextlib
 import os
 import sys
+import warnings
+from collections.abc import Iterator
 
-from resolvent.errors import InputError
+import resolvent
+from resolvent.cli.interruption import Interrupted, answer_interruptions, print_interruption
+from resolvent.cli.output import discard_output, flush_output, prepare_output, print_error
 
 __all__ = ["main"]
 
@@ -14,19 +20,61 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line.
 
-    Exit codes: 0 success, 1 failure, 2 wrong input, 130 interrupted.
+    Exit codes: see ``exit_codes``.
     """
     # A step of a small model does not occupy several cores. XLA's further threads would only wait actively, which can
     # triple the run time.
     os.environ.setdefault("PJRT_NPROC", "1")
-    from resolvent.cli.commands import parse_and_run
-    from resolvent.cli.terminal import print_error
+    prepare_output()
+    with answer_interruptions(), _plain_warnings():
+        try:
+            try:
+                _run()
+            finally:
+                flush_output()
+        except (Exception, KeyboardInterrupt) as error:
+            code = _report(error)
+            discard_output()
+            sys.exit(code)
 
+
+def _run() -> None:
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"resolvent {resolvent.__version__}\n")
+        return
+    from resolvent.cli.commands import parse_and_run
+
+    parse_and_run()
+
+
+def _report(error: BaseException) -> int:
+    """Print why a command ended, on one line, and return the exit code; an error that is a defect is raised again."""
+    if isinstance(error, KeyboardInterrupt):
+        number = error.number if isinstance(error, Interrupted) else 2
+        print_interruption(number)
+        return 128 + number
+    from resolvent.cli.failures import explain
+
+    failure = explain(error)
+    if failure is None:
+        raise error
+    print_error(failure.message)
+    return failure.code
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Print a warning to the user as one line without the place in the program."""
+    original = warnings.formatwarning
+
+    def format_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                       line: str | None = None) -> str:
+        if issubclass(category, UserWarning):
+            return f"warning: {message}\n"
+        return original(message, category, filename, lineno, line)
+
+    warnings.formatwarning = format_warning
     try:
-        parse_and_run()
-    except InputError as error:
-        print_error(str(error))
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted: finish an unfinished run with --resume\n")
-        sys.exit(130)
+        yield
+    finally:
+        warnings.formatwarning = original

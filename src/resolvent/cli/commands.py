@@ -1,4 +1,7 @@
-"""The commands and their arguments, which ``tyro`` parses from the signatures and the docstrings."""
+"""The commands and their arguments, which ``tyro`` parses from the signatures and the docstrings.
+
+What a command needs is imported when it runs: help is printed without it.
+"""
 
 import sys
 from collections.abc import Callable
@@ -8,11 +11,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli import terminal
-from resolvent.errors import InputError, nearest
+from resolvent.cli.exit_codes import EXIT_CODES
 from resolvent.simulate.progress import progress_bars
-from resolvent.study.docstrings import first_line
-from resolvent.study.experiment import ExperimentFile, experiments
 
 __all__ = ["parse_and_run"]
 
@@ -49,7 +49,7 @@ def run(
         rounds: number of rounds; short for --set rounds=...
         seed: random seed; short for --set seed=...
         out: the run folder; default: runs/NAME, or the next free number.
-        resume: finish an interrupted run.
+        resume: finish an interrupted run. Without one, the run starts from the beginning; a complete run is shown.
         overwrite: replace the content of the folder when the new run is complete.
         devices: split the CPU into this many JAX devices and distribute each cohort over them. On two cores, 2 is
             faster for convolutional and recurrent networks.
@@ -57,6 +57,8 @@ def run(
             parallel, and a lane that is done takes the next party; auto: sequential on a CPU, otherwise lanes;
             measured: time one round of each, and take the fastest.
     """
+    from resolvent.cli import terminal
+    from resolvent.study.experiment import ExperimentFile
     from resolvent.study.runner import run_experiment
 
     if devices is not None:
@@ -66,7 +68,7 @@ def run(
     file = ExperimentFile.load(experiment, changes)
     with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
-                                         scheduler=scheduler)
+                                         notify=terminal.print_note, scheduler=scheduler)
     terminal.print_table(terminal.score_table(summary))
     terminal.print_line(summary["finding"])
     for warning in summary.get("warnings", []):
@@ -83,7 +85,11 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
         kind: one kind, such as algorithms, data, models or solvers.
         json: print JSON instead of tables.
     """
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError, nearest
     from resolvent.study.catalogue import CAPTION, catalogue, table
+    from resolvent.study.docstrings import first_line
+    from resolvent.study.experiment import ExperimentFile, experiments
     from resolvent.study.registry import listings
     from resolvent.study.reproductions.reproduction import Reproduction, reproductions
 
@@ -120,6 +126,8 @@ def show(experiment: Source, *, set: Changes = ()) -> None:
         experiment: name of an experiment or a YAML file.
         set: change settings first, such as model.name=mlp.
     """
+    from resolvent.study.experiment import ExperimentFile
+
     sys.stdout.write(ExperimentFile.load(experiment, _flat(set)).to_yaml())
 
 
@@ -129,6 +137,7 @@ def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="
     Args:
         folder: a folder that `resolvent run` wrote.
     """
+    from resolvent.cli import terminal
     from resolvent.study.report import write_report
 
     terminal.print_path("Report", write_report(folder))
@@ -146,8 +155,10 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
         names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
         to: the folder of the downloads; default: RESOLVENT_DATA, or the user's cache folder.
     """
+    from resolvent.cli import terminal
     from resolvent.data.fetch import check, fetch
     from resolvent.data.sources import SOURCES
+    from resolvent.errors import InputError
 
     if action == "check":
         files = [file for name in names or (None,) for file in check(name)]
@@ -192,6 +203,8 @@ def reproduce(
         jobs: number of processes; default: 1.
         against: known verdicts: the summary.tsv of an earlier run, or a results folder.
     """
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError
     from resolvent.study.reproductions import results
     from resolvent.study.reproductions import run as reproduction_run
     from resolvent.study.reproductions.reproduction import Reproduction, reproductions
@@ -215,6 +228,8 @@ def reproduce(
 
 
 def _redraw(names: tuple[str, ...], out: Path) -> None:
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError
     from resolvent.study.reproductions import results
 
     pictures = [picture for name in names or (None,) for picture in results.redraw(out, name)]
@@ -250,9 +265,11 @@ def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
     commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report,
                                                "reproduce": reproduce, "data": data}
+    codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     tyro.extras.subcommand_cli_from_dict(
         commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),
-        description="Federated optimization: train and compare federations on real data.")
+        description="Federated optimization: train and compare federations on real data.\n\n"
+                    f"resolvent --version prints the version.\n\nExit codes: {codes}.")
 
 
 def _flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:
@@ -261,6 +278,8 @@ def _flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:
 
 def _set_cpu_devices(devices: int) -> None:
     """Split the CPU into JAX devices, which is possible only before the first computation."""
+    from resolvent.errors import InputError
+
     if devices < 1:
         raise InputError(f"--devices {devices} must be at least 1")
     import jax

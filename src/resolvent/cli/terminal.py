@@ -9,12 +9,13 @@ import rich.box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typing_extensions import override
 
 from resolvent.data.fetch import FileStatus
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.verdict import columns_of
 
-__all__ = ["algorithm_table", "file_table", "print_error", "print_line", "print_path", "print_table", "print_warning",
+__all__ = ["algorithm_table", "file_table", "print_line", "print_note", "print_path", "print_table", "print_warning",
            "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
@@ -22,30 +23,38 @@ _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red"}
 
 
+class _Console(Console):
+    """A console that leaves a broken pipe to the command line."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def print_line(text: str) -> None:
     """Print text as it is, wrapped to the terminal."""
-    Console().print(text, highlight=False, markup=False)
+    _Console().print(text, highlight=False, markup=False)
 
 
 def print_path(title: str, path: Path) -> None:
     """Print ``title: path`` on one line."""
-    Console().print(f"{title}: {path}" if title else str(path), highlight=False, markup=False, soft_wrap=True)
+    _Console().print(f"{title}: {path}" if title else str(path), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_warning(text: str) -> None:
     """Print a warning."""
-    Console().print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)
+    _Console().print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)
 
 
-def print_error(text: str) -> None:
-    """Print an error to standard error."""
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/bold red] {escape(text)}", highlight=False)
+def print_note(text: str) -> None:
+    """Print what the command does, to standard error."""
+    _Console(stderr=True, soft_wrap=True).print(text, highlight=False, markup=False)
 
 
 def print_table(table: Table, *, is_wide: bool = False, soft_wrap: bool = False) -> None:
     """Print a table; a wide one is folded on a terminal only, so that programs can read it line by line."""
     width = None if sys.stdout.isatty() or not is_wide else _PIPE_WIDTH
-    Console(width=width, soft_wrap=soft_wrap).print(table)
+    _Console(width=width, soft_wrap=soft_wrap).print(table)
 
 
 def text_table(title: str, lines: Mapping[str, str]) -> Table:

@@ -23,7 +23,7 @@ from resolvent.math import tree
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulate.host_chunks import HostChunks, PendingChunk, gather_parties, replace_rows, to_device
+from resolvent.simulate.host_chunks import HostChunks, gather_parties, replace_rows, to_device
 from resolvent.simulate.host_states import HostStates
 from resolvent.simulate.plan import Plan
 from resolvent.simulate.states import Chunk, Federation

@@ -1,10 +1,13 @@
 """Progress bars on the terminal: the only module with their columns."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from rich.progress import ProgressColumn
 
 __all__ = ["LabelledProgress", "Progress", "progress_bar", "progress_bars"]
@@ -49,7 +52,8 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
     from rich.progress import TaskID
 
     columns = _columns(unit, width, remaining_time=remaining_time)
-    with RichProgress(*columns, console=Console(stderr=True), transient=transient) as bars:
+    console = Console(file=cast("TextIO", _Display(sys.stderr)))
+    with RichProgress(*columns, console=console, transient=transient) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(label: str, done: int, total: int) -> None:
@@ -58,6 +62,27 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
             bars.update(tasks[label], completed=done)
 
         yield show
+
+
+class _Display:
+    """A stream whose errors are ignored: a progress bar that cannot be shown does not end a run."""
+
+    def __init__(self, stream: "TextIO") -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text if that is possible."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Show what was written if that is possible."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _columns(unit: str, width: int, *, remaining_time: bool) -> "list[ProgressColumn]":

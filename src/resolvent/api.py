@@ -1,0 +1,48 @@
+"""The names of ``import resolvent``, which imports this module when a name is first used."""
+
+from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, schedules
+from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
+from resolvent.algorithms.presets import *
+from resolvent.data import datasets, partitions, shifts
+from resolvent.data.federated import FederatedData
+from resolvent.data.packed import open_packed, write_packed
+from resolvent.errors import InputError
+from resolvent.math import codecs, penalties
+from resolvent.problem import models, problems, solvers
+from resolvent.problem.models import Model
+from resolvent.problem.solvers import SGD, OptaxSolver
+from resolvent.simulate import schedulers
+from resolvent.simulate.result import Result
+from resolvent.simulate.run import simulate
+from resolvent.simulate.systems import VirtualClock
+
+__all__ = [
+    "SGD",
+    "Algorithm",
+    "FederatedData",
+    "InputError",
+    "Model",
+    "OptaxSolver",
+    "Phase",
+    "Replies",
+    "Result",
+    "VirtualClock",
+    "aggregators",
+    "attacks",
+    "codecs",
+    "combinators",
+    "datasets",
+    "models",
+    "open_packed",
+    "participation",
+    "partitions",
+    "penalties",
+    "problems",
+    "schedulers",
+    "schedules",
+    "shifts",
+    "simulate",
+    "solvers",
+    "write_packed",
+]
+__all__ += presets.__all__

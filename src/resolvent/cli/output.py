@@ -1,0 +1,52 @@
+"""Standard output and standard error, also if they are closed, full or broken. It imports no other package."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["discard_output", "flush_output", "prepare_output", "print_error"]
+
+
+def prepare_output() -> None:
+    """Replace closed streams, and print characters that a terminal does not have by their number."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush_output() -> None:
+    """Write what is in the buffer of standard output.
+
+    Raises:
+        OSError: naming standard output.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def discard_output() -> None:
+    """Flush both streams; connect one that cannot be written to the null device, or Python reports it at the end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def print_error(message: str) -> None:
+    """Print an error to standard error on one line; nothing if the message is empty."""
+    if message:
+        is_terminal = sys.stderr.isatty()
+        title = "\x1b[1;31merror:\x1b[0m" if is_terminal else "error:"
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{title} {message}\n")
+            sys.stderr.flush()
