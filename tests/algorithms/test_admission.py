@@ -1,5 +1,6 @@
 """Replies collected from single messages: which count, which are refused, and why."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 
 import resolvent as rv
 from resolvent.algorithms.admission import finite_rows, reason_to_refuse
-from resolvent.algorithms.participation import Cohort
+from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.round import collect_replies
+from resolvent.math import tree
+from resolvent.simulate.rounds import record_rounds
 
 EXPECTED = {"w": jax.ShapeDtypeStruct((2, 3), jnp.float64), "steps": jax.ShapeDtypeStruct((), jnp.int32)}
 INDEX = np.array([7, 2, 5, 0])
@@ -66,16 +69,72 @@ def test_reply_of_a_party_outside_the_cohort_is_refused():
     assert np.flatnonzero(replies.alive).tolist() == [0]
 
 
-CODECS = [rv.codecs.RandK(k=2), rv.codecs.TopK(k=2), rv.codecs.NaturalCompression(), rv.codecs.QSGD(),
-          rv.codecs.Identity()]
+def test_replies_without_weight_are_refused():
+    """Their weighted mean would be 0/0. With a reply that has a weight, they count."""
+    weightless = eqx.tree_at(lambda c: c.weight, cohort(), jnp.array([0.0, 0.3, 0.0, 0.0]))
+    replies, refused = collect_replies({7: reply(7.0), 5: reply(5.0)}, EXPECTED, weightless)
+    assert refused == dict.fromkeys([7, 5], "the replies of the round have a total weight of zero")
+    assert not replies.alive.any()
+    replies, refused = collect_replies({7: reply(7.0), 2: reply(2.0)}, EXPECTED, weightless)
+    assert refused == {}
+    assert np.flatnonzero(replies.alive).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: type(codec).__name__)
-def test_compressed_replies_are_checked_after_decoding(codec):
-    """An integer on the wire can stand for infinity, as in natural compression."""
-    rows = jnp.array([[1.0, 2.0], [jnp.inf, 1.0], [3.0, jnp.nan]])
-    keys = jax.random.split(jax.random.key(0), 3)
-    assert finite_rows(jax.vmap(codec.encode)(rows, keys), 3).tolist() == [True, False, False]
+def test_cohort_with_a_party_twice_is_refused():
+    twice = eqx.tree_at(lambda c: c.index, cohort(), jnp.array([7, 2, 7, 0]))
+    with pytest.raises(rv.InputError, match="party 7 twice"):
+        collect_replies({7: reply(7.0)}, EXPECTED, twice)
+
+
+class SignCodec(rv.codecs.Codec):
+    """A codec that encodes a vector as integers, which cannot stand for NaN."""
+
+    unbiased = False
+
+    def pack(self, x, key):
+        return jnp.where(x > 0, 1, -1).astype(jnp.int8)
+
+    def unpack(self, content, like):
+        return content.astype(like.dtype)
+
+    def count(self, size, dtype):
+        return size
+
+    def omega(self, size):
+        return 1.0
+
+
+CODECS = [rv.codecs.RandK(k=1), rv.codecs.RandK(k=2), rv.codecs.TopK(k=1), rv.codecs.NaturalCompression(),
+          rv.codecs.QSGD(), rv.codecs.Identity(), SignCodec()]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_replies_are_checked_before_they_are_encoded(codec):
+    """One entry that is not finite is enough, also if the codec leaves it out or encodes it as an integer."""
+    vectors = jnp.array([[1.0, 2.0, -1.0], [1.0, jnp.inf, 1.0], [3.0, 0.5, jnp.nan]])
+    rows, keys = jnp.tile(vectors, (8, 1)), jax.random.split(jax.random.key(0), 24)
+    wires = jax.jit(jax.vmap(codec.encode))(rows, keys)
+    assert finite_rows(wires, 24).tolist() == [True, False, False] * 8
     expected = jax.eval_shape(codec.encode, rows[0], keys[0])
-    assert reason_to_refuse(codec.encode(rows[0], keys[0]), expected) is None
-    assert "is not finite" in reason_to_refuse(codec.encode(rows[1], keys[1]), expected)
+    for k in range(6):
+        reason = reason_to_refuse(tree.rows(wires, k), expected)
+        assert (reason is None) == (k % 3 == 0)
+
+
+def test_decoded_replies_are_checked_again():
+    """RandK multiplies by d/k, which can overflow."""
+    codec, x = rv.codecs.RandK(k=1), jnp.full(4, jnp.finfo(jnp.float64).max)
+    wire = codec.encode(x, jax.random.key(0))
+    assert bool(wire.is_finite)
+    assert "is not finite" in reason_to_refuse(wire, jax.eval_shape(codec.encode, x, jax.random.key(0)))
+
+
+def test_compressed_reply_that_is_not_finite_changes_neither_the_server_nor_the_party():
+    """Party 1 replies with one NaN among four entries; RandK sends one of them."""
+    problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * 3), jnp.ones((3, 4)))
+    problem = eqx.tree_at(lambda p: p.linears, problem, problem.linears.at[1, 2].set(jnp.nan))
+    algorithm = rv.combinators.Compressed(rv.fedavg(rv.solvers.GD(0.1, steps=1)), rv.codecs.RandK(k=1))
+    chunk = record_rounds(algorithm, problem, rounds=20)
+    assert np.asarray(chunk.record.refused).tolist() == [[False, True, False]] * 20
+    assert jax.tree.all(jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), chunk.state))
+    assert not np.asarray(chunk.state.parties.shifts[0])[1].any()

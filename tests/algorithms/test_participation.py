@@ -1,5 +1,7 @@
 """Cohorts: how often each party is drawn, with which weight, and how much work it does."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 from scipy.stats import chi2
 
 import resolvent as rv
+from resolvent.algorithms.cohort import Cohort
+from resolvent.simulate.rounds import run_rounds
 
 SIZES = jnp.array([10, 20, 30, 40, 100])
 DRAWS = 20_000
@@ -30,19 +34,68 @@ def test_uniform_draws_all_parties_equally_often_without_replacement():
     assert is_fair(pairs, np.full(20, 0.05))
 
 
-def test_by_size_draws_in_proportion_to_size_and_weights_equally():
-    """FedProx's scheme A: p_k = n_k/n, plain average. With one party a round its mean is the weighted mean."""
-    drawn = cohorts(rv.participation.BySize(cohort=1))
-    assert is_fair(np.bincount(np.asarray(drawn.index)[:, 0]), np.asarray(SIZES) / 200)
-    assert np.unique(np.asarray(drawn.weight)).size == 1
-    pair = np.asarray(cohorts(rv.participation.BySize(cohort=2)).index)
-    assert (pair[:, 0] != pair[:, 1]).all()
-    # without replacement: P(first = i, second = j) = p_i p_j / (1 - p_i)
+def drawn_weights(participation, sizes=SIZES, draws=DRAWS):
+    """[draws, N] the weight of each party in each round; parties that do not take part have none."""
+    drawn = cohorts(participation, sizes, draws)
+    weights = np.zeros((draws, len(sizes)))
+    rows = np.arange(draws)[:, None]
+    assert (np.diff(np.sort(drawn.index, axis=1)) > 0).all()
+    np.add.at(weights, (rows, np.asarray(drawn.index)), np.where(drawn.alive, drawn.weight, 0))
+    np.testing.assert_array_equal(np.asarray(drawn.weight) > 0, drawn.alive)
+    np.testing.assert_allclose(drawn.shares, (np.asarray(sizes) / np.sum(sizes))[np.asarray(drawn.index)])
+    return weights
+
+
+def test_by_size_draws_with_replacement_in_proportion_to_size():
+    """FedProx's scheme A: K independent draws of a party, with p_k = n_k/n."""
+    single = drawn_weights(rv.participation.BySize(cohort=1))
+    assert (single.sum(axis=1) == 1).all()
+    assert is_fair(single.sum(axis=0), np.asarray(SIZES) / 200)
+    pairs = 2 * drawn_weights(rv.participation.BySize(cohort=2))  # the number of times that each party was drawn
+    assert (pairs.sum(axis=1) == 2).all()
+    first, second = pairs.argmax(axis=1), len(SIZES) - 1 - pairs[:, ::-1].argmax(axis=1)
     p = np.asarray(SIZES) / 200
-    both = p[:, None] * p[None, :] / (1 - p[:, None])
-    counts = np.bincount(pair[:, 0] * 5 + pair[:, 1], minlength=25).reshape(5, 5)
-    off_diagonal = ~np.eye(5, dtype=bool)
-    assert is_fair(counts[off_diagonal], both[off_diagonal])
+    unordered = np.triu(2 * np.outer(p, p) - np.diag(p**2))
+    counts = np.bincount(first * 5 + second, minlength=25).reshape(5, 5)
+    assert is_fair(counts[unordered > 0], unordered[unordered > 0])
+
+
+def test_expected_weight_by_size_is_the_share():
+    """Over all N^K sequences of draws with their probabilities, the mean weight of party k is n_k/n exactly."""
+    sizes, draws = np.array([1, 1, 1, 97]), 3
+    probability, expected = sizes / sizes.sum(), np.zeros(4)
+    sequences = np.array(list(itertools.product(range(4), repeat=draws)))
+    cohorts = jax.vmap(Cohort.from_draws, in_axes=(0, None))(jnp.asarray(sequences), jnp.asarray(probability))
+    for i, sequence in enumerate(sequences):
+        index, alive = np.asarray(cohorts.index[i]), np.asarray(cohorts.alive[i])
+        assert np.unique(sequence).tolist() == index[alive].tolist()
+        assert len(set(index.tolist())) == draws
+        np.add.at(expected, index, probability[sequence].prod() * np.asarray(cohorts.weight[i]))
+    np.testing.assert_allclose(expected, probability, atol=1e-15)
+
+
+def test_by_size_without_replacement_is_biased():
+    """Sizes 1, 1, 1, 97 and K = 2: the large party has half of the weight whenever it is drawn, and never more."""
+    sizes = jnp.array([1, 1, 1, 97])
+    p = np.array([0.01, 0.01, 0.01, 0.97])
+    # without replacement: P(first = i, second = j) = p_i p_j / (1 - p_i)
+    both = np.outer(p / (1 - p), p) * ~np.eye(4, dtype=bool)
+    biased = drawn_weights(rv.participation.BiasedBySize(cohort=2), sizes).mean(axis=0)
+    np.testing.assert_allclose(biased, (both.sum(axis=0) + both.sum(axis=1)) / 2, atol=0.005)
+    unbiased = drawn_weights(rv.participation.BySize(cohort=2), sizes).mean(axis=0)
+    np.testing.assert_allclose(unbiased, p, atol=0.005)
+    assert biased[3] < 0.5 < 0.96 < unbiased[3]
+
+
+def test_fedavg_by_size_settles_at_the_minimiser_of_the_weighted_objective():
+    """f_k = (w - b_k)^2 / 2 with b = (1, 1, 1, 0) and n_k/n = (0.01, 0.01, 0.01, 0.97): the minimiser is 0.03."""
+    problem = rv.problems.QuadraticProblem(jnp.ones((4, 1, 1)), jnp.array([[1.0], [1.0], [1.0], [0.0]]),
+                                           sizes=jnp.array([1, 1, 1, 97]))
+    algorithm = rv.fedavg(rv.solvers.GD(0.005, steps=1))
+    fair, biased = (run_rounds(algorithm, problem, participation, rounds=4000).server[0] for participation in (
+        rv.participation.BySize(2), rv.participation.BiasedBySize(2)))
+    assert abs(fair - 0.03) < 0.02
+    assert abs(biased - 0.5) < 0.02
 
 
 def test_weights_are_the_shares():
@@ -83,6 +136,13 @@ def test_stragglers_do_not_change_the_cohort():
     np.testing.assert_array_equal(plain.weight, with_stragglers.weight)
 
 
+def test_each_party_drawn_by_size_straggles_with_the_same_probability():
+    """Free rows of a cohort can be late as well, so the number of late parties varies, but not its mean."""
+    drawn = cohorts(rv.participation.Stragglers(rv.participation.BySize(cohort=4), share=0.5))
+    late, alive = np.asarray(drawn.late), np.asarray(drawn.alive)
+    assert abs(late[alive].mean() - 0.5) < 0.01
+
+
 def test_fixed_effort_is_not_late():
     effort = np.array([0.1, 0.2, 0.3, 0.4, 1.0])
     participation = rv.participation.FixedEffort(jnp.asarray(effort), rv.participation.Uniform(3))
@@ -114,6 +174,8 @@ def test_uniform_draws_from_a_million_parties():
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: rv.participation.Uniform(0), r"Uniform\(cohort=0\) must be at least 1"),
     (lambda: rv.participation.BySize(0), r"BySize\(cohort=0\) must be at least 1"),
+    (lambda: rv.participation.BiasedBySize(-1), r"BiasedBySize\(cohort=-1\) must be at least 1"),
+    (lambda: rv.participation.BySize(6).check(5), "a cohort of 6 cannot be drawn from 5"),
     (lambda: rv.participation.Bernoulli(0.0), r"Bernoulli\(probability=0.0\) must lie in \(0, 1\]"),
     (lambda: rv.participation.Stragglers(share=1.5), r"Stragglers\(share=1.5\) must lie in \[0, 1\]"),
     (lambda: rv.participation.Uniform(6).check(5), "a cohort of 6 cannot be drawn from 5"),

@@ -2,6 +2,9 @@
 
 A reply is refused if its structure, a shape or a dtype is not the expected one, or if a number in it is not finite. In
 the simulator the shapes are right by construction, so only the last check is made, inside the compiled round.
+
+A codec can lose a number that is not finite: it may leave the entry out, or encode it as an integer. So the vector is
+checked before it is encoded (``Wire.is_finite``), and once more after decoding, which can overflow.
 """
 
 from collections.abc import Callable
@@ -51,7 +54,7 @@ def reason_to_refuse(reply: Any, expected: PyTree[Any]) -> str | None:
 
 
 def finite_rows(payload: PyTree[Any], count: int) -> Bool[Array, " C"]:
-    """[C] whether every number of a row is finite after decoding.
+    """[C] whether every number of a row is finite, before encoding and after decoding.
 
     Args:
         payload: replies, leaves [C, ...].
@@ -64,7 +67,7 @@ def finite_rows(payload: PyTree[Any], count: int) -> Bool[Array, " C"]:
 
 
 def _decoded(payload: PyTree[Any], decode: Callable[[Wire], PyTree[Any]] = Wire.decoded) -> PyTree[Any]:
-    """Replace encoded vectors by what they decode to: integers on a wire can stand for infinity."""
+    """Replace encoded vectors by what they decode to, or by NaN."""
     def is_wire(part: Any) -> bool:
         return isinstance(part, Wire)
     return jax.tree.map(lambda part: decode(part) if is_wire(part) else part, payload, is_leaf=is_wire)

@@ -11,41 +11,23 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
+from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import dropout_key, straggler_keys
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["Bernoulli", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation", "ParticipationWrapper",
-           "Stragglers", "Uniform"]
+__all__ = ["Bernoulli", "BiasedBySize", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation",
+           "ParticipationWrapper", "Stragglers", "Uniform"]
 
 Weighting = Literal["size", "uniform"]
 
 
-class Cohort(eqx.Module):
-    """The parties of one round.
-
-    Attributes:
-        index: [C] party ids, all different.
-        weight: [C] aggregation weights.
-        shares: [C] lambda_k, which sum to one over all N parties.
-        alive: [C] whether the party takes part.
-        effort: [C] fraction of the solver's budget that the party does, in (0, 1].
-        late: [C] whether the effort is less than planned: the work is partial, and the algorithm may drop it.
-    """
-
-    index: Int[Array, " C"]
-    weight: Float[Array, " C"]
-    shares: Float[Array, " C"]
-    alive: Bool[Array, " C"]
-    effort: Float[Array, " C"]
-    late: Bool[Array, " C"]
-
-
-class Participation(eqx.Module):
+class Participation(CheckedArguments, eqx.Module):
     """Draws the cohort of a round."""
 
     @abstractmethod
@@ -96,7 +78,7 @@ class Full(Participation):
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        return _cohort(jnp.arange(len(sizes)), self.shares(sizes))
+        return Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes))
 
 
 class Uniform(Participation):
@@ -126,17 +108,58 @@ class Uniform(Participation):
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         permutation = Shuffle.draw(key, jnp.array(len(sizes)))
-        return _cohort(permutation(jnp.arange(self.cohort)), self.shares(sizes))
+        return Cohort.from_parties(permutation(jnp.arange(self.cohort)), self.shares(sizes))
 
 
 class BySize(Participation):
-    """A cohort drawn without replacement with probabilities proportional to size, then averaged with equal weights.
+    """Parties drawn with replacement with probability n_k/n, then averaged with equal weights: FedProx's scheme A.
 
-    FedProx's scheme A. Each round draws one number per party (the Gumbel trick), so the cost has a small part that
-    grows with N. Source: FedProx, Algorithm 2; errata 9.
+    A party that is drawn several times works once, and its weight is its number of draws / K, so the expected weight of
+    party k is n_k/n. A draw takes a training sample uniformly from all n and looks up its party, which costs O(log N);
+    the cumulative sizes are computed once per compiled call. Rows of the cohort that repeats leave free name parties
+    that do not take part. Source: FedProx, Algorithm 2; Li, Huang, Yang, Wang, Zhang: On the Convergence of FedAvg on
+    Non-IID Data, ICLR 2020, scheme I; errata 9.
 
     Attributes:
-        cohort: number of parties.
+        cohort: number of draws K, at most N.
+
+    Example:
+        >>> cohort = BySize(3)(jax.random.key(0), jnp.array([1, 1, 1, 97]))
+        >>> cohort.weight[cohort.index == 3].tolist()
+        [1.0]
+    """
+
+    cohort: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        _check_cohort(self)
+
+    @override
+    def capacity(self, parties: int) -> int:
+        return self.cohort
+
+    @override
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        return _shares(sizes, "size")
+
+    @override
+    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        # 32 bits in either precision. XLA moves the sum out of the loop over rounds, because sizes do not change.
+        ends = jnp.cumsum(sizes, dtype=jnp.int32)
+        samples = jax.random.randint(key, (self.cohort,), 0, ends[-1], jnp.int32)
+        return Cohort.from_draws(jnp.searchsorted(ends, samples, side="right"), self.shares(sizes))
+
+
+class BiasedBySize(Participation):
+    """Parties drawn without replacement with probabilities proportional to size, then averaged with equal weights.
+
+    This form of FedProx's scheme A is biased: no party has more than 1/K of the weight, so the expected weight of party
+    k is not n_k/n, and the rounds do not minimise sum_k n_k/n f_k. For sizes 1, 1, 1, 97 and K = 2, the large party has
+    an expected weight of 0.499, not 0.97. ``BySize`` is not biased. Each round draws one number per party (the Gumbel
+    trick), so the cost of a draw has a part that grows with N.
+
+    Attributes:
+        cohort: number of parties K.
     """
 
     cohort: int = eqx.field(static=True)
@@ -157,7 +180,7 @@ class BySize(Participation):
         noise = jax.random.gumbel(key, (len(sizes),), jnp.float32)
         index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
         shares = self.shares(sizes)
-        return replace(_cohort(index, shares), weight=jnp.full(self.cohort, 1 / self.cohort, shares.dtype))
+        return replace(Cohort.from_parties(index, shares), weight=jnp.full(self.cohort, 1 / self.cohort, shares.dtype))
 
 
 class Bernoulli(Participation):
@@ -184,7 +207,7 @@ class Bernoulli(Participation):
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        cohort = _cohort(jnp.arange(len(sizes)), self.shares(sizes))
+        cohort = Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes))
         return replace(cohort, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
 
 
@@ -309,12 +332,6 @@ def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]
     return jnp.full(len(sizes), 1 / len(sizes), jnp.zeros(()).dtype)
 
 
-def _cohort(index: Int[Array, " C"], shares: Float[Array, " N"]) -> Cohort:
-    """A cohort whose parties all take part with full effort, weighted by their shares."""
-    ones, cohort_shares = jnp.ones(index.shape, shares.dtype), shares[index]
-    return Cohort(index, cohort_shares, cohort_shares, ones > 0, ones, ones < 0)
-
-
-def _check_cohort(participation: Uniform | BySize) -> None:
+def _check_cohort(participation: Uniform | BySize | BiasedBySize) -> None:
     if participation.cohort < 1:
         raise InputError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")

@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from resolvent.algorithms.admission import finite_rows, reason_to_refuse
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Reply, ServerState
+from resolvent.algorithms.cohort import Cohort, check_ids
 from resolvent.algorithms.keys import initial_party_key, root_key
-from resolvent.algorithms.participation import Cohort
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, ShapeOracle
@@ -150,9 +150,23 @@ def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:
     return cohort.alive if algorithm.straggler_policy == "keep" else cohort.alive & ~cohort.late
 
 
-def counted_parties(payload: Reply, working: Bool[Array, " C"]) -> Bool[Array, " C"]:
-    """[C] whose reply counts: a reply that is not finite counts as one that did not arrive."""
-    return working & finite_rows(payload, len(working))
+def counted_parties(payload: Reply, cohort: Cohort, working: Bool[Array, " C"]) -> Bool[Array, " C"]:
+    """[C] whose reply counts.
+
+    A reply that is not finite counts as one that did not arrive. If the weights of the others sum to zero, their mean
+    is not defined, and no reply counts.
+
+    Args:
+        payload: replies, leaves [C, ...].
+        cohort: the cohort of the round.
+        working: [C] whose work is used.
+    """
+    return _with_total_weight(working & finite_rows(payload, len(working)), cohort)
+
+
+def _with_total_weight(arrived: Bool[Array, " C"], cohort: Cohort) -> Bool[Array, " C"]:
+    """[C] the replies that arrived if their weights have a positive sum, otherwise none."""
+    return arrived & (jnp.sum(jnp.where(arrived, cohort.weight, 0)) > 0)
 
 
 def stacked_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) -> Replies:
@@ -179,13 +193,20 @@ def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohor
         replies: party id -> its reply; absent parties are left out.
         expected: leaves with the shape and dtype of a reply (``jax.eval_shape`` gives them).
         cohort: the cohort of the round.
+
+    Raises:
+        InputError: the cohort has a party twice.
     """
+    check_ids(cohort.index, parties=None, owner="the participation")
     ids = [int(k) for k in np.asarray(cohort.index)]
     refused = {k: "the party is not in this round's cohort" for k in replies if k not in ids}
     for k in ids:
         if k in replies and (reason := reason_to_refuse(replies[k], expected)) is not None:
             refused[k] = reason
-    counted = np.array([k in replies and k not in refused for k in ids], bool)
+    arrived = np.array([k in replies and k not in refused for k in ids], bool)
+    counted = np.asarray(_with_total_weight(jnp.asarray(arrived), cohort))
+    refused |= {k: "the replies of the round have a total weight of zero"
+                for k, has_arrived, counts in zip(ids, arrived, counted, strict=True) if has_arrived and not counts}
     zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), expected)
     rows = [replies[k] if counts else zero for k, counts in zip(ids, counted, strict=True)]
     payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
@@ -219,7 +240,7 @@ def _merge(of_private: Any, of_mirrored: Any, new: PartyState, old: PartyState) 
 
 
 def server_step(phase: Phase, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
-    """The server's step of a phase; its state is unchanged if no reply counts.
+    """The server's step of a phase; its state is unchanged if the replies that count have no weight.
 
     Args:
         phase: the phase.
@@ -228,8 +249,8 @@ def server_step(phase: Phase, state: ServerState, replies: Replies, key: Array) 
         key: ``keys.server_key`` of the phase.
     """
     after, info = phase.server(state, replies, key)
-    any_counts = jnp.any(replies.alive)
-    return jax.tree.map(lambda new, old: jnp.where(any_counts, new, old).astype(old.dtype), after, state), info
+    has_weight = jnp.sum(replies.weight) > 0  # rows that do not count have weight 0
+    return jax.tree.map(lambda new, old: jnp.where(has_weight, new, old).astype(old.dtype), after, state), info
 
 
 def select_rows(mask: Bool[Array, " C"], new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, PyTree, UInt
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import check_range
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
@@ -287,7 +287,7 @@ class QSGD(Codec):
 
     def __check_init__(self) -> None:
         if not 1 <= self.levels < 2**15:
-            raise ValueError(f"QSGD(levels={self.levels}) must lie in [1, {2**15 - 1}]")
+            raise InputError(f"QSGD(levels={self.levels}) must lie in [1, {2**15 - 1}]")
 
     @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:

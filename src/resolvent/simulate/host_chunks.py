@@ -65,7 +65,8 @@ class HostChunks:
         self._sizes = jnp.asarray(gatherer.data.sizes())
         parties, cohort = len(gatherer.data), plan.cohort_size
         bytes_per_party = gatherer.bytes_of(1, _SPLITS) + tree_bytes(states.shapes) + 1
-        self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, plan.evaluation.every))
+        max_rounds = min(plan.evaluation.every, plan.rounds)
+        self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, max_rounds))
         self._slots = min(parties, self.capacity * cohort)
 
     def begin(self, start: int, limit: int) -> PendingChunk:

@@ -24,8 +24,8 @@ from resolvent.simulate.diagnostics import RECORDED, Diagnostic
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.systems import VirtualClock
 
-__all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "choose_memory",
-           "plan_evaluation"]
+__all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes",
+           "choose_memory", "plan_evaluation"]
 
 MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
 
@@ -73,6 +73,14 @@ class Task:
             return self.problem.parties
         assert self.data is not None
         return len(self.data)
+
+    @property
+    def sizes(self) -> NDArray[np.integer]:
+        """[N] number of training samples of each party."""
+        if self.data is not None:
+            return self.data.sizes()
+        assert self.problem is not None
+        return np.asarray(self.problem.sizes)
 
     @property
     def init(self) -> Callable[[Array], Vector]:
@@ -162,6 +170,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise InputError(f"rounds={self.rounds} must be at least 1")
+        check_sizes(self.task.sizes)
         self.participation.check(self.task.parties)
         if (held_out := self.task.validation_sizes) is not None:
             check_held_out(self.algorithm, self.task.init, held_out, self.name)
@@ -268,6 +277,23 @@ def choose_memory(memory: MemoryChoice, algorithm: Algorithm, task: Task, name: 
         return "device" if fits_device(algorithm, task.model, task.data) else "host"
     except (TypeError, ValueError, KeyError):
         return "device"  # the parts do not fit together, which is reported when they are traced
+
+
+def check_sizes(sizes: NDArray[np.integer]) -> None:
+    """Refuse numbers of samples from which no shares follow.
+
+    Args:
+        sizes: [N] number of training samples of each party.
+
+    Raises:
+        InputError: a number is negative, or the sum is 0 or at least 2^31, so that it is not a 32-bit integer.
+    """
+    total = int(sizes.sum(dtype=np.int64))
+    if (negative := np.flatnonzero(sizes < 0)).size:
+        raise InputError(f"party {negative[0]} has {sizes[negative[0]]} training samples: sizes must not be negative")
+    if not 0 < total < 2**31:
+        raise InputError(f"the {len(sizes)} parties have {total} training samples in all: their sum must lie between 1 "
+                         "and 2^31 - 1, because parties are weighted by their shares of it")
 
 
 def check_held_out(algorithm: Algorithm, init: Callable[[Array], Vector], samples: Any, name: str) -> None:

@@ -29,7 +29,7 @@ class RoundRecord(eqx.Module):
         index: [C] ids of the parties in the cohort.
         counted: [C] whose reply counted.
         invited: [C] to whom a message was sent.
-        refused: [C] whose reply was not finite and therefore did not count.
+        refused: [C] whose reply did not count: it was not finite, or the replies had a total weight of zero.
         party: name -> [C], a scalar of each party.
         server: name -> scalar.
     """

@@ -32,6 +32,7 @@ from resolvent.testing.example import (
     example_participation,
     example_problem,
     example_solver,
+    require,
     without_parties,
 )
 from resolvent.testing.python_loop import draw_cohort, python_rounds, server_step
@@ -99,24 +100,24 @@ def check_repeatable(make: Make) -> None:
     trial = _trial(make)
     before = digest(trial.single)
     first, second = digest(trial.final), digest(trial.run())
-    _require(first == second, "two runs from one state differ: draw every random number from the key that the party or "
-                              "the server function gets, and store nothing on the algorithm")
-    _require(digest(trial.single) == before, "a run has changed its arguments: return new states, and leave the arrays "
-                                             "of the algorithm and of the old states as they are")
+    require(first == second, "two runs from one state differ: draw every random number from the key that the party or "
+                             "the server function gets, and store nothing on the algorithm")
+    require(digest(trial.single) == before, "a run has changed its arguments: return new states, and leave the arrays "
+                                            "of the algorithm and of the old states as they are")
 
 
 def check_rounds_continue(make: Make) -> None:
     """A round changes the state, keeps its types, and 3 rounds in one call are 1 round and 2 more."""
     trial = _trial(make)
     _, _, first = trial.single
-    _require(digest(trial.final) != digest(first), "3 rounds have changed neither the server's state nor a party's: "
-                                                   "return the new states from the phases")
-    _require(_types(trial.final) == _types(first), "the shapes or dtypes of the state change in a round, so that every "
-                                                   "round compiles: cast counters and numbers to the dtype of the "
-                                                   "first state")
+    require(digest(trial.final) != digest(first), "3 rounds have changed neither the server's state nor a party's: "
+                                                  "return the new states from the phases")
+    require(_types(trial.final) == _types(first), "the shapes or dtypes of the state change in a round, so that every "
+                                                  "round compiles: cast counters and numbers to the dtype of the "
+                                                  "first state")
     later = trial.run(trial.run(rounds=1), start=1, rounds=ROUNDS - 1)
-    _require(digest(later) == digest(trial.final), "a run that was interrupted differs from one that was not: keep all "
-                                                   "that the next round needs in the server's and the parties' states")
+    require(digest(later) == digest(trial.final), "a run that was interrupted differs from one that was not: keep all "
+                                                  "that the next round needs in the server's and the parties' states")
 
 
 def check_compiles_once(make: Make) -> None:
@@ -130,8 +131,8 @@ def check_compiles_once(make: Make) -> None:
         run_rounds(make(example_solver()), problem, PARTICIPATION, state=first, seed=SEED, rounds=ROUNDS)
         run_rounds(algorithm, problem, PARTICIPATION, state=first, seed=SEED, rounds=2)
         after = compiled_programs()
-    _require(after == before, "the same algorithm built again, or one with other numbers, compiles again: numbers are "
-                              "fields, static fields are hashable and compare by value, and no field is a lambda")
+    require(after == before, "the same algorithm built again, or one with other numbers, compiles again: numbers are "
+                             "fields, static fields are hashable and compare by value, and no field is a lambda")
 
 
 def check_sweep(make: Make) -> None:
@@ -146,9 +147,9 @@ def check_sweep(make: Make) -> None:
 
     with jax.enable_x64(False):
         swept = jax.eval_shape(jax.vmap(run), jnp.zeros(2))
-    _require(jax.tree.map(lambda leaf: leaf.shape, swept) == jax.tree.map(lambda leaf: (2, *leaf.shape), first),
-             "a sweep of 2 learning rates does not give 2 states: use jax.numpy on hyperparameters, not Python's if, "
-             "float() or NumPy")
+    require(jax.tree.map(lambda leaf: leaf.shape, swept) == jax.tree.map(lambda leaf: (2, *leaf.shape), first),
+            "a sweep of 2 learning rates does not give 2 states: use jax.numpy on hyperparameters, not Python's if, "
+            "float() or NumPy")
 
 
 def check_python_loop(make: Make) -> None:
@@ -169,9 +170,9 @@ def check_python_loop(make: Make) -> None:
             assert_close(state, expected, 1e-11, advice)
             _, cohort = draw_cohort(PARTICIPATION, problem.sizes, SEED, t)
             absent = np.setdiff1d(np.arange(len(SIZES)), np.asarray(cohort.index))
-            _require(digest(_rows(state.parties, absent)) == digest(_rows(before.parties, absent)),
-                     "the state of a party outside the cohort has changed: party states have leaves [N, ...], and a "
-                     "phase writes the cohort's rows only")
+            require(digest(_rows(state.parties, absent)) == digest(_rows(before.parties, absent)),
+                    "the state of a party outside the cohort has changed: party states have leaves [N, ...], and a "
+                    "phase writes the cohort's rows only")
 
 
 def check_dtypes(make: Make) -> None:
@@ -180,10 +181,10 @@ def check_dtypes(make: Make) -> None:
     single, double = trial.final, trial.trajectory[-1]
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(single), jax.tree.leaves(double), strict=True):
         if jnp.issubdtype(a.dtype, jnp.floating):
-            _require((a.dtype, b.dtype) == (jnp.float32, jnp.float64),
-                     f"leaf {jax.tree_util.keystr(path)} of the state is {a.dtype} where numbers are float32, and "
-                     f"{b.dtype} where they are float64: create arrays in the dtype of the model, with "
-                     "resolvent.math.tree")
+            require((a.dtype, b.dtype) == (jnp.float32, jnp.float64),
+                    f"leaf {jax.tree_util.keystr(path)} of the state is {a.dtype} where numbers are float32, and "
+                    f"{b.dtype} where they are float64: create arrays in the dtype of the model, with "
+                    "resolvent.math.tree")
     assert_close(single, double, 1e-3, "float32 (sequential scheduler) and float64 (Python loop) differ: look for sums "
                                        "that cancel, or for decisions that depend on rounding")
 
@@ -196,9 +197,9 @@ def check_models(make: Make) -> None:
         shared = jax.eval_shape(algorithm.server_model, state.server)
         expected = jax.eval_shape(problem.init, jax.random.key(0))
     for name, model in (("personal_model", personal), ("server_model", shared)):
-        _require(model is None or _types(model) == _types(expected),
-                 f"{name} does not have the structure, shapes and dtypes of the problem's model: return parameters as "
-                 "`init` gets them" + (", or None if there is no shared model" if name == "server_model" else ""))
+        require(model is None or _types(model) == _types(expected),
+                f"{name} does not have the structure, shapes and dtypes of the problem's model: return parameters as "
+                "`init` gets them" + (", or None if there is no shared model" if name == "server_model" else ""))
 
 
 def check_single_sample(make: Make) -> None:
@@ -208,16 +209,16 @@ def check_single_sample(make: Make) -> None:
         state = run_rounds(algorithm, problem, Full(), seed=SEED, rounds=ROUNDS)
         model = jax.jit(_personal_model)(algorithm, problem, state)
         finite = jax.tree.map(lambda leaf: bool(np.isfinite(np.asarray(leaf)).all()), model)
-    _require(jax.tree.all(finite), "with one party and one sample the personal model is not finite: look for divisions "
-                                   "by n - 1 or by a spread")
+    require(jax.tree.all(finite), "with one party and one sample the personal model is not finite: look for divisions "
+                                  "by n - 1 or by a spread")
 
 
 def check_empty_round(make: Make) -> None:
     """Rounds in which no party takes part change nothing."""
     trial = _trial(make)
-    _require(digest(trial.run(trial.final, empty=True)) == digest(trial.final),
-             "rounds without any party have changed the state: change it in the party and the server functions of the "
-             "phases only")
+    require(digest(trial.run(trial.final, empty=True)) == digest(trial.final),
+            "rounds without any party have changed the state: change it in the party and the server functions of the "
+            "phases only")
 
 
 def check_declarations(make: Make) -> None:
@@ -230,9 +231,9 @@ def check_declarations(make: Make) -> None:
     with jax.enable_x64(True):
         model = jax.eval_shape(problem.init, jax.random.key(0))
         shapes = reply_shapes(algorithm, model)
-        _require(not algorithm.replies_models or _types(shapes[-1]) == _types(model),
-                 "replies_models is True, but the replies of the last phase do not have the structure of a model: set "
-                 "it to False")
+        require(not algorithm.replies_models or _types(shapes[-1]) == _types(model),
+                "replies_models is True, but the replies of the last phase do not have the structure of a model: set "
+                "it to False")
         if algorithm.needs_individual_replies:
             return
         key, cohort = draw_cohort(PARTICIPATION, problem.sizes, SEED, 0)
@@ -266,12 +267,6 @@ def check_algorithm(make: Make) -> None:
     """
     for check in CHECKS:
         check(make)
-
-
-def _require(holds: bool, message: str) -> None:
-    """Raise an error if a condition does not hold; unlike an assert statement, also under ``python -O``."""
-    if not holds:
-        raise AssertionError(message)
 
 
 def _rows(parties: PyTree[Any], index: NDArray[np.intp]) -> PyTree[Any]:

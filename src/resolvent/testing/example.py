@@ -17,7 +17,7 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models import from_functions
 from resolvent.problem.solvers import SGD, LocalSolver
 
-__all__ = ["SIZES", "Make", "assert_close", "example_participation", "example_problem", "example_solver",
+__all__ = ["SIZES", "Make", "assert_close", "example_participation", "example_problem", "example_solver", "require",
            "without_parties"]
 
 Make: TypeAlias = Callable[[LocalSolver], Algorithm]
@@ -63,6 +63,12 @@ def without_parties(participation: Dropout) -> Dropout:
     everyone_absent = np.full(participation.probability.shape, _ABSENT, np.float32)
     absent: Dropout = eqx.tree_at(lambda p: p.probability, participation, everyone_absent)
     return absent
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise an error if a condition does not hold; unlike an assert statement, also under ``python -O``."""
+    if not holds:
+        raise AssertionError(message)
 
 
 def assert_close(actual: PyTree[Any], expected: PyTree[Any], tolerance: float, message: str = "") -> None:

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState
-from resolvent.algorithms.participation import Cohort, Participation
+from resolvent.algorithms.cohort import Cohort, check_cohort
+from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import (
     collect_replies,
     commit_party,
@@ -32,7 +33,11 @@ __all__ = ["draw_cohort", "python_rounds", "server_step"]
 
 def python_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, seed: int,
                   rounds: int) -> list[Federation]:
-    """The state before the first round and after each round, as NumPy arrays: ``rounds + 1`` states."""
+    """The state before the first round and after each round, as NumPy arrays: ``rounds + 1`` states.
+
+    Raises:
+        InputError: the participation draws a party twice in a round, or a cohort that is wrong otherwise.
+    """
     ids = range(problem.parties)
     server = _first_server(algorithm, problem, participation, seed)
     parties = [_first_party(algorithm, problem, seed, k) for k in ids]
@@ -40,6 +45,8 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     states = [_stacked(server, parties)]
     for t in range(rounds):
         key, cohort = draw_cohort(participation, problem.sizes, seed, t)
+        check_cohort(cohort, rows=participation.capacity(len(ids)), parties=len(ids),
+                     owner=type(participation).__name__, start=t)
         working = np.asarray(working_parties(algorithm, cohort))
         for phase in range(len(algorithm.phases)):
             after, replies = list(parties), {}
