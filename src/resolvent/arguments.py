@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import AbstractArray, ArrayLike
 
-from resolvent.errors import InputError, quote
+from resolvent.errors import InputError, nearest, quote
 
 __all__ = ["CheckedArguments", "check_arguments", "checked", "hints_of"]
 
@@ -26,6 +26,8 @@ R = TypeVar("R")
 
 _MAX_INTEGER = 2**31  # counts, ids and seeds are 32-bit integers in compiled programs
 _MAX_NUMBER = float(np.finfo(np.float32).max)
+_EXAMPLES = {"LocalSolver": "SGD(0.1)", "Algorithm": "fedavg(SGD(0.1))", "Participation": "Uniform(cohort=10)",
+             "FederatedData": "FederatedData.from_arrays(inputs, labels)", "Model": "models.logistic(64, 10)"}
 _ARRAY_LIKE = frozenset(get_args(ArrayLike))
 
 
@@ -102,10 +104,12 @@ class _Rule(NamedTuple):
     Attributes:
         accepts: whether a value is allowed.
         expected: the allowed values in words.
+        choices: the allowed words, if only some are allowed.
     """
 
     accepts: Callable[[Any], bool]
     expected: str
+    choices: tuple[str, ...] = ()
 
 
 class _Rules(NamedTuple):
@@ -148,7 +152,7 @@ def _rule(hint: Any, *, is_static: bool) -> _Rule:
         return _union_rule(arguments, is_static=is_static)
     if origin is Literal:
         return _Rule(lambda value: isinstance(value, str | int | None) and value in arguments,
-                     _either(repr(value) for value in arguments))
+                     _either(repr(value) for value in arguments), tuple(map(str, arguments)))
     if origin in (list, tuple, collections.abc.Sequence):
         return _sequence_rule(origin, arguments, is_static=is_static)
     if origin is dict:
@@ -165,7 +169,8 @@ def _union_rule(members: tuple[Any, ...], *, is_static: bool) -> _Rule:
         members = (float, *(m for m in members if m not in _ARRAY_LIKE))
     rules = [_rule(member, is_static=is_static) for member in members]
     return _Rule(lambda value: any(rule.accepts(value) for rule in rules),
-                 _either(dict.fromkeys(rule.expected for rule in rules)))
+                 _either(dict.fromkeys(rule.expected for rule in rules)),
+                 tuple(choice for rule in rules for choice in rule.choices))
 
 
 def _sequence_rule(kind: type, items: tuple[Any, ...], *, is_static: bool) -> _Rule:
@@ -175,7 +180,7 @@ def _sequence_rule(kind: type, items: tuple[Any, ...], *, is_static: bool) -> _R
     item = _rule(items[0], is_static=is_static)
     kinds: tuple[type, ...] = (tuple,) if is_static and kind is tuple else (list, tuple)
     return _Rule(lambda value: isinstance(value, kinds) and all(map(item.accepts, value)),
-                 f"a {kinds[0].__name__} whose items are {item.expected}")
+                 f"{'a list' if list in kinds else 'a tuple'} whose items are {item.expected}", item.choices)
 
 
 def _class_rule(kind: Any, *, is_static: bool) -> _Rule:
@@ -195,8 +200,9 @@ def _class_rule(kind: Any, *, is_static: bool) -> _Rule:
         return _anything()
     if kind is str:
         return _Rule(lambda value: isinstance(value, str), "text")
-    return _Rule(lambda value: isinstance(value, kind), f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} "
-                                                        f"{kind.__name__}")
+    name = f"{_article(kind.__name__)} {kind.__name__}"
+    return _Rule(lambda value: isinstance(value, kind), f"{name}, such as {_EXAMPLES[kind.__name__]}"
+                 if kind.__name__ in _EXAMPLES else name)
 
 
 def _anything() -> _Rule:
@@ -238,6 +244,10 @@ def _expected(rule: _Rule, value: Any) -> str:
     """The allowed values in words, with the reason why this one is not allowed, if its text does not show it."""
     if isinstance(value, int) and abs(value) >= _MAX_INTEGER and "an integer" in rule.expected:
         return f"{rule.expected} between -2^31 and 2^31 - 1"
+    words = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    unknown = [word for word in words if isinstance(word, str) and word not in rule.choices]
+    if unknown and rule.choices:
+        return f"{rule.expected}{nearest(unknown[0], rule.choices)}"
     if isinstance(value, int | float | str | None):
         return rule.expected
     if isinstance(value, jax.core.Tracer):
@@ -246,7 +256,11 @@ def _expected(rule: _Rule, value: Any) -> str:
         return f"{rule.expected}, not a list: write (0, 1), or (0,) for a single item"
     if inspect.isclass(value):
         return f"{rule.expected}, not the class {value.__name__}: call it"
-    return f"{rule.expected}, not of type {type(value).__name__}"
+    return f"{rule.expected}, got {_article(type(value).__name__)} {type(value).__name__}"
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiouAEIOU" else "a"
 
 
 def _either(texts: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from typing_extensions import override
 
-__all__ = ["InputError", "Interval", "check_range", "nearest", "quote", "shorten"]
+__all__ = ["BreakdownWarning", "InputError", "Interval", "check_range", "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -29,6 +29,10 @@ class InputError(ValueError):
     The message says what is wrong, where, what is allowed, and what to do. The command line prints it on one line,
     without a traceback.
     """
+
+
+class BreakdownWarning(UserWarning):
+    """More parties are malicious than an aggregator tolerates, so that they can move the aggregate arbitrarily far."""
 
 
 def shorten(value: object) -> str:
@@ -80,7 +84,8 @@ def quote(value: object) -> str:
         text = repr(value[:MAX_VALUE_LENGTH])
         is_whole = len(value) <= MAX_VALUE_LENGTH and len(text) <= MAX_VALUE_LENGTH + 2
         return text if is_whole else f"{text[:MAX_VALUE_LENGTH]}... ({len(value)} characters in all)"
-    return shorten(" ".join(_ShortRepr().repr(value).split()))
+    text = " ".join(_ShortRepr().repr(value).split())
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}..."
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

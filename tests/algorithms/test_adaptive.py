@@ -120,11 +120,11 @@ def test_paired_losses_are_of_the_same_parties():
 
 
 def test_adaptive_mu_refuses_algorithms_without_a_proximal_weight():
-    with pytest.raises(TypeError, match="got FedPlus"):
+    with pytest.raises(rv.InputError, match="got FedPlus"):
         rv.combinators.AdaptiveMu(rv.fedgeomed_plus(rv.solvers.GD(0.1)))
     with pytest.raises(ValueError, match="patience=0"):
         rv.fedprox_adaptive(rv.solvers.GD(0.1), patience=0)
-    with pytest.raises(TypeError, match="got AdaptiveMu"):
+    with pytest.raises(rv.InputError, match="got AdaptiveMu"):
         rv.combinators.StaleReplies(rv.fedprox_adaptive(rv.solvers.GD(0.1)))
 
 
@@ -185,5 +185,5 @@ def test_pooled_quadratics_are_the_weighted_sum():
 
 
 def test_pooled_data_refuses_algorithms_with_party_states():
-    with pytest.raises(TypeError, match="got FedPlus"):
+    with pytest.raises(rv.InputError, match="got FedPlus"):
         rv.combinators.PooledData(rv.fedgeomed_plus(rv.solvers.GD(0.1)))

@@ -111,7 +111,7 @@ def test_stale_replies_have_the_shares_as_weights(weighting):
 
 
 def test_stale_replies_must_be_models():
-    with pytest.raises(TypeError, match=r"StaleReplies.*LocalTraining"):
+    with pytest.raises(rv.InputError, match=r"StaleReplies.*LocalTraining"):
         rv.combinators.StaleReplies(rv.local(SOLVER))
 
 

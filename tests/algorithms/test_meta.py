@@ -217,7 +217,7 @@ def test_apfls_alpha_descends_on_the_loss_of_the_mixture():
 
 
 def test_wrong_settings_of_apfl_are_refused():
-    with pytest.raises(TypeError, match="plain gradient steps, got ClosedForm"):
+    with pytest.raises(rv.InputError, match="plain gradient steps, got ClosedForm"):
         rv.apfl(rv.solvers.ClosedForm())
     with pytest.raises(ValueError, match=r"alpha=1\.5"):
         rv.apfl(SOLVER, alpha=1.5)
@@ -260,5 +260,5 @@ def test_fednova_is_consistent_and_fedavg_is_not():
 
 
 def test_fednova_needs_plain_gradient_steps():
-    with pytest.raises(TypeError, match="plain gradient steps, got ClosedForm"):
+    with pytest.raises(rv.InputError, match="plain gradient steps, got ClosedForm"):
         rv.fednova(rv.solvers.ClosedForm())

@@ -10,6 +10,7 @@ from resolvent.study import runner
 from resolvent.study.checks import folder_name
 from resolvent.study.experiment import ExperimentFile
 
+ALGORITHMS = "algorithms:\n  alone: local\n  FedAvg: fedavg"
 MISTAKES = {
     "top-level key": ("rounds: 3", "ronds: 3", ["mine.yaml:12: ronds: unknown key", "allowed here: data, model, solver",
                                                "did you mean 'rounds'?"]),
@@ -55,15 +56,27 @@ MISTAKES = {
     "choice in a list": ("rounds: 3", "rounds: 3\ndiagnostics:\n- line\n- step", [
         "mine.yaml:15: diagnostics.1: 'step' is not a valid value; allowed: model_change", "did you mean 'steps'?"]),
     "missing setting": ("  learning_rate: 0.05\n", "", ["mine.yaml:5: solver.learning_rate: missing"]),
-    "missing part": ("model: logistic\n", "", ["mine.yaml: model: missing; the model that every party trains"]),
+    "missing part": ("model: logistic\n", "", ["mine.yaml:1: model: missing; the model that every party trains"]),
     "missing penalty": ("FedAvg: fedavg", "FedAvg: fedplus", ["mine.yaml:10: algorithms.FedAvg.penalty: missing"]),
     "empty part": ("model: logistic", "model: {}", ["mine.yaml:4: model.name: missing", "linear, logistic, mlp"]),
     "null part": ("model: logistic", "model:", ["mine.yaml:4: model: missing; the model that every party trains"]),
     "null rounds": ("rounds: 3", "rounds:", ["mine.yaml:12: rounds: None is not a valid value"]),
     "empty algorithms": ("algorithms:\n  alone: local\n  FedAvg: fedavg", "algorithms: {}", [
-        "mine.yaml:8: algorithms: expected a mapping from labels to algorithms, at least one, got {}"]),
-    "list of algorithms": ("algorithms:\n  alone: local\n  FedAvg: fedavg", "algorithms: [fedavg, fedprox]", [
-        "mine.yaml:8: algorithms: expected a mapping from labels to algorithms"]),
+        "mine.yaml:8: algorithms: expected a mapping from labels to algorithms, or a list of their names, at least "
+        "one, got {}"]),
+    "the same algorithm twice": (ALGORITHMS, "algorithms: [fedavg, local, fedavg]", [
+        "mine.yaml:8: algorithms.2: 'fedavg' is in the list twice: write a mapping"]),
+    "list of numbers": (ALGORITHMS, "algorithms: [3]", ["mine.yaml:8: algorithms.0: expected a name, or a mapping"]),
+    "setting in a list": (ALGORITHMS, "algorithms:\n- local\n- {name: fedavg, mu: 1}", [
+        "mine.yaml:10: algorithms.fedavg.mu: unknown key"]),
+    "two labels alike": (ALGORITHMS, "algorithms:\n  1: local\n  '1': fedavg", [
+        "mine.yaml:9: algorithms.1: two algorithms have this label, one as a number and one as text"]),
+    "label that is a list": (ALGORITHMS, "algorithms:\n  ? [a]\n  : local", [
+        "mine.yaml:8: algorithms: ('a',) cannot be a label: put text in quotes"]),
+    "ambiguous number": ("rounds: 3", "rounds: 010", ["mine.yaml:12: '010' is ambiguous", "octal: write 10"]),
+    "tag": ("rounds: 3", "rounds: !!python/object 3", ["mine.yaml:12: the tag", "is not supported: remove it"]),
+    "half of a character": ("rounds: 3", 'title: "\\ud800"', ["mine.yaml:12: title: ", "surrogate"]),
+    "huge number": ("rounds: 3", f"rounds: {10**30}", ["mine.yaml:12: rounds: 1000000000", "too large"]),
     "what the data determine": ("model: logistic", "model:\n  name: logistic\n  classes: 3", [
         "mine.yaml:6: model.classes: the experiment supplies it; remove this setting"]),
     "a date": ("rounds: 3", "title: 2026-01-31", ["mine.yaml:12: title: 2026-01-31", "date", "put text in quotes"]),
@@ -90,10 +103,16 @@ def test_mistake_is_refused_with_its_line(mistake, mine):
 
 
 @pytest.mark.parametrize(("text", "wanted"), [
-    ("", "mine.yaml: expected a mapping with keys data, model, solver"),
-    ("just text", "mine.yaml: expected a mapping with keys"),
-    ("- fedavg\n", "mine.yaml: expected a mapping with keys"),
+    ("", "mine.yaml:1: expected a mapping with keys data, model, solver"),
+    ("just text", "mine.yaml:1: expected a mapping with keys"),
+    ("- fedavg\n", "mine.yaml:1: expected a mapping with keys"),
     ("a: 1\n---\nb: 2\n", "mine.yaml:2: not YAML"),
+    ("%YAML 9.9\n---\na: 1\n", "mine.yaml:1: not YAML"),
+    ("a: &a [*a]\n", "mine.yaml:1: 'a' is repeated within itself"),
+    ("a: " + 31 * "[", "mine.yaml:1: more than 30 levels of nested lists and mappings"),
+    ("a: 1\n" + 40_000 * "#", "mine.yaml:1: more than 32000 characters"),
+    ("a0: &a0 [" + "x," * 9 + "]\n" + "".join(f"a{i}: &a{i} [{f'*a{i - 1},' * 9}]\n" for i in range(1, 7)),
+     "mine.yaml:5: the repeated parts (*) stand for more than 20000 values"),
 ])
 def test_file_that_is_no_experiment_is_refused(text, wanted, mine):
     assert refused(mine(text)).startswith(wanted)
@@ -102,7 +121,7 @@ def test_file_that_is_no_experiment_is_refused(text, wanted, mine):
 def test_file_that_is_not_there_or_not_text_is_refused(mine, tmp_path):
     assert refused("yours.yaml") == "there is no file yours.yaml"
     (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
-    assert refused("image.yaml").startswith("image.yaml cannot be read: ")
+    assert refused("image.yaml").startswith("image.yaml:1: the file is not text in UTF-8: ")
     message = refused("digit")
     assert "there is no experiment 'digit'; there are digits" in message
     assert "did you mean 'digits'?" in message
@@ -142,6 +161,21 @@ def test_value_out_of_range_is_refused_before_any_work(mistake, mine, tmp_path, 
         runner.run_experiment(file)
     assert str(caught.value).startswith(wanted)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]  # no run folder, finished or not
+
+
+def test_long_values_are_shortened(mine):
+    for right, wrong in (("rounds: 3", f"title: {[[1] * 99] * 99}"), ("rounds: 3", f"{'r' * 5000}: 3"),
+                         ("FedAvg: fedavg", f"{'F' * 5000}: fedvag"), ("parties: 4", f"parties: {'4' * 2000}x")):
+        message = refused(mine(BASE.replace(right, wrong)))
+        assert message.startswith("mine.yaml:")
+        assert len(message) < 1500, len(message)
+
+
+def test_list_of_algorithms_has_their_names_as_labels(mine):
+    file = ExperimentFile.load(mine(BASE.replace(ALGORITHMS, "algorithms: [local, {name: fedprox, mu: 3}]")),
+                               ["algorithms.fedprox.mu=4"])
+    assert file.bound.settings()["algorithms"] == {
+        "local": {"name": "local"}, "fedprox": {"name": "fedprox", "mu": 4.0, "stragglers": "keep"}}
 
 
 def test_model_of_classes_does_not_fit_a_regression(mine):

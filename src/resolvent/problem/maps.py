@@ -76,7 +76,7 @@ class GradientStep(Map):
             minibatch (half without the Hessian), as Per-FedAvg's batches D, D', D''.
 
     Raises:
-        ValueError: ``rate`` or ``delta`` is not positive.
+        InputError: ``rate`` or ``delta`` is not positive.
     """
 
     rate: ArrayLike

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -23,7 +24,7 @@ def shares_by_size(sizes: Int[Array, " N"]) -> Float[Array, " N"]:
     return sizes / jnp.sum(sizes)
 
 
-class Problem(eqx.Module):
+class Problem(CheckedArguments, eqx.Module):
     """The objectives of all parties.
 
     Attributes:

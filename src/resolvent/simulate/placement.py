@@ -1,18 +1,28 @@
 """From a checked plan to everything that a run needs on the machine."""
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from resolvent.errors import InputError
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import Problem
+from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.chunks import ChunkRunner
 from resolvent.simulate.host_storage import HostStorage
+from resolvent.simulate.memory_check import check_memory
 from resolvent.simulate.messages import MessageBytes, message_bytes
 from resolvent.simulate.plan import Plan, Task
+from resolvent.simulate.predrawn import check_first_cohorts
 from resolvent.simulate.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulate.storage import DeviceStorage, Storage
 
 __all__ = ["Placement", "place"]
+
+_MIN_BATCH_LIMIT = 1024  # samples; smaller batches stay as they are, and sums over them have the same rounding errors
 
 
 class Placement(NamedTuple):
@@ -35,15 +45,17 @@ def place(plan: Plan) -> Placement:
     """Compute the first states, put data and states into memory, and choose the scheduler.
 
     Raises:
-        InputError: the algorithm, the model and the data do not fit together.
+        InputError: the algorithm, the model and the data do not fit together, or not into the memory.
     """
     try:
-        return _place(plan)
+        check_memory(plan)
+        return _place(_limit_batches(plan))
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{plan.name}: {error.args[0] if error.args else error}") from error
 
 
 def _place(plan: Plan) -> Placement:
+    check_first_cohorts(plan.training_participation, jnp.asarray(plan.task.sizes), plan.seed)
     scheduler = choose_scheduler(plan.scheduler, plan.cohort_size)
     storage = HostStorage(plan) if plan.memory == "host" else DeviceStorage(plan, _problem_of(plan.task), scheduler)
     run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
@@ -57,6 +69,22 @@ def _place(plan: Plan) -> Placement:
                                                lambda candidate: run_chunk.run_copy(inputs, candidate))
         run_chunk = run_chunk.with_scheduler(scheduler)
     return Placement(storage, run_chunk, message, seconds)
+
+
+def _limit_batches(plan: Plan) -> Plan:
+    """The plan with minibatches that are no larger than the largest party: the remainder would be padding."""
+    sizes = np.asarray(plan.task.sizes)
+    largest = max(_MIN_BATCH_LIMIT, int(sizes.sum() if plan.pools_data else sizes.max(initial=1)))
+
+    def is_solver(part: Any) -> bool:
+        return isinstance(part, LocalSolver)
+
+    def limited(part: Any) -> Any:
+        return part.limit_batches(largest) if is_solver(part) else part
+
+    if all(limited(part) is part for part in jax.tree.leaves(plan.algorithm, is_leaf=is_solver)):
+        return plan
+    return replace(plan, algorithm=jax.tree.map(limited, plan.algorithm, is_leaf=is_solver))
 
 
 def _problem_of(task: Task) -> Problem:

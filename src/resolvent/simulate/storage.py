@@ -101,7 +101,7 @@ class DeviceStorage(Storage):
             scheduler: the scheduler of the first rounds.
         """
         self.problem = problem
-        self.capacity = max(1, min(plan.evaluation.every, _MAX_RECORDS // plan.cohort_size))
+        self.capacity = max(1, min(plan.evaluation.every, plan.rounds, _MAX_RECORDS // plan.cohort_size))
         self._scheduler = scheduler
         training = problem.pooled() if plan.pools_data else problem
         participation = plan.training_participation

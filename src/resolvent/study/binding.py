@@ -7,19 +7,20 @@ of the configured functions are the only declaration of what an experiment file 
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pydantic
 
-from resolvent.errors import InputError, nearest
+from resolvent.arguments import hints_of
+from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.study.docstrings import help_of
 from resolvent.study.file_types import choices, file_type
-from resolvent.study.registry import Component, Registry, component_of, hints_of
+from resolvent.study.registry import Component, Registry, component_of
 
-__all__ = ["Bound", "Parameter", "bind", "parameters"]
+__all__ = ["Bound", "Parameter", "bind", "key_text", "label_of", "label_parts", "parameters"]
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: s
             values and the nearest match.
     """
     if not isinstance(settings, Mapping):
-        raise InputError(f"{path or 'the experiment'}: expected a mapping of settings, got {settings!r}")
+        raise InputError(f"{path or 'the experiment'}: expected a mapping of settings, got {quote(settings)}")
     known = parameters(function)
     hidden = frozenset(key for key in supplied if key in known and known[key].component is None)
     _check_keys(settings, known, hidden, path, is_named=name is not None)
@@ -166,7 +167,7 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hid
             raise InputError(f"{_join(path, key)}: the experiment supplies it; remove this setting")
         if key not in known:
             raise InputError(f"{_join(path, key)}: unknown key; allowed here: {', '.join(allowed)}"
-                             f"{nearest(str(key), allowed)}")
+                             f"{nearest(key_text(key), allowed)}")
 
 
 def _bind_parts(p: Parameter, settings: Mapping[str, Any], path: str) -> "Bound | dict[str, Bound] | None":
@@ -180,10 +181,56 @@ def _bind_parts(p: Parameter, settings: Mapping[str, Any], path: str) -> "Bound 
         setting = p.default if _is_number(p.default) else {"name": p.default_part}
     if not component.is_mapping:
         return _bind_part(component.registry, setting, path, p.default_part)
+    if isinstance(setting, list | tuple):
+        setting = label_parts(setting, path)
     if not isinstance(setting, Mapping) or not setting:
-        raise InputError(f"{path}: expected a mapping from labels to {component.registry.plural}, at least one, "
-                         f"got {setting!r}")
-    return {str(label): _bind_part(component.registry, part, _join(path, label)) for label, part in setting.items()}
+        raise InputError(f"{path}: expected a mapping from labels to {component.registry.plural}, or a list of their "
+                         f"names, at least one, got {quote(setting)}")
+    parts: dict[str, Bound] = {}
+    for key, part in setting.items():
+        if not isinstance(key, str | int | float) or isinstance(key, bool):
+            raise InputError(f"{path}: {quote(key)} cannot be a label: put text in quotes")
+        if str(key) in parts:
+            raise InputError(f"{_join(path, key)}: two {component.registry.plural} have this label, one as a number "
+                             "and one as text: rename one of them")
+        parts[str(key)] = _bind_part(component.registry, part, _join(path, key))
+    return parts
+
+
+def label_parts(items: Sequence[Any], path: str) -> dict[str, Any]:
+    """The mapping from labels to parts that a list of parts stands for: each label is the name of the part.
+
+    >>> label_parts(["local", {"name": "fedprox", "mu": 0.5}], "algorithms")
+    {'local': 'local', 'fedprox': {'name': 'fedprox', 'mu': 0.5}}
+
+    Args:
+        items: names, or mappings with a name.
+        path: the path of the list in the file, for errors.
+
+    Raises:
+        InputError: an item has no name, or two have the same.
+    """
+    labelled: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        label = label_of(item)
+        if label is None:
+            raise InputError(f"{_join(path, number)}: expected a name, or a mapping with a name, got {quote(item)}")
+        if label in labelled:
+            raise InputError(f"{_join(path, number)}: {quote(label)} is in the list twice: write a mapping with a "
+                             f"label for each, such as {{first: {shorten(label)}, second: {shorten(label)}}}")
+        labelled[label] = item
+    return labelled
+
+
+def label_of(item: Any) -> str | None:
+    """The label of a part in a list: its name. None if it has none."""
+    name = item.get("name") if isinstance(item, Mapping) else item
+    return name if isinstance(name, str) else None
+
+
+def key_text(key: Any) -> str:
+    """A key as errors write it in a path."""
+    return shorten(key) if isinstance(key, str) else quote(key)
 
 
 def _bind_part(registry: Registry, settings: Any, path: str, default: str | None = None) -> Bound:
@@ -193,14 +240,14 @@ def _bind_part(registry: Registry, settings: Any, path: str, default: str | None
         settings = {"name": registry.number[0], registry.number[1]: settings}
     if not isinstance(settings, Mapping):
         raise InputError(f"{path}: expected the name of a {registry.title} or a mapping with its name, "
-                         f"got {settings!r}")
+                         f"got {quote(settings)}")
     written = settings.get("name", default or registry.default)
     if written is None:
         raise InputError(f"{_join(path, 'name')}: missing; give one {registry.title} of "
                          f"{', '.join(registry.functions)}")
     name = registry.name_of(written) if isinstance(written, str) else None
     if name is None:
-        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {written!r}; allowed: "
+        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {quote(written)}; allowed: "
                          f"{', '.join(registry.functions)}{nearest(str(written), registry.functions)}")
     arguments = {key: value for key, value in settings.items() if key != "name"}
     return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
@@ -218,6 +265,8 @@ def _validate(known: Mapping[str, Parameter], values: Mapping[str, Any], path: s
         checked = schema.model_validate_json(json.dumps(values), strict=True)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise InputError(f"{path or next(iter(values))}: a text has characters that are no text") from error
         key, *inner = str(first["loc"][0]), *first["loc"][1:]
         value, items = values[key], [i for i in inner if isinstance(i, int)]
         for i in items:
@@ -225,19 +274,28 @@ def _validate(known: Mapping[str, Parameter], values: Mapping[str, Any], path: s
         allowed = choices(known[key].type)
         reason = (f"; allowed: {', '.join(allowed)}{nearest(str(value), allowed)}" if allowed
                   else f" ({first['msg'][0].lower()}{first['msg'][1:]})")
-        raise InputError(f"{_join(path, key, *items)}: {value!r} is not a valid value{reason}") from error
+        raise InputError(f"{_join(path, key, *items)}: {quote(value)} is not a valid value{reason}") from error
     return {key: getattr(checked, key) for key in known}
 
 
 def _check_serializable(value: Any, path: str) -> None:
-    """Refuse what YAML can hold and JSON cannot, such as dates."""
-    def refuse(item: Any) -> Any:
-        raise InputError(f"{path}: {item!s} is a {type(item).__name__} here; put text in quotes")
-
-    try:
-        json.dumps(value, default=refuse)
-    except TypeError as error:
-        raise InputError(f"{path}: {error}; put text in quotes") from error
+    """Refuse what YAML can hold and JSON cannot, such as dates, keys that are not text, and halves of characters."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{path}: the key {quote(key)} is a {type(key).__name__} here; put text in quotes")
+            _check_serializable(key, path)
+            _check_serializable(item, path)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_serializable(item, path)
+    elif isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(f"{path}: {quote(value)} has half of a pair of characters (a surrogate): remove it")
+    elif not isinstance(value, bool | int | float | None):
+        raise InputError(f"{path}: {shorten(value)} is a {type(value).__name__} here; put text in quotes")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{path}: {quote(value)} is too large")
 
 
 def _is_number(value: Any) -> bool:
@@ -249,4 +307,4 @@ def _as_lists(value: Any) -> Any:
 
 
 def _join(path: str, *keys: Any) -> str:
-    return ".".join(str(key) for key in (path, *keys) if key != "")
+    return ".".join((path, *map(key_text, keys)) if path else map(key_text, keys))

@@ -5,7 +5,8 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
+from resolvent.study.binding import key_text, label_of, label_parts
 from resolvent.study.yaml_files import read_value
 
 __all__ = ["Locations", "apply_changes"]
@@ -23,14 +24,20 @@ class Locations:
     def __init__(self, source: str, settings: Any, changes: Mapping[str, str]) -> None:
         self.source, self.settings, self.changes = source, settings, changes
 
-    def __call__(self, path: str) -> str:
-        """The origin of a path's setting, such as ``mine.yaml:7`` or ``--set rounds=3``."""
+    def __call__(self, message: str) -> str:
+        """The origin of a setting, such as ``mine.yaml:7`` or ``--set rounds=3``.
+
+        Args:
+            message: an error that begins with the path of the setting and a colon.
+        """
+        path = message.split(": ", 1)[0]
         for changed, change in self.changes.items():
             if _is_within(path, changed):
-                return f"--set {change}"
+                return f"--set {shorten(change)}"
         related = [change for changed, change in self.changes.items() if _is_within(changed, path)
                    or (_picks_part(change) and _is_within(path, changed.removesuffix(".name")))]
-        return f"{self.source}{_line_of(self.settings, path)}" + (f" with --set {' '.join(related)}" if related else "")
+        change = f" with --set {shorten(' '.join(related))}" if related else ""
+        return f"{self.source}:{_line_of(self.settings, message)}{change}"
 
 
 def apply_changes(settings: Any, changes: Sequence[str]) -> dict[str, str]:
@@ -54,18 +61,21 @@ def apply_changes(settings: Any, changes: Sequence[str]) -> dict[str, str]:
 def _apply(settings: Any, change: str) -> str:
     """Apply one change; returns its path."""
     path, equals, text = change.partition("=")
+    title = f"--set {shorten(change)}"
     if not equals or not path:
-        raise InputError(f"--set {change}: expected key.path=value, such as --set rounds=50")
-    value = read_value(text, f"--set {change}")
+        raise InputError(f"{title}: expected key.path=value, such as --set rounds=50")
+    value = read_value(text, title)
     level: Any = settings
     remainder, parent = path, ""
     while (key := _first_key(level, remainder)) != remainder:
         parent, remainder = f"{parent}.{key}".strip("."), remainder[len(key) + 1:]
         if isinstance(level.get(key), str):
             level[key] = {"name": level[key]}
+        elif isinstance(level.get(key), list):
+            level[key] = label_parts(level[key], parent)
         level = level.setdefault(key, {})
         if not isinstance(level, Mapping):
-            raise InputError(f"--set {change}: {parent} is a value, not a mapping")
+            raise InputError(f"{title}: {shorten(parent)} is a value, not a mapping")
     if key == "name" and parent and level.get("name", value) != value:
         level.clear()  # another part has other settings
     level[key] = value
@@ -78,26 +88,29 @@ def _picks_part(change: str) -> bool:
 
 
 def _is_within(path: str, other: str) -> bool:
-    return path == other or path.startswith(f"{other}.")
+    return path == other or path.startswith((f"{other}.", f"{other}:"))
 
 
 def _first_key(settings: Any, path: str) -> str:
     """The first key of a path: the longest that the settings have (labels may contain dots), or up to the first dot."""
-    keys = [str(key) for key in settings if str(key) and _is_within(path, str(key))]
+    keys = [text for key in settings if (text := key_text(key)) and _is_within(path, text)]
     return max(keys, key=len) if keys else path.partition(".")[0] or path
 
 
-def _line_of(settings: Any, path: str) -> str:
-    """``:7`` if the last known key of a path is on line 7; empty if no key is known."""
-    line = None
-    level, remainder = settings, path
+def _line_of(settings: Any, path: str) -> int:
+    """The line of the last known key of a path; 1 if no key is known."""
+    line, level, remainder = 1, settings, path
     while remainder and isinstance(level, CommentedMap | CommentedSeq):
-        keys: Any = level if isinstance(level, CommentedMap) else range(len(level))
-        key = next((k for k in keys if str(k) == _first_key(keys, remainder)), None)
-        if key is None:
+        entries = level.items() if isinstance(level, CommentedMap) else enumerate(level)
+        key_of_text = {key_text(key): key for key, _ in entries}
+        if isinstance(level, CommentedSeq):
+            key_of_text |= {label: number for number, item in enumerate(level) if (label := label_of(item)) is not None}
+        text = _first_key(key_of_text, remainder)
+        if text not in key_of_text:
             break
+        key = key_of_text[text]
         if key in (level.lc.data or {}):
             line = level.lc.data[key][0] + 1
-        remainder = remainder[len(str(key)) + 1:]
+        remainder = remainder[len(text) + 1:]
         level = level[key]
-    return f":{line}" if line else ""
+    return line

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
-from resolvent.study.binding import Bound, parameters
+from resolvent.study.binding import Bound, key_text, parameters
 from resolvent.study.registry import REGISTRIES
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check_settings(bound: Bound) -> None:
     for key, smallest in _MIN_VALUES.items():
         value = bound.values[key]
         if value is not None and not smallest <= value < 2**31:
-            raise InputError(f"{key}: {value} must be at least {smallest} and less than 2^31")
+            raise InputError(f"{key}: {quote(value)} must be at least {smallest} and less than 2^31")
     _check_labels(bound.parts["algorithms"])
 
 
@@ -49,11 +49,11 @@ def _check_labels(algorithms: Any) -> None:
     label_of_folder: dict[str, str] = {}
     for label in algorithms:
         if not label.isprintable() or not label.strip():
-            raise InputError(f"algorithms: {label!r} cannot be a label: use visible letters")
+            raise InputError(f"algorithms: {quote(label)} cannot be a label: use visible letters")
         other = label_of_folder.setdefault(folder_name(label).casefold(), label)
         if other != label:
-            raise InputError(f"algorithms.{label}: the models of {label!r} and of {other!r} would be written to the "
-                             f"same folder, {folder_name(label)}: rename one of them")
+            raise InputError(f"algorithms.{key_text(label)}: the models of {quote(label)} and of {quote(other)} would "
+                             f"be written to the same folder, {folder_name(label)}: rename one of them")
 
 
 def check_model(bound: Bound, data: FederatedData) -> None:

@@ -22,6 +22,7 @@ from resolvent.simulate.systems import VirtualClock
 from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes
 from resolvent.study.checks import check_model, check_settings, check_shared_models
+from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml, shipped_files, with_help, write_yaml
 
 __all__ = ["Experiment", "ExperimentFile", "experiments"]
@@ -37,7 +38,8 @@ class Experiment:
         data: the parties' samples: a data set by name with its settings, or your own table.
         model: the model that every party trains.
         solver: the local solver of each party, for every algorithm that does not set its own.
-        algorithms: the algorithms to compare, each with a label of your choice.
+        algorithms: the algorithms to compare, each with a label of your choice; or a list of their names, which are
+            then the labels.
         problem: objectives with a known optimum, instead of data and model; the methods are then compared by their
             optimality gap.
         participation: which parties take part in a round, with which weights, and which are slow.
@@ -104,9 +106,12 @@ class ExperimentFile:
             if not path.is_file():
                 raise InputError(f"there is no file {source}")
             try:
-                text = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"{source} cannot be read: {error}") from error
+                with path.open(encoding="utf-8") as file:
+                    text = file.read(MAX_FILE_SIZE + 1)
+            except UnicodeDecodeError as error:
+                raise InputError(f"{source}:1: the file is not text in UTF-8: {error}") from error
+            except OSError as error:
+                raise InputError(f"{source} cannot be read: {error.strerror}") from error
             return cls.parse(text, source, path.stem, changes)
         shipped = experiments()
         if source not in shipped:
@@ -129,7 +134,7 @@ class ExperimentFile:
         """
         settings = read_yaml(text, source)
         if not isinstance(settings, Mapping):
-            raise InputError(f"{source}: expected a mapping with keys {', '.join(parameters(Experiment))}")
+            raise InputError(f"{source}:1: expected a mapping with keys {', '.join(parameters(Experiment))}")
         location = Locations(source, settings, apply_changes(settings, changes))
         with _located(location):
             bound = bind(Experiment, settings)
@@ -213,4 +218,4 @@ def _located(location: Locations) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{location(str(error).split(': ', 1)[0])}: {error}") from error
+        raise InputError(f"{location(str(error))}: {error}") from error

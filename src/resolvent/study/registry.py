@@ -22,6 +22,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.schedules import Schedule
+from resolvent.arguments import hints_of
 from resolvent.data import datasets, partitions, shifts
 from resolvent.data.federated import FederatedData
 from resolvent.data.partitions import Partition
@@ -37,7 +38,7 @@ from resolvent.simulate import systems
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.file_types import file_type, members
 
-__all__ = ["REGISTRIES", "Component", "Registry", "component_of", "hints_of", "listings"]
+__all__ = ["REGISTRIES", "Component", "Registry", "component_of", "listings"]
 
 
 @dataclass(frozen=True)
@@ -144,18 +145,6 @@ def component_of(hint: Any) -> Component | None:
     if get_origin(part) is dict and get_args(part)[1] in REGISTRIES:
         return Component(REGISTRIES[get_args(part)[1]], True, is_optional)
     return None
-
-
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function's or a class's parameters, and of what it returns.
-
-    Raises:
-        NameError: an annotation names a type that only type checkers import.
-    """
-    if not inspect.isclass(function):
-        return get_type_hints(function)
-    init = {name: hint for name, hint in get_type_hints(function.__init__).items() if name != "return"}
-    return get_type_hints(function) | init | {"return": function}
 
 
 def _defined(namespace: ModuleType) -> Iterator[tuple[str, Any]]:

@@ -1,16 +1,17 @@
 """YAML: reading with the line of an error, writing with comments, and the files that the package ships."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from io import StringIO
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import YAMLError
 
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote
 from resolvent.study.binding import Bound, parameters
+from resolvent.study.yaml_checks import check_yaml, reported
 
 __all__ = ["read_data", "read_value", "read_yaml", "shipped_files", "with_help", "write_yaml"]
 
@@ -23,46 +24,53 @@ def shipped_files(package: str, folder: str) -> dict[str, str]:
 
 
 def read_yaml(text: str, source: str) -> Any:
-    """The content of a YAML text, with the line of each key.
+    """The content of a YAML text that a person has written, with the line of each key.
 
     Args:
         text: the text.
         source: the name of the file in errors.
 
     Raises:
-        InputError: it is not YAML; the message has the line.
+        InputError: it is not YAML, or too large; the message has the line.
     """
-    return _read(YAML(), text, source)
+    with _parser_errors(text, source):
+        check_yaml(text, lambda line: f"{source}:{line}")
+        return YAML().load(text)
 
 
 def read_data(text: str, source: str) -> Any:
-    """The content of a YAML text as plain Python data.
+    """The content of a YAML text that the package ships, as plain Python data.
 
     Raises:
         InputError: it is not YAML; the message has the line.
     """
-    return _read(YAML(typ="safe"), text, source)
+    with _parser_errors(text, source):
+        return YAML(typ="safe").load(text)
 
 
-def _read(yaml: YAML, text: str, source: str) -> Any:
+@contextmanager
+def _parser_errors(text: str, source: str) -> Iterator[None]:
     try:
-        return yaml.load(text)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise InputError(f"{source}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise reported(error, text, source) from error
 
 
 def read_value(text: str, source: str) -> Any:
     """A YAML value on one line, as plain Python data.
 
     Raises:
-        InputError: it is not YAML.
+        InputError: it is not YAML, or too large.
     """
     try:
+        check_yaml(text, lambda line: source)
         return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise InputError(f"{source}: {text!r} is not a YAML value") from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{source}: {quote(text)} is not a YAML value") from error
 
 
 def write_yaml(settings: Mapping[str, Any]) -> str:

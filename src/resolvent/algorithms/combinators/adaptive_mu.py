@@ -31,7 +31,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.methods.aggregation import ModelAggregation
-from resolvent.errors import check_range
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -112,7 +112,7 @@ class AdaptiveMu(Combinator):
         paired: compare the losses of this and the last round's model in the same parties.
 
     Raises:
-        TypeError: the inner algorithm has no proximal weight.
+        InputError: the inner algorithm has no proximal weight.
         InputError: ``step`` is negative, or ``patience`` is below 1.
     """
 
@@ -124,8 +124,8 @@ class AdaptiveMu(Combinator):
 
     def __check_init__(self) -> None:
         if not isinstance(self.inner, ModelAggregation):
-            raise TypeError(f"AdaptiveMu needs an algorithm with a proximal weight, got {type(self.inner).__name__}: "
-                            "use fedprox(...), and put other combinators around")
+            raise InputError(f"AdaptiveMu needs an algorithm with a proximal weight, got {type(self.inner).__name__}: "
+                             "use fedprox(...), and put other combinators around")
         check_range(self, "[0, inf)", step=self.step)
         check_range(self, "[1, inf)", patience=self.patience)
 

@@ -60,7 +60,7 @@ class Anderson(Combinator):
         cutoff: relative cutoff of the least squares; default: the rounding unit times the history size.
 
     Raises:
-        TypeError: the inner algorithm's server holds no iterate, or is accelerated already.
+        InputError: the inner algorithm's server holds no iterate, or is accelerated already.
     """
 
     history_size: int = eqx.field(static=True, default=3)
@@ -73,14 +73,14 @@ class Anderson(Combinator):
         one_phase_iterate(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...); if the parties hold the "
                           "iterate, DecentralisedAnderson")
         if contains(self.inner, Anderson):
-            raise TypeError("Anderson got an algorithm that is accelerated already: use a larger history_size")
+            raise InputError("Anderson got an algorithm that is accelerated already: use a larger history_size")
         check_anderson(self, self.history_size, self.safeguard)
         if self.on not in ("u", "mean"):
             raise InputError(f"Anderson(on={self.on!r}) is not known: use 'u' or 'mean'")
         if self.on == "mean" and server_mean(self.inner) is None:
             core = type(innermost(self.inner)).__name__
-            raise TypeError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared "
-                            "model itself, use on='u'")
+            raise InputError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared "
+                             "model itself, use on='u'")
 
     @property
     def _iterate(self) -> ServerIterate:

@@ -35,7 +35,7 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.keys import codec_key
 from resolvent.algorithms.round import reply_shapes
-from resolvent.errors import check_range
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.codecs import Codec, Wire
 from resolvent.math.tree import Vector
@@ -71,7 +71,7 @@ class Compressed(Combinator):
         has_shift: whether there are shifts; follows from the step.
 
     Raises:
-        TypeError: with shifts, the inner server needs individual replies; or the replies are compressed already.
+        InputError: with shifts, the inner server needs individual replies; or the replies are compressed already.
     """
 
     codec: Codec
@@ -85,10 +85,10 @@ class Compressed(Combinator):
         if step is not None:
             check_range(self, "[0, 1]", step=step)
         if contains(inner, Compressed):
-            raise TypeError("Compressed needs replies that are not compressed yet, got Compressed: use one codec")
+            raise InputError("Compressed needs replies that are not compressed yet, got Compressed: use one codec")
         if self.has_shift and inner.needs_individual_replies:
-            raise TypeError(f"Compressed(step={step}) needs a linear aggregator, got {_nonlinear_part(inner)}: "
-                            "the server stores only the mean of h_k. Use Mean() or step=0.")
+            raise InputError(f"Compressed(step={step}) needs a linear aggregator, got {_nonlinear_part(inner)}: "
+                             "the server stores only the mean of h_k. Use Mean() or step=0.")
 
     @property
     @override

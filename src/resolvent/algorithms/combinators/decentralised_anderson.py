@@ -20,6 +20,7 @@ from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Rep
 from resolvent.algorithms.combinators.anderson import check_anderson
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
 from resolvent.algorithms.combinators.iterates import PartyIterate, party_iterate
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
@@ -111,7 +112,7 @@ class DecentralisedAnderson(Combinator):
         cutoff: relative cutoff of the least squares; default: the rounding unit times the history size.
 
     Raises:
-        TypeError: the inner algorithm's parties do not hold the iterate.
+        InputError: the inner algorithm's parties do not hold the iterate.
     """
 
     history_size: int = eqx.field(static=True, default=3)
@@ -122,9 +123,9 @@ class DecentralisedAnderson(Combinator):
 
     def __check_init__(self) -> None:
         if party_iterate(self.inner) is None or len(self.inner.phases) != 1:
-            raise TypeError(f"DecentralisedAnderson needs an algorithm whose parties hold the iterate, got "
-                            f"{type(self.inner).__name__}: use splitting(..., decentralised=True) or a Fed+ algorithm "
-                            "over the active parties, or Anderson if the server holds it")
+            raise InputError(f"DecentralisedAnderson needs an algorithm whose parties hold the iterate, got "
+                             f"{type(self.inner).__name__}: use splitting(..., decentralised=True) or a Fed+ algorithm "
+                             "over the active parties, or Anderson if the server holds it")
         check_anderson(self, self.history_size, self.safeguard)
 
     @property

@@ -77,9 +77,9 @@ class ErgodicAveraging(Combinator):
 
     def __check_init__(self) -> None:
         if server_iterate(self.inner) is None and not isinstance(innermost(self.inner), DecentralisedSplitting):
-            raise TypeError(f"ErgodicAveraging needs an algorithm with one shared model that a round maps to the next, "
-                            f"got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
-                            "splitting(...)")
+            raise InputError(f"ErgodicAveraging needs an algorithm with one shared model that a round maps to the "
+                             f"next, got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
+                             "splitting(...)")
         if isinstance(self.weight, int | float) and not self.weight > 0:
             raise InputError(f"ErgodicAveraging(weight={self.weight}) must be positive")
 

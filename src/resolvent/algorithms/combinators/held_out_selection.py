@@ -28,6 +28,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.algorithms.combinators.held_out import Measure, best_held_out, check_measure
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -59,7 +60,7 @@ class HeldOutSelection(Combinator):
         by: the measure that is compared on held-out samples: ``score`` or ``loss``.
 
     Raises:
-        TypeError: the candidates are not one algorithm with different numbers.
+        InputError: the candidates are not one algorithm with different numbers.
     """
 
     others: tuple[Algorithm, ...]
@@ -68,9 +69,9 @@ class HeldOutSelection(Combinator):
     def __check_init__(self) -> None:
         structure: Any = jax.tree.structure(self.inner)
         if any(structure != jax.tree.structure(other) for other in self.others):
-            raise TypeError("HeldOutSelection needs candidates that are one algorithm with different numbers, got "
-                            f"{', '.join(type(a).__name__ for a in (self.inner, *self.others))}: build all by one "
-                            "preset, with different numbers only")
+            raise InputError("HeldOutSelection needs candidates that are one algorithm with different numbers, got "
+                             f"{', '.join(type(a).__name__ for a in (self.inner, *self.others))}: build all by one "
+                             "preset, with different numbers only")
         check_measure(self, self.by)
 
     @property

@@ -25,6 +25,7 @@ from resolvent.algorithms.algorithm import (
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.methods.fedplus import FedPlus
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Splitting, SplittingState
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -106,12 +107,12 @@ def one_phase_iterate(algorithm: Algorithm, combinator: str, instead: str) -> Se
         instead: what to use instead, for the error.
 
     Raises:
-        TypeError: the server holds no iterate, or a round has several phases.
+        InputError: the server holds no iterate, or a round has several phases.
     """
     iterate = server_iterate(algorithm)
     if iterate is None or len(algorithm.phases) != 1:
-        raise TypeError(f"{combinator} needs an algorithm of one phase whose server holds the iterate, got "
-                        f"{type(algorithm).__name__}: use {instead}")
+        raise InputError(f"{combinator} needs an algorithm of one phase whose server holds the iterate, got "
+                         f"{type(algorithm).__name__}: use {instead}")
     return iterate
 
 

@@ -3,6 +3,7 @@
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import Combinator, contains
 from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.errors import InputError
 
 __all__ = ["PooledData", "uses_pooled_data"]
 
@@ -17,15 +18,15 @@ class PooledData(Combinator):
         inner: a ``ModelAggregation``, whose parties store nothing.
 
     Raises:
-        TypeError: the inner algorithm's parties may store something, which one party cannot store for all.
+        InputError: the inner algorithm's parties may store something, which one party cannot store for all.
     """
 
     inner: ModelAggregation
 
     def __check_init__(self) -> None:
         if not isinstance(self.inner, ModelAggregation):
-            raise TypeError(f"PooledData needs an algorithm whose parties store nothing, got "
-                            f"{type(self.inner).__name__}: use fedavg(...) or fedprox(...)")
+            raise InputError(f"PooledData needs an algorithm whose parties store nothing, got "
+                             f"{type(self.inner).__name__}: use fedavg(...) or fedprox(...)")
 
 
 def uses_pooled_data(algorithm: Algorithm) -> bool:

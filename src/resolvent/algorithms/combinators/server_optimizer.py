@@ -31,7 +31,7 @@ class ServerOptimizer(Combinator):
             learning rate does not compile again.
 
     Raises:
-        TypeError: the inner algorithm's server holds no iterate, or ``optimizer`` is not an optimizer.
+        InputError: the inner algorithm's server holds no iterate, or ``optimizer`` is not an optimizer.
 
     Example:
         >>> import optax

@@ -10,6 +10,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer, contains
 from resolvent.algorithms.round import select_rows
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
@@ -38,16 +39,16 @@ class StaleReplies(Combinator):
         inner: an algorithm of one phase whose replies are models.
 
     Raises:
-        TypeError: the replies are not models, so that the first model cannot replace a missing first reply.
+        InputError: the replies are not models, so that the first model cannot replace a missing first reply.
     """
 
     def __check_init__(self) -> None:
         if not self.inner.replies_models or len(self.inner.phases) != 1:
-            raise TypeError(f"StaleReplies needs an algorithm of one phase whose replies are models, got "
-                            f"{type(self.inner).__name__}: there is no reply to use for a party that has not replied "
-                            "yet")
+            raise InputError(f"StaleReplies needs an algorithm of one phase whose replies are models, got "
+                             f"{type(self.inner).__name__}: there is no reply to use for a party that has not replied "
+                             "yet")
         if contains(self.inner, StaleReplies):
-            raise TypeError("StaleReplies got an algorithm whose server stores every reply already: use it once")
+            raise InputError("StaleReplies got an algorithm whose server stores every reply already: use it once")
 
     @property
     @override

@@ -36,7 +36,7 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``solver`` is not SGD or GD.
         InputError: ``option`` is not known.
 
     Example:
@@ -107,7 +107,7 @@ def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Alg
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``solver`` is not SGD or GD.
 
     Example:
         >>> algorithm = rv.fednova(rv.SGD(0.1, batch_size=20, epochs=5))

@@ -1,5 +1,6 @@
 """A check that several presets share: their local work must be plain gradient steps."""
 
+from resolvent.errors import InputError
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 
 __all__ = ["require_gradient_steps"]
@@ -9,8 +10,8 @@ def require_gradient_steps(preset: str, solver: LocalSolver) -> SGD | GD:
     """Return the solver if its work is a number of plain gradient steps.
 
     Raises:
-        TypeError: it is not ``SGD`` or ``GD``.
+        InputError: it is not ``SGD`` or ``GD``.
     """
     if not isinstance(solver, SGD | GD):
-        raise TypeError(f"{preset} needs plain gradient steps, got {type(solver).__name__}: use SGD or GD")
+        raise InputError(f"{preset} needs plain gradient steps, got {type(solver).__name__}: use SGD or GD")
     return solver

@@ -169,7 +169,7 @@ def apfl(solver: LocalSolver, *, alpha: float = 0.5, alpha_rate: float = 0.1,
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``solver`` is not SGD or GD.
         InputError: ``alpha`` is outside [0, 1], or ``alpha_rate`` is negative.
 
     Example:

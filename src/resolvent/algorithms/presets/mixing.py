@@ -254,7 +254,7 @@ def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: S
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        TypeError: ``solver`` is not SGD or GD.
+        InputError: ``solver`` is not SGD or GD.
         InputError: ``lam`` is negative, ``p`` is outside (0, 1), or a pull of length eta lam/p goes beyond the mean.
 
     Example:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "loss_named"]
 
@@ -117,7 +118,7 @@ def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:
     """A loss from its name, from a function (outputs, labels) -> [B], or unchanged.
 
     Raises:
-        ValueError: there is no loss of this name.
+        InputError: there is no loss of this name.
     """
     named: dict[str, Loss] = {"cross_entropy": CrossEntropy(), "binary_cross_entropy": BinaryCrossEntropy(),
                               "squared_error": SquaredError()}
@@ -125,6 +126,6 @@ def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:
         return loss
     if isinstance(loss, str):
         if loss not in named:
-            raise ValueError(f"loss={loss!r} is not known: use one of {sorted(named)}, a Loss, or a function")
+            raise InputError(f"loss={loss!r} is not known: use one of {sorted(named)}, a Loss, or a function")
         return named[loss]
     return SampleLoss(loss)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
@@ -226,12 +227,12 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
         l2: weight of |params|^2 / 2.
 
     Raises:
-        ValueError: the module has other variables, such as batch statistics; only parameters are supported.
+        InputError: the module has other variables, such as batch statistics; only parameters are supported.
     """
     shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.asarray(example))
     others = sorted(set(shapes) - {"params"})
     if others:
-        raise ValueError(f"the Flax module has variables {others} in addition to its parameters, which is not "
+        raise InputError(f"the Flax module has variables {others} in addition to its parameters, which is not "
                          "supported: use layers without running statistics, such as GroupNorm or LayerNorm")
     batch = jnp.asarray(example)
     return FunctionModel(
@@ -242,11 +243,11 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
 def head(classes: int) -> tuple[int, Loss]:
     """Number of outputs and loss of a classifier: one logit for two classes, one per class for more classes."""
     if classes < 2:
-        raise ValueError(f"classes={classes} must be at least 2 for classification")
+        raise InputError(f"classes={classes} must be at least 2 for classification")
     return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())
 
 
 def _check_positive(name: str, value: int) -> int:
     if value < 1:
-        raise ValueError(f"{name}={value} must be at least 1")
+        raise InputError(f"{name}={value} must be at least 1")
     return value

@@ -76,7 +76,7 @@ class LBFGS(LocalSolver):
         tolerance: the norm of the gradient at which it stops.
 
     Raises:
-        ValueError: ``steps`` or ``history_size`` is not positive.
+        InputError: ``steps`` or ``history_size`` is not positive.
     """
 
     steps: ArrayLike = 20

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from resolvent.errors import check_range
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.xla import loops
 from resolvent.xla.shuffle import Shuffle
@@ -93,19 +93,23 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
 
 
 def scale_budget(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
-    """ceil(effort * budget), with a tolerance for the rounding of effort = x/budget."""
-    return jnp.ceil(jnp.asarray(effort * budget) - 1e-4).astype(jnp.int32)
+    """ceil(effort * budget), with a tolerance for the rounding of effort = x/budget.
+
+    A positive effort is at least one step of a positive budget.
+    """
+    work = jnp.asarray(effort * budget)
+    return jnp.maximum(jnp.ceil(work - 1e-4), work > 0).astype(jnp.int32)
 
 
 def check_budget(solver: Any) -> None:
     """Check a solver's fields ``batch_size``, ``learning_rate``, ``epochs`` and ``steps``, as far as it has them.
 
     Raises:
-        ValueError: a number is not positive, the batch size is not at least 1, or both ``epochs`` and ``steps`` are
+        InputError: a number is not positive, the batch size is not at least 1, or both ``epochs`` and ``steps`` are
             set.
     """
     fields = vars(solver)
     check_range(solver, "[1, inf)", **{name: fields[name] for name in ("batch_size",) if name in fields})
     if fields.get("epochs") is not None and fields.get("steps") is not None:
-        raise ValueError(f"{type(solver).__name__} takes epochs= or steps=, not both")
+        raise InputError(f"{type(solver).__name__} takes epochs= or steps=, not both")
     check_range(solver, "(0, inf)", **{name: fields.get(name) for name in ("learning_rate", "epochs", "steps")})

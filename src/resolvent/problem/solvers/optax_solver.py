@@ -4,6 +4,7 @@ They see the proximal term through its gradient, weight * (w - center). The opti
 because a party keeps nothing between rounds but its algorithm's state.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -39,8 +40,8 @@ class OptaxSolver(LocalSolver):
         steps: gradient steps, for work that does not grow with the party; a straggler makes ceil(effort * steps).
 
     Raises:
-        TypeError: ``optimizer`` is not an optimizer.
-        ValueError: ``batch_size``, ``epochs`` or ``steps`` is not positive, or both ``epochs`` and ``steps`` are set.
+        InputError: ``optimizer`` is not an optimizer.
+        InputError: ``batch_size``, ``epochs`` or ``steps`` is not positive, or both ``epochs`` and ``steps`` are set.
 
     Example:
         >>> import optax, resolvent as rv
@@ -54,6 +55,10 @@ class OptaxSolver(LocalSolver):
 
     def __check_init__(self) -> None:
         check_budget(self)
+
+    @override
+    def limit_batches(self, samples: int) -> "OptaxSolver":
+        return self if self.batch_size <= samples else replace(self, batch_size=samples)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -92,7 +97,7 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
         steps: gradient steps, for work that does not grow with the party.
 
     Raises:
-        ValueError: a rate or a budget is not positive, or a decay lies outside [0, 1).
+        InputError: a rate or a budget is not positive, or a decay lies outside [0, 1).
 
     Example:
         >>> solver = rv.solvers.momentum(0.01, decay=0.9, batch_size=20, epochs=1)
@@ -118,7 +123,7 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
         steps: gradient steps, for work that does not grow with the party.
 
     Raises:
-        ValueError: a rate or a budget is not positive, or a decay lies outside [0, 1).
+        InputError: a rate or a budget is not positive, or a decay lies outside [0, 1).
 
     Example:
         >>> solver = rv.solvers.adam(0.001, batch_size=20, epochs=1)
@@ -149,7 +154,7 @@ def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, fl
 
     Raises:
         InputError: optax has no such optimizer, or it does not take these settings.
-        ValueError: the rate or a budget is not positive.
+        InputError: the rate or a budget is not positive.
 
     Example:
         >>> solver = rv.solvers.optax_solver("adamw", 0.001, settings={"weight_decay": 0.01}, batch_size=20, epochs=1)

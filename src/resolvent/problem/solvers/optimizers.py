@@ -83,7 +83,7 @@ def traced_optimizer(factory: Callable[..., optax.GradientTransformation], *args
         **kwargs: its keyword arguments.
 
     Raises:
-        TypeError: the factory does not take these arguments.
+        InputError: the factory does not take these arguments.
 
     Example:
         >>> import optax, resolvent as rv
@@ -95,8 +95,8 @@ def traced_optimizer(factory: Callable[..., optax.GradientTransformation], *args
     try:
         arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise TypeError(f"{_name(factory)} refuses its arguments: {error}; it takes "
-                        f"{', '.join(signature.parameters)}") from error
+        raise InputError(f"{_name(factory)} refuses its arguments: {error}; it takes "
+                         f"{', '.join(signature.parameters)}") from error
     hyperparams = {name: value for name, value in arguments.items() if _is_numeric(value)}
     options = tuple((name, value) for name, value in arguments.items() if name not in hyperparams)
     return TracedOptimizer(factory, hyperparams, options)
@@ -106,15 +106,15 @@ def as_optimizer(optimizer: "Optimizer | optax.GradientTransformation") -> Optim
     """An optimizer of either kind as a pytree.
 
     Raises:
-        TypeError: it is not an optimizer, but, for example, a factory that has not been called.
+        InputError: it is not an optimizer, but, for example, a factory that has not been called.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
     if isinstance(optimizer, optax.GradientTransformation):
         return FixedOptimizer(optimizer)
     hint = f": call it, {_name(optimizer)}(learning_rate)" if callable(optimizer) else ""
-    raise TypeError(f"an optimizer must be an optax.GradientTransformation or come from traced_optimizer, got "
-                    f"{type(optimizer).__name__}{hint}")
+    raise InputError(f"an optimizer must be an optax.GradientTransformation or come from traced_optimizer, got "
+                     f"{type(optimizer).__name__}{hint}")
 
 
 def named_optimizer(name: str, learning_rate: ArrayLike, settings: dict[str, float | bool] | None = None) -> Optimizer:
@@ -132,10 +132,7 @@ def named_optimizer(name: str, learning_rate: ArrayLike, settings: dict[str, flo
     if name not in factories:
         raise InputError(f"there is no optimizer {name!r} in optax that has a learning rate; allowed: "
                          f"{', '.join(sorted(factories))}{nearest(name, factories)}")
-    try:
-        return traced_optimizer(factories[name], **{"learning_rate": learning_rate} | (settings or {}))
-    except TypeError as error:
-        raise InputError(str(error)) from error
+    return traced_optimizer(factories[name], **{"learning_rate": learning_rate} | (settings or {}))
 
 
 def _is_optimizer_factory(name: str, value: Any) -> bool:

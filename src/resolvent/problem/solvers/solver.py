@@ -8,6 +8,7 @@ Loops have the party's own number of steps, so they are right with and without `
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
@@ -53,6 +55,14 @@ class LocalSolver(CheckedArguments, eqx.Module):
         """
         return samples.astype(jnp.result_type(float))
 
+    def limit_batches(self, samples: int) -> "LocalSolver":
+        """The same solver with minibatches of at most this number of samples, for parties that have no more.
+
+        Minibatches have one shape in a compiled program, so larger ones would be padded. A solver without minibatches
+        returns itself.
+        """
+        return self
+
 
 class SGD(LocalSolver):
     """Minibatch stochastic gradient descent, without replacement within an epoch.
@@ -74,7 +84,7 @@ class SGD(LocalSolver):
             (FedProx, Figure 9).
 
     Raises:
-        ValueError: a number is not positive, both ``epochs`` and ``steps`` are set, or an option does not exist.
+        InputError: a number is not positive, both ``epochs`` and ``steps`` are set, or an option does not exist.
 
     Example:
         >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
@@ -91,7 +101,7 @@ class SGD(LocalSolver):
         check_budget(self)
         _check_proximal(self)
         if self.stop not in ("epoch", "step"):
-            raise ValueError(f"SGD(stop={self.stop!r}) is not known: use 'epoch' or 'step'")
+            raise InputError(f"SGD(stop={self.stop!r}) is not known: use 'epoch' or 'step'")
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -105,6 +115,10 @@ class SGD(LocalSolver):
             return _proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
 
         return over_minibatches(step, start, subproblem.oracle.samples, key, effort, self._budget)
+
+    @override
+    def limit_batches(self, samples: int) -> "SGD":
+        return self if self.batch_size <= samples else replace(self, batch_size=samples)
 
     @property
     def _budget(self) -> MinibatchBudget:
@@ -120,7 +134,7 @@ class GD(LocalSolver):
         proximal: ``implicit`` or ``explicit``, see ``SGD``.
 
     Raises:
-        ValueError: a number is not positive, or ``proximal`` is neither.
+        InputError: a number is not positive, or ``proximal`` is neither.
     """
 
     learning_rate: ArrayLike
@@ -177,5 +191,5 @@ def _proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike
 
 def _check_proximal(solver: SGD | GD) -> None:
     if solver.proximal not in ("implicit", "explicit"):
-        raise ValueError(f"{type(solver).__name__}(proximal={solver.proximal!r}) is not known: use 'implicit' or "
+        raise InputError(f"{type(solver).__name__}(proximal={solver.proximal!r}) is not known: use 'implicit' or "
                          "'explicit'")
