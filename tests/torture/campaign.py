@@ -1,0 +1,129 @@
+"""The campaign: runs the cases in several processes, prints failures and a table."""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from torture.outcome import TRACEBACK, Outcome, failure_line, table
+
+_FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+_PROGRESS_EVERY = 30.0  # seconds
+PARTS = ("kills", "corrupted", "tables", "experiments", "resources")
+
+
+def tasks(options):
+    """(part, number or name, cases, seed) of everything to run. A task is one case, or a chunk of hostile input."""
+    from torture import inputs, resources
+
+    result = []
+    for part in ("kills", "corrupted"):
+        numbers = range(getattr(options, part)) if options.case is None else [options.case]
+        result += [(part, number, 1, options.seed) for number in numbers if getattr(options, part)]
+    for part, kind in (("tables", inputs.TABLES), ("experiments", inputs.EXPERIMENTS)):
+        names = list(inputs.functions(kind)) if getattr(options, part) else []
+        for i, name in enumerate(names):
+            remaining = getattr(options, part) // len(names) + (i < getattr(options, part) % len(names))
+            for chunk in range(-(-remaining // inputs.CHUNK)):
+                cases = min(inputs.CHUNK, remaining - chunk * inputs.CHUNK)
+                result.append((part, name, cases, 1000 * options.seed + chunk))
+    if options.resources:
+        result += [("resources", name, 1, options.seed) for name in resources.CASES
+                   if options.only is None or options.only in name]
+    return result
+
+
+def run_task(task):
+    """The outcomes of a task; an error of the campaign itself is a failure too."""
+    from torture import corruption, inputs, kills, resources
+
+    part, name, cases, seed = task
+    folder = _folder()
+    repeat = f"python tests/torture --only {part} --{part} 1 --seed {seed} --case {name}"
+    try:
+        if part == "kills":
+            outcomes = [kills.run_case(seed, name, folder)]
+        elif part == "corrupted":
+            outcomes = [corruption.run_case(seed, name, folder)]
+        elif part == "resources":
+            outcomes = resources.run_case(name, folder)
+            repeat = f"python tests/torture --only resources --case {name!r}"
+        else:
+            kind = inputs.TABLES if part == "tables" else inputs.EXPERIMENTS
+            return inputs.run_cases(kind, name, cases, seed, folder)
+    except Exception:
+        outcomes = [Outcome(part, "the campaign itself", TRACEBACK, traceback.format_exc(limit=-12))]
+    return [o._replace(case=f"{o.case}: {repeat}") for o in outcomes]
+
+
+_folders = []
+
+
+def _folder():
+    """A folder of this process, which is removed when the process ends."""
+    if not _folders:
+        _folders.append(tempfile.TemporaryDirectory(prefix="torture-"))
+    return Path(_folders[0].name)
+
+
+def run(all_tasks, jobs=1, write=print):
+    """The outcomes of all tasks. Failures are printed when they happen."""
+    outcomes, begin, printed = [], time.monotonic(), time.monotonic()
+    # Workers are forked before this process computes anything, so that JAX has no threads yet.
+    context = multiprocessing.get_context("fork")
+    with context.Pool(jobs) as pool:
+        for done, results in enumerate(pool.imap_unordered(run_task, all_tasks), 1):
+            outcomes += results
+            for outcome in results:
+                if outcome.is_failure:
+                    write(failure_line(outcome))
+            if time.monotonic() - printed > _PROGRESS_EVERY or done == len(all_tasks):
+                printed = time.monotonic()
+                write(f"{done} of {len(all_tasks)} tasks, {printed - begin:.0f} s, "
+                      f"{sum(o.is_failure for o in outcomes)} failures")
+        pool.close()
+        pool.join()
+    return outcomes
+
+
+def main(arguments=None):
+    """Run the command line. Returns the exit code: 1 if a result was wrong or a traceback was printed."""
+    parser = argparse.ArgumentParser(prog="python tests/torture", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="number of kills")
+    parser.add_argument("--corrupted", type=int, default=500, help="number of damaged files")
+    parser.add_argument("--tables", type=int, default=5000, help="number of hostile tables, frames and documents")
+    parser.add_argument("--experiments", type=int, default=3000, help="number of mutated experiments and arguments")
+    parser.add_argument("--no-resources", dest="resources", action="store_false", help="leave resource faults out")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all cases")
+    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="number of processes")
+    parser.add_argument("--only", choices=PARTS, help="run one part")
+    parser.add_argument("--case", help="run one case of that part: its number or, of resources, its name")
+    options = parser.parse_args(arguments)
+    if options.case is not None and options.only not in ("kills", "corrupted", "resources"):
+        parser.error("--case needs --only kills, corrupted or resources")
+    for part in PARTS:
+        if options.only not in (None, part):
+            setattr(options, part, 0)
+    if options.only == "resources":
+        options.only = options.case
+    elif options.case is not None:
+        options.only, options.case = None, int(options.case)
+    else:
+        options.only = None
+    _set_environment()
+    print(f"seed {options.seed}", flush=True)
+    outcomes = run(tasks(options), options.jobs, write=lambda text: print(text, flush=True))
+    print("\n".join(["", *table(outcomes)]))
+    return int(any(outcome.is_failure for outcome in outcomes))
+
+
+def _set_environment():
+    """Compile fast: compiling takes most of the time. Results stay equal, because all runs are compiled alike."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FAST}".strip()
+    os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+    os.environ.setdefault("PJRT_NPROC", "1")
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

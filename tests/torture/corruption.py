@@ -1,0 +1,209 @@
+"""Damaged files: the result is right, or one line names the file. It is never wrong."""
+
+import functools
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from torture import kills
+from torture.disk import Disk
+from torture.outcome import RIGHT, TRACEBACK, WRONG, Outcome, judge_refusal
+from torture.scenario import RESUME, RUN, command, difference, new_folder, quick_runs, truth
+
+KIND = "corrupted files"
+ROOT = Path(__file__).parents[2]
+_BLOCK = 512
+_RECORD = "splitting-cifar-quick.json"  # a committed result
+
+
+def run_case(seed, number, folder):
+    """The outcome of one damage; the seed and the number determine which."""
+    rng = np.random.default_rng([seed, number])
+    check = (_interrupted, _interrupted, _interrupted, _report, _complete, _host, _packed, _packed, _redraw, _report)[
+        number % 10]
+    with tempfile.TemporaryDirectory(dir=folder) as case:
+        return check(rng, Path(case))
+
+
+def damage(rng, files, base):
+    """Damage one of the files. Returns the damage in words, and the names that an error may have."""
+    path = files[rng.integers(len(files))]
+    data = bytearray(path.read_bytes())
+    name = path.relative_to(base).as_posix()
+    names = [path.name, path.parent.name]
+    kind = ("flip", "flip", "truncate", "zero", "append", "empty", "swap", "delete")[rng.integers(8)]
+    if kind in ("flip", "truncate", "zero") and not data:
+        kind = "append"
+    if kind == "flip":
+        position, bit = int(rng.integers(len(data))), int(rng.integers(8))
+        data[position] ^= 1 << bit
+        words = f"bit {bit} of byte {position} of {name} flipped"
+    elif kind == "truncate":
+        length = int(rng.integers(len(data)))
+        del data[length:]
+        words = f"{name} truncated to {length} bytes"
+    elif kind == "zero":
+        first = int(rng.integers(len(data)))
+        data[first:first + _BLOCK] = bytes(len(data[first:first + _BLOCK]))
+        words = f"{name} zero from byte {first} to {first + _BLOCK}"
+    elif kind == "append":
+        data += bytes(rng.integers(0, 256, rng.integers(1, 100), dtype=np.uint8))
+        words = f"bytes appended to {name}"
+    elif kind == "empty":
+        data.clear()
+        words = f"{name} empty"
+    elif kind == "swap":
+        other = files[rng.integers(len(files))]
+        content = other.read_bytes()
+        other.write_bytes(data)
+        data = bytearray(content)
+        names += [other.name, other.parent.name]
+        words = f"{name} and {other.relative_to(base).as_posix()} swapped"
+    else:
+        path.unlink()
+        return f"{name} deleted", names
+    path.write_bytes(data)
+    return words, names
+
+
+def _files(folder):
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+def _files_of_run(folder):
+    """The files at the top of a finished run, and one of a model."""
+    top = sorted(p for p in folder.iterdir() if p.is_file())
+    return [*top, next(iter(sorted(folder.rglob("*.safetensors"))))]
+
+
+def _judge(words, answer, names, wrong):
+    """The outcome of a command: right, or refused with the name of the file."""
+    if answer.code == 0 and not answer.has_traceback:
+        return Outcome(KIND, words, WRONG if wrong else RIGHT, f"differs: {wrong}" if wrong else "")
+    return Outcome(KIND, words, *judge_refusal(answer, names))
+
+
+# The commands that read files
+
+
+@functools.cache
+def _finished():
+    """A finished run, and what the commands answer about it."""
+    with quick_runs():
+        report = command("report", "out", folder=truth())
+        complete = command(*RESUME, folder=truth())
+    assert report.code == complete.code == 0, report.err + complete.err
+    return (truth() / "out" / "report.html").read_bytes(), complete.out
+
+
+def _report(rng, case):
+    """The report of a finished run."""
+    page, _ = _finished()
+    shutil.copytree(truth(), case, dirs_exist_ok=True)
+    words, names = damage(rng, _files_of_run(case / "out"), case)
+    with quick_runs():
+        answer = command("report", "out", folder=case)
+    wrong = "report.html" if answer.code == 0 and (case / "out" / "report.html").read_bytes() != page else ""
+    return _judge(f"resolvent report, {words}", answer, names, wrong)
+
+
+def _complete(rng, case):
+    """``--resume`` of a finished run, which prints its table."""
+    _, table = _finished()
+    shutil.copytree(truth(), case, dirs_exist_ok=True)
+    words, names = damage(rng, _files_of_run(case / "out"), case)
+    with quick_runs():
+        answer = command(*RESUME, folder=case)
+    return _judge(f"resolvent run --resume of a finished run, {words}", answer, names,
+                  "the table" if answer.out != table else "")
+
+
+def _interrupted(rng, case):
+    """``--resume`` of an unfinished run."""
+    stops = [k for k, text in enumerate(kills.operations()) if "checkpoints/00/0" in text or "checkpoints/01/0" in text]
+    start = new_folder(case)
+    copy = case / "copy"
+    with quick_runs(), Disk(start, stop_at=stops[rng.integers(len(stops))] + 1, copy=copy).watched():
+        command(*RUN, folder=start)
+    files = _files(copy / "out.partial")
+    words, names = damage(rng, files, copy)
+    with quick_runs():
+        answer = command(*RESUME, folder=copy)
+    wrong = difference(copy / "out") if answer.code == 0 else ""
+    return _judge(f"resolvent run --resume of an unfinished run, {words}", answer, names, wrong)
+
+
+def _library(words, names, run):
+    """The outcome of a call of the library, which returns whether its result is right."""
+    from resolvent.errors import InputError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            is_right = run()
+    except InputError as error:
+        message = str(error)
+        if len(message.splitlines()) > 1 or not any(name in message for name in names):
+            return Outcome(KIND, words, WRONG, f"the error names none of {', '.join(names)}: {message}")
+        return Outcome(KIND, words, "refused", message)
+    except Exception as error:
+        return Outcome(KIND, words, TRACEBACK, f"{type(error).__name__}: {error}")
+    return Outcome(KIND, words, RIGHT if is_right else WRONG, "" if is_right else "the content differs")
+
+
+def _host(rng, case):
+    """Resuming a run in host memory."""
+    digest, metrics, all_operations = kills.host_truth()
+    stop = int(rng.integers(len(all_operations) // 2, len(all_operations)))
+    start, copy = case / "start", case / "copy"
+    start.mkdir()
+    with Disk(start, stop_at=stop, copy=copy).watched():
+        kills.host_run(start)
+    words, names = damage(rng, _files(copy), copy)
+
+    def run():
+        resumed = kills.host_run(copy, resume=True)
+        return resumed[0] == digest and resumed[1].equals(metrics)
+    return _library(f"resuming in host memory after operation {stop}, {words}", names, run)
+
+
+def _packed(rng, case):
+    """Reading packed data."""
+    import resolvent as rv
+
+    source = np.random.default_rng(0)
+    parties = [(source.normal(size=(n, 3)).astype(np.float32), source.integers(0, 2, n)) for n in (5, 9, 7)]
+    data = rv.write_packed(case / "packed", parties, classes=["0", "1"], names=["A", "B", "C"])
+    expected = _content(data)
+    words, names = damage(rng, _files(case / "packed"), case)
+    return _library(f"open_packed, {words}", [*names, "packed"], lambda: _content(rv.open_packed(case / "packed"))
+                    == expected)
+
+
+def _content(data):
+    return (np.asarray(data.x[:]).tobytes(), np.asarray(data.y[:]).tobytes(), tuple(data.parties), tuple(data.classes),
+            data.task, data.name, data.notes, data.features,
+            *(tuple(np.asarray(getattr(data.splits[s], part)).tolist()) for s in data.splits
+              for part in ("offset", "length")))
+
+
+def _redraw(rng, case):
+    """Drawing committed results again."""
+    shutil.copy(ROOT / "results" / _RECORD, case)
+    words, names = damage(rng, _files(case), case)
+    answer = command("reproduce", "--redraw", "--out", str(case), folder=case)
+    drawn = case / f"{Path(_RECORD).stem}.svg"
+    wrong = "the picture" if answer.code == 0 and drawn.is_file() and drawn.read_bytes() != _picture() else ""
+    return _judge(f"resolvent reproduce --redraw, {words}", answer, [*names, str(case)], wrong)
+
+
+@functools.cache
+def _picture():
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(ROOT / "results" / _RECORD, folder)
+        answer = command("reproduce", "--redraw", "--out", folder, folder=folder)
+        assert answer.code == 0, answer.err
+        return (Path(folder) / _RECORD).with_suffix(".svg").read_bytes()
