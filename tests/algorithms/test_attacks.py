@@ -176,7 +176,7 @@ def test_without_malicious_parties_nothing_changes():
 
 
 def test_a_composition_has_the_same_result_in_lanes():
-    attacked = rv.attacked(rv.robust(GD, rv.aggregators.TrimmedMean(0.2)), rv.attacks.ALIE(1.0), share=0.3)
+    attacked = rv.attacked(rv.robust(GD, rv.aggregators.TrimmedMean(0.3)), rv.attacks.ALIE(1.0), share=0.3)
     sequential, lanes = (
         rv.simulate(rv.combinators.Anderson(attacked), quadratic(), rounds=3, progress=False, scheduler=scheduler,
                     evaluate_every=3, participation=rv.participation.Uniform(cohort=5)).state

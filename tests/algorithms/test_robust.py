@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import resolvent as rv
+from resolvent.errors import BreakdownWarning
 from resolvent.math.robust import squared_distances
+from resolvent.testing import check_half_precision
 
 PARTIES = 9
 ABSENT = 3
@@ -62,33 +64,33 @@ def brute_force_trimmed(x, w, numerator, denominator):
     return np.array([np.mean(sorted(row[j] for row in copies)[cut:len(copies) - cut]) for j in range(x.shape[1])])
 
 
-def brute_force_scores(x, candidates, bad):
+def brute_force_scores(x, candidates, malicious):
     scores = {}
     for i in candidates:
         distances = sorted(sum((a - b) ** 2 for a, b in zip(x[i], x[j], strict=True)) for j in candidates if j != i)
-        scores[i] = sum(distances[:max(len(candidates) - bad - 2, 2)])
+        scores[i] = sum(distances[:max(len(candidates) - malicious - 2, 2)])
     return scores
 
 
-def brute_force_krum(x, w, bad, keep):
+def brute_force_krum(x, w, malicious, keep):
     present = [i for i in range(len(x)) if w[i] > 0]
-    scores = brute_force_scores(x, present, bad)
+    scores = brute_force_scores(x, present, malicious)
     best = sorted(present, key=lambda i: scores[i])[:keep]
     return sum(w[i] * x[i] for i in best) / sum(w[i] for i in best)
 
 
-def brute_force_bulyan(x, w, bad):
+def brute_force_bulyan(x, w, malicious):
     candidates = [i for i in range(len(x)) if w[i] > 0]
-    theta, selected = len(candidates) - 2 * bad, []
+    theta, selected = len(candidates) - 2 * malicious, []
     while len(selected) < theta:
-        scores = brute_force_scores(x, candidates, bad)
+        scores = brute_force_scores(x, candidates, malicious)
         best = min(candidates, key=lambda i: scores[i])
         candidates.remove(best)
         selected.append(best)
     result = []
     for j in range(x.shape[1]):
         median = np.median([x[i][j] for i in selected])
-        nearest = sorted(selected, key=lambda i: abs(x[i][j] - median))[:theta - 2 * bad]
+        nearest = sorted(selected, key=lambda i: abs(x[i][j] - median))[:theta - 2 * malicious]
         result.append(sum(w[i] * x[i][j] for i in nearest) / sum(w[i] for i in nearest))
     return np.array(result)
 
@@ -207,6 +209,29 @@ def test_permutation_translation_and_scale(name, seed, scale, sign):
     np.testing.assert_allclose(flatten(stretched), sign * scale * expected, rtol=0, atol=1e-7 * scale)
 
 
+@pytest.mark.parametrize(("dtype", "far"), [(jnp.float16, 6e4), (jnp.bfloat16, 1e8)], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_half_precision_agrees_with_float64(name, dtype, far):
+    """Nine replies, one of them malicious: the squares of its distance overflow in float16, and the weights of the
+    geometric median underflow.
+    """
+    rng = np.random.default_rng(10)
+    points, centre = rng.normal(size=(PARTIES, 40)), rng.normal(size=40)
+    points[5] = far * rng.uniform(-1, 1, 40)
+    points, centre = jnp.asarray(points, dtype), jnp.asarray(centre, dtype)
+    aggregator = rv.aggregators.GeometricMedian() if name == "geometric median" else AGGREGATORS[name](1.0)
+    actual = aggregate(aggregator, points, centre=centre)
+    expected = aggregate(aggregator, np.asarray(points, np.float64), centre=np.asarray(centre, np.float64))
+    assert actual.dtype == dtype
+    eps = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=2 * eps, atol=2 * eps)
+    assert not aggregator.breakdown_point or np.linalg.norm(expected) < 10
+
+
+def test_a_run_in_half_precision():
+    check_half_precision(rv.rfa)
+
+
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_a_point_of_weight_zero_has_no_effect(name):
     points, weights, centre = draw(7)
@@ -222,25 +247,25 @@ def test_a_point_of_weight_zero_has_no_effect(name):
 N = 20
 
 
-def draw_with_bad(count, value, dtype=np.float64):
+def draw_with_malicious(count, value, dtype=np.float64):
     rng = np.random.default_rng(8)
     points = rng.normal(size=(N, 3))
     points[:count] = value * np.array([1, -1, 0.5]) + rng.normal(size=(count, 3))
     return rng.permutation(points).astype(dtype)
 
 
-def distance(aggregator, bad, value=1e6, dtype=np.float64):
-    """The distance of the aggregate from the origin with this number of bad points."""
-    point = aggregate(aggregator, draw_with_bad(bad, value, dtype), centre=np.zeros(3, dtype))
+def distance(aggregator, malicious, value=1e6, dtype=np.float64):
+    """The distance of the aggregate from the origin with this number of malicious points."""
+    point = aggregate(aggregator, draw_with_malicious(malicious, value, dtype), centre=np.zeros(3, dtype))
     assert point.dtype == dtype
     return float(np.linalg.norm(np.asarray(point, np.float64)))
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
-def test_bad_replies_up_to_the_breakdown_point_do_not_move_the_aggregate(name):
-    """Good points lie within about 3 of the origin; with fewer than half bad, the medians' bound is 1.8 times that."""
+def test_malicious_replies_up_to_the_breakdown_point_do_not_move_the_aggregate(name):
+    """Honest points lie within 3 of the origin; the medians' bound with fewer than half malicious is 1.8 times that."""
     aggregator = AGGREGATORS[name](1.0)
-    tolerated = 9 if aggregator.breakdown == 0.5 else round(aggregator.breakdown * N)
+    tolerated = 9 if aggregator.breakdown_point == 0.5 else round(aggregator.breakdown_point * N)
     assert tolerated == {"mean": 0, "SquaredL2": 0, "trimmed mean": 4, "Krum": 4, "multi-Krum": 4,
                          "Bulyan": 3}.get(name, 9)
     assert distance(aggregator, tolerated) < 10
@@ -248,24 +273,24 @@ def test_bad_replies_up_to_the_breakdown_point_do_not_move_the_aggregate(name):
 
 @pytest.mark.parametrize("name", [n for n in AGGREGATORS if n not in ("Krum", "Bulyan", "centred clipping",
                                                                       "constant norm bound")])
-def test_bad_replies_above_the_breakdown_point_move_the_aggregate(name):
-    """Krum and Bulyan withstand one bad reply more than they state, and a constant radius bounds every step."""
+def test_malicious_replies_above_the_breakdown_point_move_the_aggregate(name):
+    """Krum and Bulyan withstand one malicious reply more than they state, and a constant radius bounds every step."""
     aggregator = AGGREGATORS[name](1.0)
-    count = 11 if aggregator.breakdown == 0.5 else round(aggregator.breakdown * N) + 1
+    count = 11 if aggregator.breakdown_point == 0.5 else round(aggregator.breakdown_point * N) + 1
     assert distance(aggregator, count) > 1e4
 
 
 @pytest.mark.parametrize(("aggregator", "bound"), [
     (rv.aggregators.CentredClipping(0.9), 2.7), (rv.aggregators.NormBound(0.9), 0.9)])
-def test_a_constant_radius_bounds_the_step_if_all_replies_are_bad(aggregator, bound):
+def test_a_constant_radius_bounds_the_step_if_all_replies_are_malicious(aggregator, bound):
     assert bound * 0.9 < distance(aggregator, N) <= bound * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("aggregator", [
     rv.aggregators.TrimmedMean(0.2), rv.aggregators.Krum(0.2), rv.aggregators.MultiKrum(0.2),
     rv.aggregators.Bulyan(0.2), rv.aggregators.CentredClipping(1.0), rv.aggregators.NormBound()], ids=repr)
-def test_huge_bad_replies_have_no_effect_in_float32(aggregator):
-    """Squares of 1e30 overflow, and rounding leaves 1e-8 of a weight; neither may let a bad reply through."""
+def test_huge_malicious_replies_have_no_effect_in_float32(aggregator):
+    """Squares of 1e30 overflow, and rounding leaves 1e-8 of a weight; neither may let a malicious reply through."""
     assert distance(aggregator, 4, value=1e30, dtype=np.float32) < 10
 
 
@@ -275,8 +300,8 @@ def test_the_breakdown_point_of_a_moreau_centre_follows_from_its_penalty():
     bounded = (p.L1(), p.L2Norm(), p.Scaled(p.L1(), 3.0), p.PerLayer(layers))
     unbounded = (p.SquaredL2(), p.Zero(), p.OriginIndicator(), p.Quadratic(np.eye(2)),
                  p.PerLayer(layers, default=p.SquaredL2()))
-    assert {rv.aggregators.MoreauCentre(penalty, 0.1).breakdown for penalty in bounded} == {0.5}
-    assert {rv.aggregators.MoreauCentre(penalty, 0.1).breakdown for penalty in unbounded} == {0.0}
+    assert {rv.aggregators.MoreauCentre(penalty, 0.1).breakdown_point for penalty in bounded} == {0.5}
+    assert {rv.aggregators.MoreauCentre(penalty, 0.1).breakdown_point for penalty in unbounded} == {0.0}
 
 
 # Refusals.
@@ -297,7 +322,7 @@ def test_parameters_out_of_range_are_refused(build, message):
 
 
 @pytest.mark.parametrize(("aggregator", "parties", "message"), [
-    (rv.aggregators.Bulyan(0.2), 10, r"2 bad of 10 replies.* = 11.*a share below 0.2"),
+    (rv.aggregators.Bulyan(0.2), 10, r"2 of 10 replies are malicious.* = 11 replies.*a share below 0.2"),
     (rv.aggregators.Krum(0.4), 5, r"Krum.* = 7.*a share below 0.4"),
     (rv.aggregators.Bulyan(0.2), 6, r"Bulyan.* = 7.*TrimmedMean or a median"),
 ])
@@ -305,6 +330,38 @@ def test_a_cohort_that_is_too_small_is_refused_before_the_first_round(aggregator
     problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * parties), jnp.ones((parties, 2)))
     with pytest.raises(rv.InputError, match=message):
         rv.simulate(rv.robust(rv.solvers.GD(0.1), aggregator), problem, rounds=1, progress=False)
+
+
+MEDIAN = rv.aggregators.CoordinateMedian()
+
+
+@pytest.mark.parametrize(("aggregator", "share", "message"), [
+    (rv.aggregators.TrimmedMean(0.2), 0.3, "0.3 of the parties are malicious, but the .* TrimmedMean is 0.2"),
+    (rv.aggregators.MultiKrum(0.3), 0.4, "MultiKrum is 0.3"),
+    (MEDIAN, 0.5, "CoordinateMedian is 0.5"),
+])
+def test_more_malicious_parties_than_the_breakdown_point_are_warned_of(aggregator, share, message):
+    inner = rv.combinators.Anderson(rv.robust(rv.solvers.GD(0.1), aggregator))
+    with pytest.warns(BreakdownWarning, match=message):
+        rv.attacked(inner, rv.attacks.SignFlip(), share=share)
+
+
+def test_named_malicious_parties_are_compared_with_the_breakdown_point_when_their_number_is_known():
+    algorithm = rv.attacked(rv.robust(rv.solvers.GD(0.1), rv.aggregators.TrimmedMean(0.2)), rv.attacks.SignFlip(),
+                            share=0.0, parties=(0, 3))
+    algorithm.check(10)
+    with pytest.warns(BreakdownWarning, match=r"0\.222 of the parties"):
+        algorithm.check(9)
+
+
+@pytest.mark.parametrize(("aggregator", "share"), [
+    (rv.aggregators.TrimmedMean(0.2), 0.2), (rv.aggregators.Krum(0.3), 0.3), (MEDIAN, 0.49),
+    (rv.aggregators.Mean(), 0.9)])
+def test_a_share_within_the_breakdown_point_or_no_claim_of_one_is_not_warned_of(aggregator, share):
+    """A warning is an error in the tests. A sweep over the share traces it, and is not compared."""
+    algorithm = rv.robust(rv.solvers.GD(0.1), aggregator)
+    rv.attacked(algorithm, rv.attacks.SignFlip(), share=share)
+    jax.jit(lambda share: rv.attacked(algorithm, rv.attacks.SignFlip(), share=share).share)(0.99)
 
 
 @pytest.mark.parametrize("aggregator", [

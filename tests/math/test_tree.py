@@ -117,15 +117,21 @@ def test_a_scalar_never_widens_a_vector(a):
         assert result["b"].dtype == jnp.float16
 
 
-def test_a_scalar_made_from_a_vector_has_its_dtype():
-    x = {"w": jnp.ones(3, jnp.float32), "b": jnp.ones((), jnp.float16)}
-    assert tree.dtype(x) == tree.norm(x).dtype == tree.full_dot(x, x).dtype == jnp.float32
-    assert tree.dtype(x["b"]) == tree.norm(x["b"]).dtype == jnp.float16
+@pytest.mark.parametrize(("dtype", "expected"), [
+    (jnp.float64, jnp.float64), (jnp.float32, jnp.float32), (jnp.float16, jnp.float32), (jnp.bfloat16, jnp.float32)])
+def test_a_scalar_made_from_a_vector_has_its_dtype_but_at_least_float32(dtype, expected):
+    x = {"w": jnp.ones(3, dtype), "b": jnp.ones((), jnp.float16)}
+    assert tree.dtype(x) == tree.norm(x).dtype == tree.full_dot(x, x).dtype == expected
+    assert {leaf.dtype for leaf in jax.tree.leaves(tree.cast(tree.widen(x), x))} == {x["w"].dtype, x["b"].dtype}
+    assert tree.widen(x)["w"].dtype == expected
     assert tree.dtype({}) == tree.norm({}).dtype == jnp.float64      # the default under x64
 
 
-def test_norm_of_float16_does_not_overflow_at_its_largest():
-    assert tree.norm(jnp.full(4, 3e4, jnp.float16)) == pytest.approx(6e4, rel=1e-3)
+def test_norm_and_dot_of_half_precision_do_not_overflow_or_lose_digits():
+    large = jnp.full(400, 60_000, jnp.float16)
+    assert tree.norm(large) == pytest.approx(20 * float(large[0]), rel=1e-6)
+    assert tree.full_dot(large, large) == pytest.approx(400 * float(large[0]) ** 2, rel=1e-6)
+    assert tree.full_dot(jnp.ones(1001, jnp.bfloat16), jnp.ones(1001, jnp.bfloat16)) == 1001
 
 
 def test_rows_undoes_stack():

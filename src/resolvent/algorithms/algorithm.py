@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -83,7 +84,7 @@ class Phase(NamedTuple):
     server: Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
 
 
-class Algorithm(eqx.Module):
+class Algorithm(CheckedArguments, eqx.Module):
     """A federated algorithm: a frozen pytree whose numbers are leaves and whose structure is static."""
 
     @property
@@ -193,5 +194,4 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
     Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2.
     """
     w, steps = solver(subproblem, start, key, effort)
-    scalar = jnp.result_type(*jax.tree.leaves(w))
-    return w, {"model": w, "steps": steps.astype(scalar), "inexactness": subproblem.inexactness(w, start)}
+    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), "inexactness": subproblem.inexactness(w, start)}

@@ -64,6 +64,7 @@ class History(eqx.Module):
             <T u_i - u, T u - u>.
         """
         def of_leaf(u: Array, t: Array) -> tuple[Array, Array]:
+            u, t = tree.widen(u), tree.widen(t)
             scale = 1 if weights is None else jnp.sqrt(weights).reshape((1, -1) + (1,) * (u.ndim - 2)).astype(u.dtype)
             residual, step = (((a - b) * scale).reshape(len(u), -1) for a, b in ((u, t), (t, u[row])))
             return (jnp.matmul(residual, residual.T, precision="highest"),
@@ -76,8 +77,8 @@ class History(eqx.Module):
     def combine(self, weights: Float[Array, " m"]) -> Vector:
         """The weighted sum of the images; rows of weight zero may have any values, nan included."""
         def of_leaf(t: Array) -> Array:
-            used = jnp.where(tree.column(weights != 0, t), t, 0)
-            return jnp.tensordot(weights.astype(t.dtype), used, axes=1, precision="highest")
+            used = tree.widen(jnp.where(tree.column(weights != 0, t), t, 0))
+            return jnp.tensordot(weights.astype(used.dtype), used, axes=1, precision="highest").astype(t.dtype)
         return jax.tree.map(of_leaf, self.images)
 
 

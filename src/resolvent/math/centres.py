@@ -1,7 +1,8 @@
 """Centres of weighted points: mean, Moreau centre, geometric median and coordinate-wise median.
 
 Points are pytrees with leaves [C, ...]. Weights [C] are non-negative and need not sum to one. A point of weight zero
-has no influence, whatever finite value it has.
+has no influence, whatever finite value it has. Centres of points in half precision are computed in float32 and rounded
+to the dtypes of the points at the end.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,8 @@ class CentreInfo(NamedTuple):
     Attributes:
         iterations: number of points at which the objective was evaluated; the mean is the first.
         residual: |weighted sum of the pulls of the points on the centre| / (weighted sum of their norms): 0 at the
-            optimum, at most 1, and independent of scale.
+            optimum, at most 1, and independent of scale. It is that of the centre before it is rounded to half
+            precision.
     """
 
     iterations: Int[Array, ""]
@@ -38,9 +40,15 @@ def _weighted_sum(weights: Float[Array, " C"], points: Vector) -> Vector:
         lambda p: jnp.tensordot(weights, p, axes=1, precision="highest").astype(p.dtype), points)
 
 
+def _normalised(weights: Float[Array, " C"]) -> Float[Array, " C"]:
+    """The weights over their sum, in at least float32."""
+    wide: Array = tree.widen(weights)
+    return wide / jnp.sum(wide)
+
+
 def mean(points: Vector, weights: Float[Array, " C"]) -> Vector:
     """Weighted arithmetic mean of the points: leaves [C, ...] to leaves [...]."""
-    return _weighted_sum(weights / jnp.sum(weights), points)
+    return _weighted_sum(_normalised(weights), points)
 
 
 def moreau_centre(
@@ -63,7 +71,8 @@ def moreau_centre(
         points: leaves [C, ...].
         weights: [C], non-negative, not all zero.
         penalty: the penalty phi of Psi = sigma*delta*phi.
-        t: the smoothing, Fed+'s delta; > 0.
+        t: the smoothing, Fed+'s delta; > 0. Values below 1e-31 in float32 and 1e-292 in float64 count as these bounds,
+            because pulls, which have length t at most for a norm, would underflow.
         tolerance: stop when the residual (see ``CentreInfo``) is at most this, or at most its rounding error: 8 units
             of rounding, and the effect of rounding the centre on the pulls. The latter is larger for points that are
             far from the origin and close to each other; if rounding keeps the centre from moving, the residual stays
@@ -76,9 +85,12 @@ def moreau_centre(
     References:
         Fed+ (7), (16), (22), (25); errata 15.
     """
-    normalised = (weights / jnp.sum(weights)).astype(tree.dtype(points))
+    original, points = points, tree.widen(points)
+    normalised = _normalised(weights).astype(tree.dtype(points))
     start = _weighted_sum(normalised, points)
-    eps = float(jnp.finfo(normalised.dtype).eps)  # type: ignore[no-untyped-call]
+    info = jnp.finfo(normalised.dtype)  # type: ignore[no-untyped-call]
+    eps, smallest = float(info.eps), float(info.tiny) / float(info.eps)
+    t = max(t, smallest) if isinstance(t, int | float) else jnp.maximum(tree.widen(jnp.asarray(t)), smallest)
     target = jnp.maximum(tolerance, 8 * eps)
 
     def evaluate(w: Vector) -> tuple[Array, Array, Array, Vector]:
@@ -125,7 +137,7 @@ def moreau_centre(
     zero, infinite = jnp.zeros((), normalised.dtype), jnp.array(jnp.inf, normalised.dtype)
     first = _Iterate(start, start, start, zero, infinite, infinite, zero, jnp.array(0), infinite, jnp.array(0))
     last = jax.lax.while_loop(has_work, iterate, first)
-    return last.w, CentreInfo(last.iterations, last.residual)
+    return tree.cast(last.w, original), CentreInfo(last.iterations, last.residual)
 
 
 class _Iterate(NamedTuple):
@@ -180,7 +192,7 @@ def coordinate_median(points: Vector, weights: Float[Array, " C"]) -> Vector:
     With the midpoint it is odd, A(w - p) = w - A(p) (eq. 28 of the first Fed+ paper), and equal to NumPy's median for
     equal weights. Source: Yin et al.; Fed+ (5).
     """
-    normalised = weights / jnp.sum(weights)
+    normalised = _normalised(weights)
     slack = 8 * jnp.finfo(normalised.dtype).eps  # type: ignore[no-untyped-call]
 
     def of_leaf(p: Array) -> Array:
@@ -189,8 +201,7 @@ def coordinate_median(points: Vector, weights: Float[Array, " C"]) -> Vector:
         below = jnp.cumsum(mass, axis=0)
         lower = jnp.argmax(below >= 0.5 - slack, axis=0)[None]
         upper = jnp.argmax(below > 0.5 + slack, axis=0)[None]
-        low = jnp.take_along_axis(values, lower, axis=0)[0]
-        high = jnp.take_along_axis(values, upper, axis=0)[0]
-        return low / 2 + high / 2
+        low, high = (tree.widen(jnp.take_along_axis(values, row, axis=0)[0]) for row in (lower, upper))
+        return (low / 2 + high / 2).astype(p.dtype)
 
     return jax.tree.map(of_leaf, points)

@@ -9,8 +9,8 @@ For a convex penalty :math:`\varphi` and t > 0,
 
 Fed+ writes its penalty as :math:`\Psi = \sigma\delta\varphi`, so that
 :math:`\mathrm{prox}_\Psi^{1/\sigma} = \mathrm{prox}_{\delta\varphi}` does not depend on sigma.
-Vectors are pytrees; a norm is over all leaves together. Source: Fed+ (newest notation), (6), (11) and (19), with the
-soft threshold as an odd function.
+Vectors are pytrees; a norm is over all leaves together. Values and envelopes of vectors in half precision are float32.
+Source: Fed+ (newest notation), (6), (11) and (19), with the soft threshold as an odd function.
 
 To write a penalty of your own, derive from ``Penalty`` and define ``value`` and ``prox``.
 """
@@ -26,6 +26,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PyTree
 from typing_extensions import override
 
+from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
@@ -33,7 +35,7 @@ __all__ = ["Zero", "OriginIndicator", "L1", "L2Norm", "SquaredL2", "Quadratic", 
            "Penalty"]
 
 
-class Penalty(eqx.Module):
+class Penalty(CheckedArguments, eqx.Module):
     """A convex function of a vector with a cheap proximal operator."""
 
     @property
@@ -67,7 +69,7 @@ class Penalty(eqx.Module):
 
     def envelope(self, x: Vector, t: ArrayLike) -> Float[Array, ""]:
         """The Moreau envelope; its gradient is ``pull(x, t) / t``, also where the prox is not differentiable."""
-        value: Array = _envelope(self, x, t)
+        value: Array = _envelope(self, tree.widen(x), t)
         return value
 
 
@@ -130,7 +132,7 @@ class L1(Penalty):
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
         start = jnp.zeros((), tree.dtype(x))
-        return sum((jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(x)), start=start)
+        return sum((jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree.widen(x))), start=start)
 
     @override
     def prox(self, x: Vector, t: ArrayLike) -> Vector:
@@ -145,7 +147,7 @@ class L1(Penalty):
     @override
     def curvature(self, x: Vector, t: ArrayLike) -> Vector:
         """min(1, t/|x_j|)."""
-        return jax.tree.map(lambda a: (t / jnp.maximum(jnp.abs(a), t)).astype(a.dtype), x)
+        return jax.tree.map(lambda a: (t / jnp.maximum(jnp.abs(tree.widen(a)), t)).astype(a.dtype), x)
 
 
 class L2Norm(Penalty):
@@ -196,7 +198,7 @@ class SquaredL2(Penalty):
     @override
     def pull(self, x: Vector, t: ArrayLike) -> Vector:
         """``t*x / (1 + t)``."""
-        return jax.tree.map(lambda a: (a * (t / (1 + t))).astype(a.dtype), x)
+        return jax.tree.map(lambda a: (tree.widen(a) * (t / (1 + t))).astype(a.dtype), x)
 
     @override
     def curvature(self, x: Vector, t: ArrayLike) -> Vector:
@@ -220,34 +222,34 @@ class Quadratic(Penalty):
     def __check_init__(self) -> None:
         shape = jnp.shape(self.weight)
         if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != shape[1]):
-            raise ValueError(f"Quadratic(weight=...) needs a [d, d] matrix or its [d] diagonal, got {shape}")
+            raise InputError(f"Quadratic(weight=...) needs a [d, d] matrix or its [d] diagonal, got {shape}")
 
     def _weight_for(self, v: Float[Array, " d"]) -> Array:
         """The weight in the dtype of ``v``, checked to have its size."""
         if jnp.shape(self.weight)[0] != v.size:
-            raise ValueError(f"Quadratic has a weight of shape {jnp.shape(self.weight)}, "
+            raise InputError(f"Quadratic has a weight of shape {jnp.shape(self.weight)}, "
                              f"but the vector has {v.size} entries")
         return jnp.asarray(self.weight, v.dtype)
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
-        v, _ = ravel_pytree(x)
+        v, _ = ravel_pytree(tree.widen(x))
         return tree.full_dot(v, _multiply(self._weight_for(v), v)) / 2
 
     @override
     def prox(self, x: Vector, t: ArrayLike) -> Vector:
         """``(I + tQ)^-1 x``."""
-        v, unravel = ravel_pytree(x)
+        v, unravel = ravel_pytree(tree.widen(x))
         scaled = jnp.asarray(t, v.dtype) * self._weight_for(v)
-        if scaled.ndim == 1:
-            return unravel(v / (1 + scaled))
-        return unravel(jax.scipy.linalg.solve(jnp.eye(v.size, dtype=v.dtype) + scaled, v, assume_a="pos"))
+        solution = (v / (1 + scaled) if scaled.ndim == 1 else
+                    jax.scipy.linalg.solve(jnp.eye(v.size, dtype=v.dtype) + scaled, v, assume_a="pos"))
+        return tree.cast(unravel(solution), x)
 
     @override
     def pull(self, x: Vector, t: ArrayLike) -> Vector:
         """``tQ prox(x)``."""
-        p, unravel = ravel_pytree(self.prox(x, t))
-        return unravel(jnp.asarray(t, p.dtype) * _multiply(self._weight_for(p), p))
+        p, unravel = ravel_pytree(self.prox(tree.widen(x), t))
+        return tree.cast(unravel(jnp.asarray(t, p.dtype) * _multiply(self._weight_for(p), p)), x)
 
 
 def _multiply(q: Array, v: Array) -> Array:

@@ -1,10 +1,9 @@
-"""Robust centres of weighted points, on which bad points have bounded influence: trimming, selection, clipping.
+"""Robust centres of weighted points, on which malicious points have bounded influence: trimming, selection, clipping.
 
 Points are pytrees with leaves [C, ...]. Weights [C] are non-negative and need not sum to one. A point of weight zero is
 absent: it has no influence, whatever finite value it has, and is not counted. Memory is C x d numbers for the points
-    and
-C x C numbers for their distances. Distances are sums of squared differences, not differences of squared norms, which
-would cancel.
+and C x C numbers for their distances. Distances are sums of squared differences, not differences of squared norms,
+which would cancel. Distances and means of points in half precision are computed in float32.
 """
 
 import jax
@@ -29,6 +28,7 @@ def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLik
         weights: [C].
         fraction: in [0, 1/2).
     """
+    weights = tree.widen(weights)
     mass = (weights / jnp.sum(weights)).astype(tree.dtype(points))
     # A sum of C numbers has an error of up to C units of rounding. A trimmed point must have exactly zero weight,
     # because it may be arbitrarily far away.
@@ -46,68 +46,71 @@ def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLik
 
 def squared_distances(points: Vector) -> Float[Array, "C C"]:
     """|p_i - p_j|^2 over all leaves; infinite where it overflows. Rows are computed one by one to save memory."""
-    count = jax.tree.leaves(points)[0].shape[0]
+    leaves = jax.tree.leaves(tree.widen(points))
+    count = leaves[0].shape[0]
 
     def from_point(i: Array) -> Array:
-        squares = [jnp.square(leaf - leaf[i]).reshape(count, -1).sum(axis=1) for leaf in jax.tree.leaves(points)]
+        squares = [jnp.square(leaf - leaf[i]).reshape(count, -1).sum(axis=1) for leaf in leaves]
         return jnp.sum(jnp.stack(squares), axis=0)
 
     rows: Array = jax.lax.map(from_point, jnp.arange(count))
     return rows
 
 
-def krum(points: Vector, weights: Float[Array, " C"], bad: ArrayLike, keep: ArrayLike = 1) -> Vector:
+def krum(points: Vector, weights: Float[Array, " C"], malicious: ArrayLike, keep: ArrayLike = 1) -> Vector:
     """The weighted mean of the ``keep`` points with the lowest scores: Krum for one, multi-Krum for more.
 
-    A point's score is the sum of the squared distances to its n - bad - 2 nearest neighbours, where n is the number of
-    points of positive weight. At least two neighbours count, because with one, two points that are nearest neighbours
-    of each other would have equal scores. Of equal scores the first is chosen. Robust for n >= 2*bad + 3 and keep <= n
-    - bad. Source: Blanchard, El Mhamdi, Guerraoui, Stainer.
+    A point's score is the sum of the squared distances to its n - malicious - 2 nearest neighbours, where n is the
+    number of points of positive weight. At least two neighbours count, because with one, two points that are nearest
+    neighbours of each other would have equal scores. Of equal scores the first is chosen. Robust for
+    n >= 2*malicious + 3 and keep <= n - malicious. Source: Blanchard, El Mhamdi, Guerraoui, Stainer.
 
     Args:
         points: leaves [C, ...].
         weights: [C]; they are used in the mean of the chosen points only, not in the scores.
-        bad: largest number of bad points.
+        malicious: largest number of malicious points.
         keep: number of points that are averaged.
     """
     present = weights > 0
-    scores = _krum_scores(*_neighbours(points), present, bad)
+    scores = _krum_scores(*_neighbours(points), present, malicious)
     # Present points come first, even if their scores have overflowed.
     rank = jnp.argsort(jnp.lexsort((scores, ~present)))
     return centres.mean(points, jnp.where(present & (rank < keep), weights, 0))
 
 
-def bulyan(points: Vector, weights: Float[Array, " C"], bad: ArrayLike) -> Vector:
-    """Choose theta = n - 2*bad points by Krum; then average each coordinate's theta - 2*bad values nearest its median.
+def bulyan(points: Vector, weights: Float[Array, " C"], malicious: ArrayLike) -> Vector:
+    """Choose theta = n - 2*f points by Krum; then average each coordinate's theta - 2*f values nearest its median.
 
-    Krum chooses one point at a time, with the scores among the remaining points. Robust for n >= 4*bad + 3. Source: El
-    Mhamdi, Guerraoui, Rouault, *The Hidden Vulnerability of Distributed Learning in Byzantium*.
+    f is the largest number of malicious points. Krum chooses one point at a time, with the scores among the remaining
+    points. Robust for n >= 4*f + 3. Source: El Mhamdi, Guerraoui, Rouault, *The Hidden Vulnerability of Distributed
+    Learning in Byzantium*.
 
     Args:
         points: leaves [C, ...].
         weights: [C]; they are used in the last mean only.
-        bad: largest number of bad points.
+        malicious: f.
     """
     present = weights > 0
     n = jnp.sum(present)
-    theta = jnp.maximum(n - 2 * jnp.asarray(bad), 1)
-    order, near = _neighbours(points)
+    theta = jnp.maximum(n - 2 * jnp.asarray(malicious), 1)
+    wide = tree.widen(points)
+    order, near = _neighbours(wide)
 
     def choose(_: Array, remaining: Array) -> Array:
-        best = jnp.lexsort((_krum_scores(order, near, remaining, bad), ~remaining))[0]
+        best = jnp.lexsort((_krum_scores(order, near, remaining, malicious), ~remaining))[0]
         return remaining.at[best].set(False)
 
     chosen = present & ~jax.lax.fori_loop(0, theta, choose, present)
-    median = centres.coordinate_median(points, chosen.astype(tree.dtype(points)))
+    median = centres.coordinate_median(wide, chosen.astype(tree.dtype(points)))
 
     def of_leaf(p: Array, centre: Array) -> Array:
         distance = jnp.where(_broadcast(chosen, p), jnp.abs(p - centre), jnp.inf)
         _, values, mass = jax.lax.sort((distance, p, _broadcast(weights.astype(p.dtype), p)), dimension=0, num_keys=1)
-        is_near = _broadcast(jnp.arange(len(weights)) < jnp.maximum(theta - 2 * jnp.asarray(bad), 1), p)
+        is_near = _broadcast(jnp.arange(len(weights)) < jnp.maximum(theta - 2 * jnp.asarray(malicious), 1), p)
         mass = jnp.where(is_near, mass, 0)
         return jnp.sum(mass * values, axis=0) / jnp.sum(mass, axis=0)
 
-    return jax.tree.map(of_leaf, points, median)
+    return tree.cast(jax.tree.map(of_leaf, wide, median), points)
 
 
 def clipped_mean(points: Vector, weights: Float[Array, " C"], centre: Vector, radius: ArrayLike) -> Vector:
@@ -123,15 +126,20 @@ def clipped_mean(points: Vector, weights: Float[Array, " C"], centre: Vector, ra
         radius: at least 0.
     """
     radius = jnp.maximum(radius, jnp.finfo(tree.dtype(points)).tiny)  # type: ignore[no-untyped-call]
-    pulls = jax.vmap(lambda p: L2Norm().pull(tree.sub(p, centre), radius))(points)
+    pulls = jax.vmap(lambda p: L2Norm().pull(_difference(p, centre), radius))(points)
     return tree.axpy(1, centres.mean(pulls, weights), centre)
 
 
 def median_distance(points: Vector, weights: Float[Array, " C"], centre: Vector) -> Float[Array, ""]:
     """The weighted median of |p_k - centre|."""
-    distances = jax.vmap(lambda p: tree.norm(tree.sub(p, centre)))(points)
+    distances = jax.vmap(lambda p: tree.norm(_difference(p, centre)))(points)
     median: Array = centres.coordinate_median(distances, weights)
     return median
+
+
+def _difference(p: Vector, centre: Vector) -> Vector:
+    """p - centre, in at least float32."""
+    return tree.sub(tree.widen(p), tree.widen(centre))
 
 
 def _broadcast(of_points: Array, p: Array) -> Array:
@@ -148,9 +156,9 @@ def _neighbours(points: Vector) -> tuple[Int[Array, "C C"], Float[Array, "C C"]]
 
 
 def _krum_scores(order: Int[Array, "C C"], near: Float[Array, "C C"], remaining: Bool[Array, " C"],
-                 bad: ArrayLike) -> Float[Array, " C"]:
+                 malicious: ArrayLike) -> Float[Array, " C"]:
     """Krum's scores among the remaining points; infinite for the others."""
-    count = jnp.maximum(jnp.sum(remaining) - jnp.asarray(bad) - 2, 2)
+    count = jnp.maximum(jnp.sum(remaining) - jnp.asarray(malicious) - 2, 2)
     is_neighbour = remaining[order] & (order != jnp.arange(len(remaining))[:, None])
     is_nearest = is_neighbour & (jnp.cumsum(is_neighbour, axis=1) <= count)
     return jnp.where(remaining, jnp.sum(jnp.where(is_nearest, near, 0), axis=1), jnp.inf)

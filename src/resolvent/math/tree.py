@@ -1,7 +1,8 @@
 """Pytrees of arrays as vectors.
 
 In contrast to ``optax.tree``, operations keep the dtype of the vector (a float64 scalar does not widen a float32
-model), and norms neither overflow nor have an undefined gradient at zero.
+model), and norms neither overflow nor have an undefined gradient at zero. Vectors may have half precision, but scalars
+computed from them are at least float32: float16 overflows at 65,504, and bfloat16 has 2 to 3 digits.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ Vector: TypeAlias = PyTree[Array]
 __all__ = [
     "Vector",
     "axpy",
+    "cast",
     "column",
     "dtype",
     "finite",
@@ -27,13 +29,26 @@ __all__ = [
     "rows",
     "stack",
     "sub",
+    "widen",
 ]
 
 
 def dtype(x: Vector) -> Any:
-    """The common dtype of the leaves, which is that of a scalar computed from the vector."""
+    """The dtype of scalars that are computed from the vector: the common dtype of the leaves, at least float32."""
     leaves = jax.tree.leaves(x)
-    return jnp.result_type(*leaves) if leaves else jnp.result_type(float)
+    return jnp.promote_types(jnp.result_type(*leaves), jnp.float32) if leaves else jnp.result_type(float)
+
+
+def widen(x: Vector) -> Vector:
+    """The vector with leaves of half precision in float32; other leaves are unchanged."""
+    def of_leaf(leaf: Array) -> Array:
+        return leaf.astype(dtype(leaf)) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+    return jax.tree.map(of_leaf, x)
+
+
+def cast(x: Vector, like: Vector) -> Vector:
+    """``x`` in the dtypes of ``like``."""
+    return jax.tree.map(lambda a, b: a.astype(b.dtype), x, like)
 
 
 def map2(f: Callable[[Array, Array], Array], x: Vector, y: Vector) -> Vector:
@@ -58,7 +73,7 @@ def lerp(x: Vector, y: Vector, t: ArrayLike) -> Vector:
 
 def full_dot(x: Vector, y: Vector) -> Float[Array, ""]:
     """Inner product over all leaves."""
-    parts = [jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)]
+    parts = [jnp.sum(a * b) for a, b in zip(jax.tree.leaves(widen(x)), jax.tree.leaves(widen(y)), strict=True)]
     return jnp.sum(jnp.stack(parts)) if parts else jnp.zeros((), dtype(x))
 
 
@@ -67,7 +82,7 @@ def norm(x: Vector) -> Float[Array, ""]:
 
     Entries are scaled by the largest one, so that their squares neither overflow nor underflow.
     """
-    leaves = [leaf for leaf in jax.tree.leaves(x) if leaf.size]
+    leaves = [leaf for leaf in jax.tree.leaves(widen(x)) if leaf.size]
     if not leaves:
         return jnp.zeros((), dtype(x))
     largest = jax.lax.stop_gradient(jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves])))

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.math import tree
 from resolvent.problem.oracle import Oracle, QuadraticOracle
@@ -87,19 +88,16 @@ def is_personal(algorithm: Algorithm) -> bool:
 
 def is_robust(algorithm: Algorithm) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
-    def is_aggregator(part: Any) -> bool:
-        return isinstance(part, Aggregator)
-
     if not _count(_exchanges(algorithm, _MODEL_SIZE)[1]):
         return True  # the parties reply nothing
-    aggregators = [a for a in jax.tree.leaves(algorithm, is_leaf=is_aggregator) if is_aggregator(a)]
+    aggregators = aggregators_of(algorithm)
     return bool(aggregators) and all(map(_has_breakdown_point, aggregators))
 
 
 def _has_breakdown_point(aggregator: Aggregator) -> bool:
     """Whether the breakdown point is above zero: as the aggregator states, or else by one outlier among 20 replies."""
-    if hasattr(aggregator, "breakdown"):
-        return bool(aggregator.breakdown > 0)
+    if hasattr(aggregator, "breakdown_point"):
+        return bool(aggregator.breakdown_point > 0)
     points = np.random.default_rng(0).normal(size=(20, _SMALL_MODEL_SIZE)).astype(np.float32)
     points[7] = 1e6
     centre, _ = aggregator(_replies(jnp.asarray(points)))

@@ -23,6 +23,7 @@ from resolvent.testing.contract import (
     check_declarations,
     check_dtypes,
     check_empty_round,
+    check_half_precision,
     check_models,
     check_python_loop,
     check_repeatable,
@@ -43,7 +44,7 @@ from resolvent.testing.python_loop import python_rounds
 
 __all__ = [
     "CHECKS", "Make", "assert_close", "check_algorithm", "check_compiles_once", "check_declarations", "check_dtypes",
-    "check_empty_round", "check_models", "check_participation", "check_python_loop", "check_repeatable",
-    "check_rounds_continue", "check_single_sample", "check_sweep", "example_participation", "example_problem",
-    "example_solver", "python_rounds", "without_parties",
+    "check_empty_round", "check_half_precision", "check_models", "check_participation", "check_python_loop",
+    "check_repeatable", "check_rounds_continue", "check_single_sample", "check_sweep", "example_participation",
+    "example_problem", "example_solver", "python_rounds", "without_parties",
 ]

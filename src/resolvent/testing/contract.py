@@ -39,8 +39,8 @@ from resolvent.testing.python_loop import draw_cohort, python_rounds, server_ste
 
 __all__ = [
     "CHECKS", "check_algorithm", "check_compiles_once", "check_declarations", "check_dtypes", "check_empty_round",
-    "check_models", "check_python_loop", "check_repeatable", "check_rounds_continue", "check_single_sample",
-    "check_sweep",
+    "check_half_precision", "check_models", "check_python_loop", "check_repeatable", "check_rounds_continue",
+    "check_single_sample", "check_sweep",
 ]
 
 ROUNDS = 3
@@ -245,6 +245,22 @@ def check_declarations(make: Make) -> None:
             from_mean = server_step(algorithm, state.server, _averaged(rows), key, phase)
             assert_close(from_mean, step, 1e-9, "needs_individual_replies is False, but the server's step changes if "
                                                 "every reply is replaced by their mean: set it to True")
+
+
+def check_half_precision(make: Make) -> None:
+    """With a model in float16 or bfloat16, states are finite and agree with float32 to 0.05.
+
+    It is not one of ``CHECKS``, because it compiles two more programs: use it for algorithms that are meant for models
+    in half precision.
+    """
+    trial = _trial(make)
+    for dtype in (jnp.float16, jnp.bfloat16):
+        with jax.enable_x64(False):
+            algorithm, problem = make(example_solver()), example_problem(dtype=dtype)
+            final = run_rounds(algorithm, problem, PARTICIPATION, seed=SEED, rounds=ROUNDS)
+            wide = jax.tree.map(lambda a, b: np.asarray(a, b.dtype), final, trial.final)
+        assert_close(wide, trial.final, 0.05, f"{jnp.dtype(dtype).name} and float32 differ: compute sums and norms in "
+                                              "float32, as resolvent.math.tree does")
 
 
 CHECKS: tuple[Callable[[Make], None], ...] = (

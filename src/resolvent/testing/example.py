@@ -33,17 +33,20 @@ def example_solver(learning_rate: ArrayLike = 0.1) -> LocalSolver:
     return SGD(learning_rate, batch_size=4, epochs=2)
 
 
-def example_problem(sizes: tuple[int, ...] = SIZES) -> LearningProblem:
+def example_problem(sizes: tuple[int, ...] = SIZES, dtype: Any = None) -> LearningProblem:
     """Classification with a network of two layers, so that a model is a nested tree.
 
     Args:
         sizes: number of samples of each party.
+        dtype: of the parameters, such as ``jnp.bfloat16``; default: that of new arrays, float32 or float64.
     """
     rng = np.random.default_rng(0)
     inputs = [rng.normal(k / 3, 1, size=(n, 3)) for k, n in enumerate(sizes)]
     labels = [rng.integers(0, 3, n) for n in sizes]
     data = FederatedData.from_arrays(inputs, labels, validation=0, test=0, classes=["0", "1", "2"])
-    return LearningProblem(from_functions(_first_model, _outputs), data, block=4)
+    init = _first_model if dtype is None else lambda key: jax.tree.map(lambda leaf: leaf.astype(dtype),
+                                                                       _first_model(key))
+    return LearningProblem(from_functions(init, _outputs), data, block=4)
 
 
 def example_participation(inner: Participation | None = None, parties: int = len(SIZES)) -> Dropout:

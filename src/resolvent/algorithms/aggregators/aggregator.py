@@ -1,23 +1,25 @@
 """Aggregators: the mean, medians, and the centre that belongs to a penalty."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import ArrayLike
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Replies
+from resolvent.algorithms.algorithm import Algorithm, Info, Replies
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 from resolvent.math import centres
 from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
 
-__all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre"]
+__all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre", "aggregators_of"]
 
 
-class Aggregator(eqx.Module):
+class Aggregator(CheckedArguments, eqx.Module):
     """A map from the replies of a round to one vector, the aggregate.
 
     Attributes:
@@ -29,11 +31,11 @@ class Aggregator(eqx.Module):
 
     @property
     @abstractmethod
-    def breakdown(self) -> float:
+    def breakdown_point(self) -> float:
         """The breakdown point, at most 1/2.
 
-        Bad replies with at most this share of the weight cannot move the aggregate arbitrarily far from the good
-        replies. Aggregators that count replies mean the share of their number instead.
+        Malicious replies with less than this share of the weight cannot move the aggregate arbitrarily far from the
+        honest replies. Aggregators that count replies mean the share of their number instead.
         """
 
     @abstractmethod
@@ -47,11 +49,18 @@ class Aggregator(eqx.Module):
         """
 
 
+def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
+    """The aggregators of an algorithm and of the algorithms inside it."""
+    def is_aggregator(part: Any) -> bool:
+        return isinstance(part, Aggregator)
+    return [part for part in jax.tree.leaves(algorithm, is_leaf=is_aggregator) if is_aggregator(part)]
+
+
 class Mean(Aggregator):
     """The weighted mean, sum_k weight_k x_k / sum_k weight_k."""
 
     linear: ClassVar[bool] = True
-    breakdown: ClassVar[float] = 0.0
+    breakdown_point: ClassVar[float] = 0.0
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
@@ -80,7 +89,7 @@ class MoreauCentre(Aggregator):
 
     @property
     @override
-    def breakdown(self) -> float:
+    def breakdown_point(self) -> float:
         # A penalty with an unbounded pull (SquaredL2) makes the centre move as the mean does.
         return 0.5 if self.penalty.has_bounded_pull else 0.0
 
@@ -109,7 +118,7 @@ class GeometricMedian(Aggregator):
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
-    breakdown: ClassVar[float] = 0.5
+    breakdown_point: ClassVar[float] = 0.5
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", smoothing=self.smoothing)
@@ -128,7 +137,7 @@ class CoordinateMedian(Aggregator):
     """
 
     linear: ClassVar[bool] = False
-    breakdown: ClassVar[float] = 0.5
+    breakdown_point: ClassVar[float] = 0.5
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:

@@ -1,4 +1,4 @@
-"""Aggregators that withstand bad replies: trimming, selection and clipping."""
+"""Aggregators that withstand malicious replies: trimming, selection and clipping."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing_extensions import override
 from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import InputError, Interval, check_range
-from resolvent.math import centres, robust
+from resolvent.math import centres, robust, tree
 from resolvent.math.tree import Vector
 
 __all__ = ["Bulyan", "CentredClipping", "Krum", "MultiKrum", "NormBound", "TrimmedMean"]
@@ -34,7 +34,7 @@ class TrimmedMean(Aggregator):
 
     @property
     @override
-    def breakdown(self) -> float:
+    def breakdown_point(self) -> float:
         return float(self.share)  # type: ignore[arg-type]
 
     @override
@@ -45,33 +45,33 @@ class TrimmedMean(Aggregator):
 class Selection(Aggregator):
     """Base class of aggregators that select replies by their distances from each other.
 
-    They assume that f = floor(share*n) of n replies are bad, and need n >= replies_per_bad*f + 3. A smaller cohort is
-    refused before the first round. If parties are absent and the remaining replies are too few for f, the largest
-    number of bad replies that they allow is assumed (``assumed_bad`` in the metrics). Weights matter only in the mean
-    of the selected replies.
+    They assume that f = floor(share*n) of n replies are malicious, and need n >= replies_per_malicious*f + 3. A smaller
+    cohort is refused before the first round. If parties are absent and the remaining replies are too few for f, the
+    largest number of malicious replies that they allow is assumed (``assumed_malicious`` in the metrics). Weights
+    matter only in the mean of the selected replies.
 
     Attributes:
-        replies_per_bad: 2 or 4.
-        share: the share of the replies that may be bad, in [0, 1/replies_per_bad). It is the breakdown point,
-            whatever the replies' weights.
+        replies_per_malicious: 2 or 4.
+        share: the share of the replies that may be malicious, in [0, 1/replies_per_malicious). It is the breakdown
+            point, whatever the replies' weights.
     """
 
-    replies_per_bad: eqx.AbstractClassVar[int]
+    replies_per_malicious: eqx.AbstractClassVar[int]
     share: eqx.AbstractVar[float]
 
     def __check_init__(self) -> None:
-        interval: Interval = "[0, 1/2)" if self.replies_per_bad == 2 else "[0, 1/4)"
-        advice = "" if self.replies_per_bad == 2 else "use MultiKrum, TrimmedMean or a median for more"
+        interval: Interval = "[0, 1/2)" if self.replies_per_malicious == 2 else "[0, 1/4)"
+        advice = "" if self.replies_per_malicious == 2 else "use MultiKrum, TrimmedMean or a median for more"
         check_range(self, interval, advice=advice, share=self.share)
 
     @property
     @override
-    def breakdown(self) -> float:
+    def breakdown_point(self) -> float:
         return self.share
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        """The aggregate, and how many replies were assumed bad.
+        """The aggregate, and how many replies were assumed malicious.
 
         Raises:
             InputError: the cohort is too small for the share.
@@ -80,21 +80,22 @@ class Selection(Aggregator):
         count = jnp.sum(replies.weight > 0)
         # 1e-6 corrects rounding: 0.29 * 100 is just below 29.
         by_share = jnp.floor(self.share * count + 1e-6).astype(count.dtype)
-        bad = jnp.minimum(by_share, jnp.maximum(count - 3, 0) // self.replies_per_bad)
-        return self._select(replies, count, bad), {"assumed_bad": bad}
+        malicious = jnp.minimum(by_share, jnp.maximum(count - 3, 0) // self.replies_per_malicious)
+        return self._select(replies, count, malicious), {"assumed_malicious": malicious}
 
     def _check_cohort(self, size: int) -> None:
-        ratio, name = self.replies_per_bad, type(self).__name__
-        bad = int(self.share * size + 1e-6)
-        if bad and size < ratio * bad + 3:
+        ratio, name = self.replies_per_malicious, type(self).__name__
+        malicious = int(self.share * size + 1e-6)
+        if malicious and size < ratio * malicious + 3:
             allowed = (size - 3) // ratio
             advice = f"a share below {(allowed + 1) / size:.3g}" if allowed > 0 else "TrimmedMean or a median"
-            raise InputError(f"{name}(share={self.share}) assumes {bad} bad of {size} replies and needs at least "
-                             f"{ratio}*{bad} + 3 = {ratio * bad + 3}: use a larger cohort, or {advice}")
+            raise InputError(f"{name}(share={self.share}) assumes that {malicious} of {size} replies are malicious and "
+                             f"needs at least {ratio}*{malicious} + 3 = {ratio * malicious + 3} replies: use a larger "
+                             f"cohort, or {advice}")
 
     @abstractmethod
-    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
-        """The aggregate of the replies that arrived, of which ``bad`` are assumed bad."""
+    def _select(self, replies: Replies, count: Int[Array, ""], malicious: Int[Array, ""]) -> Vector:
+        """The aggregate of the ``count`` replies that arrived, of which ``malicious`` are assumed malicious."""
 
 
 class Krum(Selection):
@@ -103,16 +104,17 @@ class Krum(Selection):
     Source: Blanchard, El Mhamdi, Guerraoui, Stainer, *Machine Learning with Adversaries*.
 
     Attributes:
-        share: the share of the replies that may be bad, in [0, 1/2); n replies must be at least 2*floor(share*n) + 3.
+        share: the share of the replies that may be malicious, in [0, 1/2); n replies must be at least
+            2*floor(share*n) + 3.
     """
 
     share: float = eqx.field(static=True, default=0.2)
-    replies_per_bad: ClassVar[int] = 2
+    replies_per_malicious: ClassVar[int] = 2
     linear: ClassVar[bool] = False
 
     @override
-    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
-        return robust.krum(replies.payload, replies.weight, bad)
+    def _select(self, replies: Replies, count: Int[Array, ""], malicious: Int[Array, ""]) -> Vector:
+        return robust.krum(replies.payload, replies.weight, malicious)
 
 
 class MultiKrum(Selection):
@@ -121,24 +123,25 @@ class MultiKrum(Selection):
     Source: Blanchard, El Mhamdi, Guerraoui, Stainer, *Machine Learning with Adversaries*.
 
     Attributes:
-        share: the share of the replies that may be bad, in [0, 1/2); n replies must be at least 2*floor(share*n) + 3.
-        keep: how many replies are averaged, but never more than the number that is not assumed bad; default: that
-            number.
+        share: the share of the replies that may be malicious, in [0, 1/2); n replies must be at least
+            2*floor(share*n) + 3.
+        keep: how many replies are averaged, but never more than the number that is not assumed malicious; default:
+            that number.
     """
 
     share: float = eqx.field(static=True, default=0.2)
     keep: int | None = eqx.field(static=True, default=None)
-    replies_per_bad: ClassVar[int] = 2
+    replies_per_malicious: ClassVar[int] = 2
     linear: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         check_range(self, "[1, inf)", advice="Krum averages 1", keep=self.keep)
 
     @override
-    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
-        good = count - bad
-        return robust.krum(replies.payload, replies.weight, bad, good if self.keep is None else
-                           jnp.minimum(self.keep, good))
+    def _select(self, replies: Replies, count: Int[Array, ""], malicious: Int[Array, ""]) -> Vector:
+        honest = count - malicious
+        return robust.krum(replies.payload, replies.weight, malicious, honest if self.keep is None else
+                           jnp.minimum(self.keep, honest))
 
 
 class Bulyan(Selection):
@@ -147,22 +150,23 @@ class Bulyan(Selection):
     Source: El Mhamdi, Guerraoui, Rouault, *The Hidden Vulnerability of Distributed Learning in Byzantium*.
 
     Attributes:
-        share: the share of the replies that may be bad, in [0, 1/4); n replies must be at least 4*floor(share*n) + 3.
+        share: the share of the replies that may be malicious, in [0, 1/4); n replies must be at least
+            4*floor(share*n) + 3.
     """
 
     share: float = eqx.field(static=True, default=0.2)
-    replies_per_bad: ClassVar[int] = 4
+    replies_per_malicious: ClassVar[int] = 4
     linear: ClassVar[bool] = False
 
     @override
-    def _select(self, replies: Replies, count: Int[Array, ""], bad: Int[Array, ""]) -> Vector:
-        return robust.bulyan(replies.payload, replies.weight, bad)
+    def _select(self, replies: Replies, count: Int[Array, ""], malicious: Int[Array, ""]) -> Vector:
+        return robust.bulyan(replies.payload, replies.weight, malicious)
 
 
 class CentredClipping(Aggregator):
     """Repeated steps along the mean of the updates, each update clipped to a radius.
 
-    From v, the server's last model, repeat v <- v + mean of clip(x_k - v). However bad the replies are, the aggregate
+    From v, the server's last model, repeat v <- v + mean of clip(x_k - v). Whatever the replies are, the aggregate
     is at most iterations * radius from the server's model. As the number of steps grows it converges to the Moreau
     centre of the L2 norm. Source: Karimireddy, He, Jaggi, *Learning from History for Byzantine Robust Optimization*;
     the momentum of their workers belongs to the local solver.
@@ -175,7 +179,7 @@ class CentredClipping(Aggregator):
     radius: ArrayLike
     iterations: int = eqx.field(static=True, default=3)
     linear: ClassVar[bool] = False
-    breakdown: ClassVar[float] = 0.5
+    breakdown_point: ClassVar[float] = 0.5
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", radius=self.radius)
@@ -183,10 +187,11 @@ class CentredClipping(Aggregator):
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
-        point = _or_median(centre, replies)
+        start = _or_median(centre, replies)
+        point = tree.widen(start)
         for _ in range(self.iterations):
             point = robust.clipped_mean(replies.payload, replies.weight, point, self.radius)
-        return point, {}
+        return tree.cast(point, start), {}
 
 
 class NormBound(Aggregator):
@@ -201,7 +206,7 @@ class NormBound(Aggregator):
 
     radius: ArrayLike | None = None
     linear: ClassVar[bool] = False
-    breakdown: ClassVar[float] = 0.5
+    breakdown_point: ClassVar[float] = 0.5
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", radius=self.radius)

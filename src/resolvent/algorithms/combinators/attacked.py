@@ -1,5 +1,6 @@
 """Attacked: any algorithm, with some malicious parties."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
+from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinators.combinator import (
@@ -19,7 +21,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.keys import attack_key, root_key
-from resolvent.errors import InputError, check_range
+from resolvent.errors import BreakdownWarning, InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -56,6 +58,10 @@ class Attacked(Combinator):
 
     Raises:
         InputError: the share is outside [0, 1]; when the run starts, a party id does not exist.
+
+    Warns:
+        BreakdownWarning: an aggregator of the inner algorithm has a breakdown point, and the share is beyond it. The
+            share of ``parties`` is known, and compared, when the run starts.
     """
 
     attack: Attack
@@ -65,12 +71,27 @@ class Attacked(Combinator):
 
     def __check_init__(self) -> None:
         check_range(self, "[0, 1]", share=self.share)
+        self._check_breakdown(self.share)
 
     @override
     def check_settings(self, parties: int) -> None:
         for k in self.parties:
             if not 0 <= k < parties:
                 raise InputError(f"Attacked(parties=...) names party {k}, but parties are numbered 0 to {parties - 1}")
+        self._check_breakdown(len(set(self.parties)) / parties)
+
+    def _check_breakdown(self, share: ArrayLike) -> None:
+        """Warn if the inner algorithm's aggregators tolerate some malicious replies, but not this share of them."""
+        for aggregator in aggregators_of(self.inner):
+            try:
+                allowed, malicious = float(aggregator.breakdown_point), float(share)  # type: ignore[arg-type]
+            except jax.errors.ConcretizationTypeError:
+                continue  # a sweep traces one of them
+            if allowed > 0 and (malicious > allowed or malicious >= 0.5):
+                warnings.warn(f"Attacked: {malicious:.3g} of the parties are malicious, but the breakdown point of "
+                              f"{type(aggregator).__name__} is {allowed:.3g}: they can move the aggregate arbitrarily "
+                              "far. Lower the share, or use an aggregator with a larger breakdown point; that of a "
+                              "median is 0.5", BreakdownWarning, stacklevel=2)
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Bool[Array, " N"]:

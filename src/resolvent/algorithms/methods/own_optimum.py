@@ -45,7 +45,7 @@ def curvature(oracle: Oracle, w: Vector, key: Array, *, tolerance: float = 1e-6,
 
     def normalize(v: Vector) -> tuple[Vector, Array]:
         size = tree.norm(v)
-        return jax.tree.map(lambda leaf: leaf / jnp.where(size > 0, size, 1), v), size
+        return jax.tree.map(lambda leaf: (leaf / jnp.where(size > 0, size, 1)).astype(leaf.dtype), v), size
 
     def iterate(carry: _PowerIteration) -> _PowerIteration:
         vector, norm = normalize(apply_hessian(carry.vector))

@@ -130,7 +130,7 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.
 
     Example:
         >>> algorithm = rv.fedgeomed_plus(rv.SGD(0.1, batch_size=20, epochs=1), sigma=1.0, delta=0.5)
-        >>> algorithm.aggregator.breakdown
+        >>> algorithm.aggregator.breakdown_point
         0.5
 
     References:

@@ -16,12 +16,12 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
            stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvg or FedProx with any aggregator instead of the mean.
 
-    Aggregators such as the trimmed mean, Krum or a norm bound limit the influence of bad replies.
+    Aggregators such as the trimmed mean, Krum or a norm bound limit the influence of malicious replies.
 
     Problem: min over w of sum_k lambda_k f_k(w) over the good parties, as far as the aggregator can distinguish them.
     Update: w_k = solve f_k + mu/2 |. - w~|^2 from w~; w~ <- A(w_1, ..., w_N).
     Communication: down 1 model, up 1; a party stores nothing.
-    Defaults: mu = 0 and stragglers dropped as in FedAvg; the aggregators' default share of bad replies is 0.2.
+    Defaults: mu = 0 and stragglers dropped as in FedAvg; the aggregators' default share of malicious replies is 0.2.
     Use when: some parties may be faulty or malicious and the data of the others are alike. If good parties differ,
     robust aggregators also leave out the unusual ones: see the Fed+ family.
 
@@ -67,6 +67,9 @@ def attacked(inner: Algorithm, attack: Attack, *, share: float = 0.2, parties: t
 
     Raises:
         InputError: ``share`` is outside [0, 1]; at the start of a run, a party id does not exist.
+
+    Warns:
+        BreakdownWarning: an aggregator of ``inner`` has a breakdown point, and the share is beyond it.
 
     Example:
         >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)

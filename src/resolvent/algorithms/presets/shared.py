@@ -178,7 +178,7 @@ def pooled(solver: LocalSolver) -> Algorithm:
 def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """RFA: FedAvg with the geometric median instead of the mean.
 
-    The geometric median withstands bad replies as long as these have less than half of the weight.
+    The geometric median withstands malicious replies as long as these have less than half of the weight.
 
     Problem: one shared model that parties with less than half of the weight cannot move arbitrarily far; no objective
     is minimised.
@@ -197,7 +197,7 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPo
 
     Example:
         >>> algorithm = rv.rfa(rv.SGD(0.1, batch_size=20, epochs=1))
-        >>> algorithm.aggregator.breakdown
+        >>> algorithm.aggregator.breakdown_point
         0.5
 
     References:
@@ -213,7 +213,7 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPo
 def coordinate_median(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
     """Coordinate-wise median: FedAvg with the median of each coordinate instead of the mean.
 
-    The median of each coordinate withstands bad replies as long as these have less than half of the weight.
+    The median of each coordinate withstands malicious replies as long as these have less than half of the weight.
 
     Problem: one shared model, of which parties with less than half of the weight cannot move any coordinate arbitrarily
     far; no objective is minimised.
