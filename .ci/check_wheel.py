@@ -44,7 +44,7 @@ def check_installation(wheel: Path, folder: Path) -> None:
     run = subprocess.run([programs / "resolvent", "run", "digits", "--out", folder / "run"], cwd=folder,
                          stderr=subprocess.PIPE, text=True, check=False)
     # A warning often means that an optional part of a dependency is missing.
-    if run.returncode or "Warning:" in run.stderr or not (folder / "run" / "report.html").is_file():
+    if run.returncode or "warning:" in run.stderr.lower() or not (folder / "run" / "report.html").is_file():
         raise SystemExit(f"resolvent run digits failed or warned:\n{run.stderr}")
 
 

@@ -9,6 +9,7 @@ The names are imported at the first use of any of them, so that the command line
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ class _Package(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if find_spec(f"resolvent.{name}"):
+            return import_module(f"resolvent.{name}")
         api = import_module("resolvent.api")
         names = {public: getattr(api, public) for public in api.__all__}
         self.__dict__.update(names | {"__all__": api.__all__})

@@ -8,7 +8,7 @@ import sys
 import pytest
 from ruamel.yaml import YAML
 
-from resolvent import cli
+from resolvent.errors import InputError
 from resolvent.study import runner
 from resolvent.study.experiment import ExperimentFile, experiments
 from resolvent.study.registry import listings
@@ -49,7 +49,7 @@ def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
     summary = {"score": "accuracy", "alone": "alone", "data": {"parties": ["a"]}, "finding": "[bold]Finding[/x].",
                "methods": {label: {"final": final}}}
 
-    def run(file, out, *, progress, **options):
+    def run(file, out, *, progress, notify, **options):
         progress("[/odd] label", 1, 2)
         return tmp_path / "[/red]", summary
 
@@ -111,7 +111,7 @@ def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
 
     def stop(file, out, **options):
         runs.append((file.bound.settings(), out, options["resume"], options["overwrite"]))
-        raise cli.InputError("stop")
+        raise InputError("stop")
 
     monkeypatch.setattr(runner, "run_experiment", stop)
     assert call("run", "digits", "--rounds", 7, "--seed", 9, "--out", "here", "--resume", "--set", "title=x",
@@ -227,14 +227,18 @@ def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
     outcome = call("report", ".", cwd=tmp_path)
     assert (outcome.code, outcome.out) == (0, "Report: report.html\n")
     assert (tmp_path / "report.html").read_bytes() == (finished.folder / "report.html").read_bytes()
-    missing = [("experiment.yaml", "experiment.yaml is missing"), ("metrics.parquet", "metrics.parquet cannot be read"),
-               ("summary.json", "summary.json is missing")]
-    for name, wanted in missing:
-        (tmp_path / name).unlink()
-        outcome = call("report", ".", cwd=tmp_path)
-        assert outcome.code == 2
-        assert wanted in outcome.err
+    for name in ("experiment.yaml", "metrics.parquet", "summary.json"):
+        content = (tmp_path / name).read_bytes()
+        middle = len(content) // 2
+        for damaged, wanted in ((None, f"{name} is missing"), (b"", f"{name}"), (content[:middle], f"{name}"),
+                                (content[:middle] + b"7" + content[middle + 1:], f"{name}")):
+            (tmp_path / name).unlink()
+            if damaged is not None:
+                (tmp_path / name).write_bytes(damaged)
+            outcome = call("report", ".", cwd=tmp_path)
+            assert (outcome.code, outcome.out) == (2, "")
+            assert wanted in outcome.err
+            assert outcome.err.count("\n") == 1
+            (tmp_path / name).write_bytes(content)
     (tmp_path / "summary.json").write_text('{"name":\n "x"')
-    outcome = call("report", ".", cwd=tmp_path)
-    assert outcome.code == 2
-    assert "summary.json:2: not JSON" in outcome.err
+    assert "summary.json:2: not JSON" in call("report", ".", cwd=tmp_path).err

@@ -1,6 +1,6 @@
 """The run folder: it is complete or not there, and an unfinished run can be resumed."""
 
-import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from resolvent.study import compare as compare_module
 from resolvent.study import report, runner
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.runner import run_experiment
+from resolvent.study.summary import read_summary
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_old_run_stays_until_the_new_one_is_complete(plain, tmp_path, fails_midw
     folder, summary = run_experiment(plain, out, resume=True)  # the old content is removed now
     assert folder == out
     assert "thesis.txt" not in contents(out)
-    assert json.loads((out / "summary.json").read_text()) == summary
+    assert read_summary(out) == summary
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert fails_midway == ["alone", "FedAvg+keep", "alone", "FedAvg+keep", "FedProx 0", "FedAvg once more"]
 
@@ -136,14 +137,81 @@ def test_refusal_before_the_first_round_leaves_no_folder(plain, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_there_must_be_something_to_resume(plain, finished, tmp_path):
-    with pytest.raises(InputError, match=r"there is no run to resume for .*out: .*out\.partial"):
-        run_experiment(plain, tmp_path / "out", resume=True)
-    with pytest.raises(InputError, match=r"no run to resume for .*small \(the run in it is complete\)"):
-        run_experiment(plain, finished.folder, resume=True)
-    with pytest.raises(InputError, match=r"there is no unfinished run of small in runs/"):
-        run_experiment(plain, resume=True)
-    assert list(tmp_path.iterdir()) == []
+def test_resume_without_a_run_starts_it_and_of_a_complete_run_shows_it(plain, tmp_path, monkeypatch):
+    def resume(out=None, file=plain):
+        said = []
+        folder, summary = run_experiment(file, out, resume=True, notify=said.append)
+        return str(folder), summary, said
+
+    first = resume(tmp_path / "out")
+    assert first[2] == [f"there is no unfinished run in {tmp_path / 'out'}: it starts from the beginning"]
+    assert resume()[2] == ["there is no unfinished run in runs/small: it starts from the beginning"]
+    before = contents(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(ExperimentFile, "build", lambda self: pytest.fail("data were loaded"))
+        assert resume(tmp_path / "out") == (*first[:2], [f"the run in {tmp_path / 'out'} is complete"])
+        assert resume()[::2] == ("runs/small", ["the run in runs/small is complete"])
+        other = ExperimentFile.load(str(tmp_path / "out" / "experiment.yaml"), ["seed=8"])
+        with pytest.raises(InputError, match=r"complete run of another experiment, with another value of seed \(7, now 8"):
+            resume(tmp_path / "out", other)
+        (tmp_path / "thesis").mkdir()
+        (tmp_path / "thesis" / "thesis.txt").write_text("mine")
+        with pytest.raises(InputError, match="thesis is not empty and holds no run: give --out another folder"):
+            resume(tmp_path / "thesis")
+    assert {path: digest for path, digest in contents(tmp_path).items() if "thesis" not in path} == before
+
+
+def test_a_folder_that_another_process_writes_is_refused(plain, tmp_path, monkeypatch):
+    """With any option and with the number of that process; without --out the next folder is used."""
+    build = ExperimentFile.build
+
+    def run_again_and_build(file):
+        monkeypatch.setattr(ExperimentFile, "build", build)
+        for options in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(InputError, match=rf"runs/small is being written by process {os.getpid()} on "):
+                run_experiment(plain, Path("runs/small"), **options)
+        assert run_experiment(plain)[0] == Path("runs/small-2")
+        return build(file)
+
+    monkeypatch.setattr(ExperimentFile, "build", run_again_and_build)
+    assert run_experiment(plain)[0] == Path("runs/small")
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"small", "small-2"}
+    (tmp_path / "runs" / ".small.lock").write_text("1 on a machine")  # of a process that was killed
+    run_experiment(plain, Path("runs/small"), overwrite=True)
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"small", "small-2"}
+
+
+def test_a_kill_while_checkpoints_are_removed_leaves_a_complete_run(plain, tmp_path, monkeypatch):
+    """Before that, at every rename of the end, the run is resumed without training again."""
+    out, rename, steps = tmp_path / "out", Path.rename, []
+    out.mkdir()
+    (out / "old.txt").write_text("old")
+
+    def stop(self, target):
+        if self.exists() and self.name in ("out", "out.partial", "checkpoints"):
+            steps.append((self.name, Path(target).name))
+            raise RuntimeError("power failure")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", stop)
+    with pytest.raises(RuntimeError):
+        run_experiment(plain, out, overwrite=True)
+    assert steps == [("out", ".out.old")]
+    rounds = []
+    for wanted in (("out.partial", "out"), ("checkpoints", ".checkpoints.removed")):
+        monkeypatch.setattr(Path, "rename", lambda self, target, wanted=wanted: (
+            stop(self, target) if self.name == wanted[0] else rename(self, target)))
+        with pytest.raises(RuntimeError):
+            run_experiment(plain, out, resume=True, progress=lambda label, done, total: rounds.append(done))
+        assert steps[-1] == wanted
+    assert set(rounds) == {2}  # no method was trained again
+    monkeypatch.setattr(Path, "rename", rename)
+    assert (out / "checkpoints").is_dir()
+    said = []
+    run_experiment(plain, out, resume=True, notify=said.append)
+    assert said == [f"the run in {out} is complete"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert not (out / "checkpoints").exists()
 
 
 def test_default_folders_are_numbered(plain, tmp_path):

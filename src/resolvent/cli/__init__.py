@@ -1,7 +1,7 @@
 """The command line: it parses arguments, calls ``study`` and prints.
 
-Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and the modules of ``study`` when it runs. So help
-is printed at once, and an interruption at any moment is answered in one line.
+Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and the modules of ``study`` when it runs. So
+help is printed at once, and an interruption at any moment is answered in one line.
 """
 
 import contextlib
@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Iterator
 
 import resolvent
-from resolvent.cli.interruption import Interrupted, answer_interruptions, print_interruption
-from resolvent.cli.output import discard_output, flush_output, prepare_output, print_error
+from resolvent.cli.interruption import Interrupted, answer_interruptions, end_process, print_interruption
+from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 
 __all__ = ["main"]
 
@@ -33,8 +33,10 @@ def main() -> None:
             finally:
                 flush_output()
         except (Exception, KeyboardInterrupt) as error:
-            code = _report(error)
+            code = _report(name_output(error) if isinstance(error, OSError) else error)
             discard_output()
+            if isinstance(error, Interrupted):
+                end_process(code)
             sys.exit(code)
 
 

@@ -5,6 +5,7 @@ does not; then a thread prints the answer and ends the process. This loses nothi
 any moment. A file that is being written is finished first, unless there is a second signal.
 """
 
+import atexit
 import contextlib
 import os
 import select
@@ -18,7 +19,7 @@ from types import FrameType
 
 from resolvent.data.atomic_files import INTERRUPTIONS, is_writing
 
-__all__ = ["Interrupted", "answer_interruptions", "print_interruption"]
+__all__ = ["Interrupted", "answer_interruptions", "end_process", "print_interruption"]
 
 _ANSWER_SECONDS = 1.5  # after which the process ends if the main thread has not raised the interruption
 _CLEANUP_SECONDS = 8.0  # after which it ends if the main thread has raised it
@@ -109,6 +110,15 @@ class _Watcher:
             if number == _STOP or number in INTERRUPTIONS:
                 return number
         return None
+
+
+def end_process(code: int) -> None:
+    """End an interrupted process without waiting for its threads, which may compute or load data.
+
+    What is registered for the exit is done, such as removing temporary folders.
+    """
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 _printed: list[str] = []

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["discard_output", "flush_output", "prepare_output", "print_error"]
+__all__ = ["discard_output", "flush_output", "name_output", "prepare_output", "print_error"]
 
 
 def prepare_output() -> None:
@@ -19,17 +19,19 @@ def prepare_output() -> None:
 
 
 def flush_output() -> None:
-    """Write what is in the buffer of standard output.
+    """Write what is in the buffer of standard output."""
+    sys.stdout.flush()
 
-    Raises:
-        OSError: naming standard output.
-    """
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, "standard output") from error
+
+def name_output(error: OSError) -> OSError:
+    """An error that names no file, with the name of standard output if that cannot be written."""
+    if error.filename is None:
+        try:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        except OSError:
+            return OSError(error.errno, error.strerror, "standard output")
+    return error
 
 
 def discard_output() -> None:

@@ -1,0 +1,102 @@
+"""Ctrl-C, SIGTERM and SIGHUP: an answer within two seconds that says how to continue, at any moment."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from resolvent.cli import interruption
+
+pytestmark = pytest.mark.kill
+
+# A process that runs the command line with a function in the place of its parser, and says when that begins.
+PROGRAM = """
+import ctypes, os, signal, sys, time
+sys.argv = ["resolvent", "run", "a file.yaml", "--out", "out"]
+from resolvent import cli
+from resolvent.data.atomic_files import finish_before_interruption
+
+def compute():  # the main thread runs no Python code
+    print("it runs", flush=True)
+    while True:
+        ctypes.CDLL(None).poll(None, 0, 100_000)
+
+def wait():
+    print("it runs", flush=True)
+    time.sleep(100)
+
+def write():
+    with finish_before_interruption():
+        print("it runs", flush=True)
+        time.sleep({writing})
+        print("the file is complete", flush=True)
+    time.sleep(100)
+
+def begin():
+    {work}()
+
+cli._run = begin
+cli.main()
+"""
+
+
+def interrupted(work, number, *, writing=0.3, times=1):
+    """Exit code, standard output, standard error, and seconds until the process ended."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM.format(work=work, writing=writing)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "it runs\n"
+    begin = time.monotonic()
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.05)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err, time.monotonic() - begin
+
+
+@pytest.mark.parametrize(("work", "number", "name"), [
+    ("wait", signal.SIGINT, ""), ("wait", signal.SIGTERM, " by SIGTERM"), ("wait", signal.SIGHUP, " by SIGHUP"),
+    ("compute", signal.SIGTERM, " by SIGTERM")])
+def test_answer_and_exit_code(work, number, name):
+    code, _, err, seconds = interrupted(work, number)
+    assert code == 128 + number
+    assert err == f"\ninterrupted{name}: continue with: resolvent run 'a file.yaml' --out out --resume\n"
+    assert seconds < 10  # 1.5 seconds on a machine that has nothing else to do
+
+
+def test_a_file_is_finished_first_and_a_second_signal_ends_at_once():
+    code, out, err, _ = interrupted("write", signal.SIGTERM)
+    assert (code, out) == (143, "the file is complete\n")
+    assert err.count("\n") == 2
+    code, out, _, seconds = interrupted("write", signal.SIGINT, writing=60, times=2)
+    assert (code, out) == (130, "")
+    assert seconds < 30
+
+
+def test_interruption_within_the_imports_has_no_traceback():
+    """At several moments from the start of the handlers on, while JAX and the experiment are imported."""
+    program = ("import os, signal, sys, threading\n"
+               "sys.argv = ['resolvent', 'show', 'digits']\n"
+               "from resolvent import cli\n"
+               "def interrupt():\n"
+               "    while 'jax' not in sys.modules: pass\n"
+               "    os.kill(os.getpid(), signal.SIGINT)\n"
+               "threading.Thread(target=interrupt, daemon=True).start()\n"
+               "cli.main()")
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 130
+    assert process.stderr == "\ninterrupted: start again with: resolvent show digits\n"
+
+
+def test_ignored_signals_stay_ignored_and_handlers_are_restored():
+    before = {number: signal.getsignal(number) for number in interruption.INTERRUPTIONS}
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with interruption.answer_interruptions():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not before[signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, former)
+    assert {number: signal.getsignal(number) for number in interruption.INTERRUPTIONS} == before
