@@ -97,7 +97,8 @@ def _draw(participation: Participation, sizes: Int[Array, " N"], seed: Int[Array
         return PredrawnCohorts(jax.random.key_data(key), participation(key, sizes))
 
     def body(i: Array, rows: PredrawnCohorts) -> PredrawnCohorts:
-        return jax.tree.map(lambda column, value: column.at[i].set(value), rows, of_round(start + i))
+        filled: PredrawnCohorts = jax.tree.map(lambda column, value: column.at[i].set(value), rows, of_round(start + i))
+        return filled
 
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), jax.eval_shape(of_round, start))
     cohorts: PredrawnCohorts = jax.lax.fori_loop(0, rounds, body, rows)
