@@ -85,8 +85,19 @@ def test_partial_work_may_stop_after_any_step(effort, steps):
     assert made == steps
     assert counts.sum() == [0, 4, 8, 10, 14, 18, 20][steps]
     assert counts.max() - counts[:10].min() <= 1  # an epoch is finished before the next begins
-    with pytest.raises(ValueError, match=r"SGD\(stop='round'\) is not known: use 'epoch' or 'step'"):
+    with pytest.raises(ValueError, match=r"SGD\(stop='round'\) must be 'epoch' or 'step'"):
         rv.SGD(1.0, stop="round")
+
+
+@pytest.mark.parametrize("solver", [
+    rv.SGD(0.1, epochs=10), rv.SGD(0.1, steps=10), rv.SGD(0.1, epochs=10, stop="step"), rv.solvers.GD(0.1, steps=10),
+    rv.solvers.adam(0.1, steps=10), rv.solvers.LBFGS(steps=10), rv.solvers.ClosedForm()], ids=repr)
+def test_the_smallest_effort_is_one_step(solver):
+    """2^-24 is the smallest effort of a straggler: 1 minus a draw from [0, 1) in float32."""
+    start = jnp.zeros(2)
+    sub = rv.problems.Subproblem(rv.problems.QuadraticProblem(jnp.eye(2)[None], jnp.ones((1, 2))).oracle(0), start)
+    run = jax.jit(lambda effort: solver(sub, start, jax.random.key(0), effort)[1])
+    assert [int(run(jnp.array(effort, jnp.float32))) for effort in (0.0, 2.0**-24, 1e-5)] == [0, 1, 1]
 
 
 def test_orders_differ_between_epochs_and_keys():
@@ -187,7 +198,7 @@ def test_full_gradient_and_value_do_not_depend_on_the_block(block):
     (lambda: rv.SGD(-0.1), r"SGD\(learning_rate=-0.1\)"),
     (lambda: rv.SGD(0.1, epochs=0), r"SGD\(epochs=0\)"),
     (lambda: rv.SGD(0.1, epochs=1, steps=2), "epochs= or steps=, not both"),
-    (lambda: rv.solvers.GD(0.1, proximal="both"), r"proximal='both'\) is not known: use 'implicit' or 'explicit'"),
+    (lambda: rv.solvers.GD(0.1, proximal="both"), r"proximal='both'\) must be 'implicit' or 'explicit'"),
 ])
 def test_wrong_settings_are_refused_when_built(make, message):
     with pytest.raises(ValueError, match=message):

@@ -5,6 +5,7 @@ r"""pFedMe: the shared model descends on the parties' Moreau envelopes; a party 
     party:   w_k = w~;  R times:  theta_k ~ argmin f_k + lam/2 |. - w_k|^2,  w_k <- w_k - eta*lam*(w_k - theta_k)
     server:  w~ <- (1 - beta) w~ + beta * mean(w_k)
 
+A straggler makes effort*R steps on the envelope, of which the last one may be solved with a part of the solver's work.
 lam (w - theta_k) is the gradient of the envelope min_theta f_k(theta) + lam/2 |theta - w|^2.
 
 Source: T Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes*, Algorithm 1. In the paper every
@@ -27,6 +28,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["PFedMe"]
@@ -57,7 +59,7 @@ class PFedMe(SharedModelMethod):
         solver: approximates theta_k.
         lam: weight of the distance between theta_k and w_k.
         eta: step size on the envelope.
-        steps: R, number of steps on the envelope.
+        steps: R, number of steps on the envelope; a straggler makes ceil(effort * R).
         beta: step size of the server towards the mean; may exceed 1.
         aggregator: replaces the mean.
     """
@@ -85,15 +87,16 @@ class PFedMe(SharedModelMethod):
     @override
     def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        def descend(_: Array, carry: _EnvelopeDescent) -> _EnvelopeDescent:
+        def descend(i: Array, carry: _EnvelopeDescent) -> _EnvelopeDescent:
             w, theta, _, key, total = carry
-            theta, steps = self.solver(Subproblem(oracle, w, self.lam), theta, key, effort)
+            work = jnp.clip(effort * self.steps - i, 0, 1).astype(effort.dtype)
+            theta, steps = self.solver(Subproblem(oracle, w, self.lam), theta, key, work)
             # The key changes after the solve, so that the first solve draws FedProx's minibatches.
             return _EnvelopeDescent(tree.lerp(w, theta, self.eta * self.lam), theta, w, substep_key(key, 1),
                                     total + steps.astype(total.dtype))
 
         start = _EnvelopeDescent(shared, shared, shared, key, jnp.zeros((), tree.dtype(shared)))
-        w, theta, center, _, total = jax.lax.fori_loop(0, self.steps, descend, start)
+        w, theta, center, _, total = jax.lax.fori_loop(0, scale_budget(self.steps, effort), descend, start)
         inexactness = Subproblem(oracle, center, self.lam).inexactness(theta, shared)
         return theta, w, {"model": theta, "steps": total, "inexactness": inexactness}
 

@@ -99,7 +99,10 @@ class Scaffold(Method):
         if self.option == "I":
             new = oracle.grad(shared)
         else:
-            new = tree.axpy(-1 / (info["steps"] * self.solver.learning_rate), update, tree.sub(c_k, c))
+            made = info["steps"] > 0  # without a step there is no gradient to average, and c_k stays
+            rate = jnp.where(made, info["steps"], 1) * self.solver.learning_rate
+            average = tree.axpy(-1 / rate, update, tree.sub(c_k, c))
+            new = jax.tree.map(lambda a, b: jnp.where(made, a, b), average, c_k)
         return new, ScaffoldReply(update, tree.sub(new, c_k)), info
 
     def _server(self, state: ScaffoldState, replies: Replies, key: Array) -> tuple[ScaffoldState, Info]:
