@@ -20,9 +20,9 @@ RETIRED_WORDS = {
 # Names of the library that were replaced.
 RETIRED_NAMES = {
     "Averaged", "Averaging", "Centralised", "Drawn", "Elementary", "Indicator0", "Members", "NeverWorse", "OneModel",
-    "Optax", "Personalised", "Remembered", "SelfTuned", "deployed", "iterate_by_party", "never_worse", "offer",
-    "own_iterate", "partial_work", "party_weights", "reads_rows", "remembers", "reply_like", "with_iterate",
-    "with_mean", "with_shared_iterate",
+    "Optax", "Personalised", "Remembered", "SelfTuned", "breakdown", "deployed", "iterate_by_party", "never_worse",
+    "offer", "own_iterate", "partial_work", "party_weights", "reads_rows", "remembers", "replies_per_bad", "reply_like",
+    "with_iterate", "with_mean", "with_shared_iterate",
 }
 
 PHRASES = [
