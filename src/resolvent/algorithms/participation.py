@@ -124,9 +124,9 @@ class BySize(Participation):
         cohort: number of draws K, at most N.
 
     Example:
-        >>> cohort = BySize(3)(jax.random.key(0), jnp.array([1, 1, 1, 97]))
-        >>> cohort.weight[cohort.index == 3].tolist()
-        [1.0]
+        >>> cohort = BySize(4)(jax.random.key(0), jnp.array([10, 20, 30, 40]))
+        >>> cohort.index.tolist(), cohort.weight.tolist(), cohort.alive.tolist()
+        ([0, 1, 3, 2], [0.25, 0.25, 0.5, 0.0], [True, True, True, False])
     """
 
     cohort: int = eqx.field(static=True)
