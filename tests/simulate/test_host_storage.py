@@ -227,6 +227,17 @@ def test_incomplete_packed_data_are_refused(packed, tmp_path):
         rv.write_packed(tmp_path / "mixed", mixed, classes=["0", "1"])
 
 
+@pytest.mark.parametrize("name", ["x.npy", "y.npy", "lengths.npy", "checksums.npy", "packed.json"])
+def test_packed_data_with_a_flipped_bit_are_refused(name, tmp_path):
+    path = tmp_path / "flipped" / name
+    rv.write_packed(path.parent, parties(3), classes=["0", "1", "2"])
+    whole = path.read_bytes()
+    for position in range(len(whole) // 2, len(whole), 7):  # after the header
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1:])
+        with pytest.raises(rv.InputError, match=rf"flipped/{name}"):
+            [rv.open_packed(path.parent).party(k, s) for k in range(3) for s in ("train", "validation", "test")]
+
+
 def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, monkeypatch):
     in_memory, _ = packed
     assert device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)

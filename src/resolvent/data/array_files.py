@@ -4,25 +4,39 @@ import hashlib
 import math
 import os
 import weakref
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["ArrayWriter", "PackedArray", "open_until_collected", "read_exactly"]
+__all__ = ["ArrayWriter", "Blocks", "PackedArray", "open_until_collected", "read_exactly"]
 
 _BUFFER_BYTES = 2**20
+
+
+class Blocks(NamedTuple):
+    """Blocks of rows, one after the other, each with a checksum.
+
+    Attributes:
+        bounds: [B + 1] first row of each block, and the number of rows; ascending.
+        checksums: [B] CRC-32 of each block's bytes.
+    """
+
+    bounds: NDArray[np.int64]
+    checksums: NDArray[np.uint32]
 
 
 class PackedArray:
     """An array [total, ...] in an ``.npy`` file, whose rows are read when they are indexed.
 
     The file is read, not memory-mapped: the pages of a map count as memory of this process; and if a mapped file is
-    truncated, or the disk is full, an access kills the process, whereas reading raises an error.
+    truncated, or the disk is full, an access kills the process, whereas reading raises an error. Every whole block that
+    is read is checked.
 
     Attributes:
         shape: of the array.
@@ -30,8 +44,9 @@ class PackedArray:
         digest: a text that identifies the content.
     """
 
-    def __init__(self, path: Path, *, scale: float = 1.0, limits: Sequence[int] = (0, 0), digest: str = "") -> None:
-        self._path, self._scale, self._limits, self.digest = path, scale, limits, digest
+    def __init__(self, path: Path, blocks: Blocks, *, scale: float = 1.0, limits: Sequence[int] = (0, 0),
+                 digest: str = "") -> None:
+        self._path, self._blocks, self._scale, self._limits, self.digest = path, blocks, scale, limits, digest
         try:
             with path.open("rb") as file:
                 np.lib.format.read_magic(file)
@@ -43,6 +58,9 @@ class PackedArray:
         self.dtype = np.dtype(np.float32) if scale != 1 else self._stored
         self._row_bytes = self._stored.itemsize * math.prod(self.shape[1:])
         size, expected = os.fstat(self._file).st_size, self._data_offset + self.nbytes_stored
+        if not digest.endswith(_description(self._stored, len(self), self.shape[1:])):
+            raise InputError(f"{path} has {len(self)} rows of {self._stored}{list(self.shape[1:])}, which is not what "
+                             "was written: it is damaged, write the data again")
         if size != expected:
             raise InputError(f"{path} has {size} bytes, and its {len(self)} rows need {expected}: it is damaged, write "
                              "the data again")
@@ -78,6 +96,7 @@ class PackedArray:
             start, stop, step = rows.indices(len(self))
             stored = np.empty((max(stop - start, 0), *self.shape[1:]), self._stored)
             read_exactly(self._file, stored, self._data_offset + start * self._row_bytes, self._path)
+            self._check(stored, start, stop)
             return self._scaled(stored)[::step]
         numbers = np.arange(len(self))[np.asarray(rows)]
         return np.concatenate([self[k:k + 1] for k in numbers.ravel()]).reshape(*numbers.shape, *self.shape[1:])
@@ -90,6 +109,16 @@ class PackedArray:
         """All rows, in memory, in another type."""
         return self[:].astype(dtype, copy=False)
 
+    def _check(self, stored: NDArray[Any], start: int, stop: int) -> None:
+        """Check the whole blocks among the rows from ``start`` to ``stop``."""
+        bounds = self._blocks.bounds
+        first, last = np.searchsorted(bounds, start), np.searchsorted(bounds, stop, side="right") - 1
+        for i in range(first, last):
+            low, high = bounds[i], bounds[i + 1]
+            if _checksum(stored[low - start:high - start]) != self._blocks.checksums[i]:
+                raise InputError(f"{self._path}: the rows {low} to {high - 1} are not what was written: the file is "
+                                 "damaged, write the data again")
+
     def _scaled(self, stored: NDArray[Any]) -> NDArray[Any]:
         return stored if self._scale == 1 else stored.astype(np.float32) * np.float32(self._scale)
 
@@ -100,6 +129,7 @@ class ArrayWriter:
     Attributes:
         shape: of one row; empty before the first rows.
         limits: minimum and maximum of the numbers so far, if they are integers; otherwise [0, 0].
+        checksums: CRC-32 of each block so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,6 +138,7 @@ class ArrayWriter:
         self._dtype: np.dtype[Any] | None = None
         self._rows = 0
         self.limits = [0, 0]
+        self.checksums: list[int] = []
         self._sha256 = hashlib.sha256()
 
     def __enter__(self) -> "ArrayWriter":
@@ -123,8 +154,13 @@ class ArrayWriter:
                 self._file.flush()
                 os.fsync(self._file.fileno())
 
-    def append(self, rows: NDArray[Any], party: str) -> None:
+    def append(self, rows: NDArray[Any], party: str, sizes: Sequence[int]) -> None:
         """Write the rows of a party.
+
+        Args:
+            rows: the rows.
+            party: the party's name, for errors.
+            sizes: numbers of rows of the blocks into which the rows are divided.
 
         Raises:
             InputError: they are of another type than the first party's; the message names the party.
@@ -138,21 +174,30 @@ class ArrayWriter:
         if rows.dtype.kind in "iu":
             low, high = int(rows.min()), int(rows.max())
             self.limits = [min(low, self.limits[0]), max(high, self.limits[1])] if self._rows else [low, high]
-        data = np.ascontiguousarray(rows).data
-        self._file.write(data)
-        self._sha256.update(data)
+        whole = np.ascontiguousarray(rows)
+        self._file.write(whole.data)
+        self._sha256.update(whole.data)
+        self.checksums += [_checksum(block) for block in np.split(whole, np.cumsum(sizes)[:-1])]
         self._rows += len(rows)
 
     @property
     def digest(self) -> str:
         """A text that identifies the content: SHA-256 of the numbers, their type, and the shape."""
-        return f"{self._sha256.hexdigest()} {self._dtype} {self._rows} {self.shape}"
+        return f"{self._sha256.hexdigest()} {_description(self._dtype, self._rows, self.shape)}"
 
     def _write_header(self) -> None:
         assert self._dtype is not None
         np.lib.format.write_array_header_2_0(self._file, {
             "descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False,
             "shape": (self._rows, *self.shape)})
+
+
+def _description(dtype: np.dtype[Any] | None, rows: int, shape: tuple[int, ...]) -> str:
+    return f"{dtype} {rows} {shape}"
+
+
+def _checksum(rows: NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 def open_until_collected(owner: object, path: Path, flags: int) -> int:

@@ -1,12 +1,12 @@
 """Federated data on disk: written and read party by party, so that they may exceed the memory.
 
 A folder holds ``x.npy`` and ``y.npy``, the parties' samples one after the other (a party's training samples, then its
-validation samples, then its test samples), ``lengths.npy`` [3, N] with the number of each, and ``packed.json``. This
-manifest is written last: a folder without it is incomplete.
+validation samples, then its test samples), ``lengths.npy`` [3, N] with the number of each, ``checksums.npy`` [2, 3 N]
+with the CRC-32 of these parts of both files, and ``packed.json``. This manifest has the digests of the two tables and
+of itself. It is written last: a folder without it is incomplete.
 """
 
 import contextlib
-import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,17 +16,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from resolvent.data.array_files import ArrayWriter, PackedArray
+from resolvent.data.array_files import ArrayWriter, Blocks, PackedArray
+from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import check_party, number_labels, split_order, split_sizes
 from resolvent.errors import InputError, shorten
 
 __all__ = ["NumberedNames", "open_packed", "write_packed"]
 
-_FORMAT = 1
-_MANIFEST = "packed.json"
-_PARTIAL_MANIFEST = f".{_MANIFEST}.partial"
-_FILES_OF_INTERRUPTED_WRITE = ("x.npy", "y.npy", "lengths.npy", _PARTIAL_MANIFEST)
+_FORMAT = 2
+_MANIFEST, _LENGTHS, _CHECKSUMS = "packed.json", "lengths.npy", "checksums.npy"
+_FILES_OF_INTERRUPTED_WRITE = ("x.npy", "y.npy", _LENGTHS, _CHECKSUMS, f".{_MANIFEST}.partial")
+_ADVICE = "write the data again"
 
 
 class NumberedNames(Sequence[str]):
@@ -115,19 +116,17 @@ def write_packed(
                 [labels], "regression" if classes is None else "classification", classes, (party,))
             sizes = split_sizes(len(inputs), validation, test)
             order = split_order(len(inputs), k, seed)
-            x_file.append(inputs[order], party)
-            y_file.append(numbers[order], party)
+            x_file.append(inputs[order], party, sizes)
+            y_file.append(numbers[order], party, sizes)
             lengths.append(sizes)
     _check_names(len(lengths), names)
-    with (path / "lengths.npy").open("wb") as file:
-        np.save(file, np.array(lengths, np.int32).T)
+    np.save(path / _LENGTHS, np.array(lengths, np.int32).T)
+    np.save(path / _CHECKSUMS, np.array([x_file.checksums, y_file.checksums], np.uint32))
     manifest = {"format": _FORMAT, "name": name, "task": task, "parties": len(lengths), "classes": class_names,
                 "features": list(features), "notes": list(notes), "vocabulary": list(vocabulary), "scale": scale,
                 "names": None if names is None else list(names), "limits": x_file.limits,
-                "digests": [x_file.digest, y_file.digest]}
-    partial = path / _PARTIAL_MANIFEST
-    partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    partial.replace(path / _MANIFEST)
+                "digests": [x_file.digest, y_file.digest], "files": file_digests(path, (_LENGTHS, _CHECKSUMS))}
+    write_sealed(path / _MANIFEST, manifest)
     return open_packed(path)
 
 
@@ -143,32 +142,31 @@ def _check_names(parties: int, names: Sequence[str] | None) -> None:
 def open_packed(folder: Path | str) -> FederatedData:
     """The data that ``write_packed`` wrote. Samples stay on disk until they are indexed.
 
-    Memory holds an offset and a length per party and split, and nothing else that grows with the number of parties.
+    Memory holds an offset, a length and two checksums per party and split, and nothing else that grows with the number
+    of parties. The samples of a party's split are checked when they are read together, as the simulator reads them.
 
     Raises:
-        InputError: the folder has no such data, or a file is damaged.
+        InputError: the folder has no such data, or a file is damaged. Damaged samples are refused when they are read.
     """
     path = Path(folder)
     if not (path / _MANIFEST).is_file():
         raise InputError(f"{path} holds no packed data: {_MANIFEST}, which is written last, is missing. Write them "
                          "with rv.write_packed, again if that was interrupted")
-    manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_sealed(path / _MANIFEST, _ADVICE)
     if manifest.get("format") != _FORMAT:
         raise InputError(f"{path} is packed in format {shorten(manifest.get('format'))}, and this version reads "
-                         f"{_FORMAT}: write the data again")
-    try:
-        lengths = np.load(path / "lengths.npy")
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path / 'lengths.npy'} cannot be read: {shorten(error)}. It is damaged, write the data again"
-                         ) from error
+                         f"{_FORMAT}: {_ADVICE}")
+    check_files(path, manifest["files"], _ADVICE)
+    lengths, checksums = np.load(path / _LENGTHS), np.load(path / _CHECKSUMS)
+    bounds = np.concatenate([[0], np.cumsum(lengths.T.ravel(), dtype=np.int64)])
     x_digest, y_digest = manifest["digests"]
-    x = PackedArray(path / "x.npy", scale=manifest["scale"], limits=manifest["limits"], digest=x_digest)
-    y = PackedArray(path / "y.npy", digest=y_digest)
-    if lengths.shape != (len(SPLITS), manifest["parties"]) or not lengths.sum(dtype=np.int64) == len(x) == len(y):
+    x = PackedArray(path / "x.npy", Blocks(bounds, checksums[0]), scale=manifest["scale"], limits=manifest["limits"],
+                    digest=x_digest)
+    y = PackedArray(path / "y.npy", Blocks(bounds, checksums[1]), digest=y_digest)
+    if not bounds[-1] == len(x) == len(y):
         raise InputError(f"{path}: {len(x)} inputs, {len(y)} labels and the lengths of {lengths.shape[-1]} parties do "
                          "not belong together: write the data again")
-    ends = np.cumsum(lengths.T.ravel(), dtype=np.int64).reshape(-1, len(SPLITS)).T
-    splits = {s: Split((ends[i] - lengths[i]), lengths[i]) for i, s in enumerate(SPLITS)}
+    splits = {s: Split(bounds[i:-1:len(SPLITS)], lengths[i]) for i, s in enumerate(SPLITS)}
     names = NumberedNames(manifest["parties"]) if manifest["names"] is None else tuple(manifest["names"])
     return FederatedData(cast("NDArray[Any]", x), cast("NDArray[Any]", y), splits, names, manifest["task"],
                          tuple(manifest["classes"]), tuple(manifest["features"]), manifest["name"],
