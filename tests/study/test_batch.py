@@ -1,11 +1,17 @@
 """Several reproductions at a time: their results, worse verdicts, and that a failure does not affect the others."""
 
 import json
+import os
+import shutil
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from resolvent.data.digests import write_sealed
 from resolvent.errors import InputError
 from resolvent.study.reproductions.batch import Outcome, known_verdicts, run_batch, write_summary
 from resolvent.study.reproductions.results import page
@@ -79,8 +85,55 @@ def test_a_summary_can_be_read(tmp_path):
 def test_verdicts_of_the_quick_setting_take_precedence(tmp_path):
     for stem, setting, verdict in (("a-quick", "quick", "holds in part"), ("a", "paper scale", "holds")):
         record = {"name": "a", "setting": setting, "claims": [{"says": "x", "verdict": verdict}]}
-        (tmp_path / f"{stem}.json").write_text(json.dumps(record))
+        write_sealed(tmp_path / f"{stem}.json", record)
     assert known_verdicts(tmp_path) == {("a", "x"): "holds in part"}
+
+
+def test_damaged_results_are_refused_by_name(call, tmp_path):
+    """Whatever reads them: a page, a picture, a comparison, a batch, or a reproduction that would run for hours."""
+    for end in (".json", ".svg"):
+        shutil.copy(RESULTS / f"splitting-sampling{end}", tmp_path)
+    path, picture = tmp_path / "splitting-sampling.json", (tmp_path / "splitting-sampling.svg").read_bytes()
+    content = path.read_bytes()
+    digit = content.index(b'"mean": 0.') + len(b'"mean": 0.')
+    for damaged in (content[:digit] + bytes([content[digit] ^ 1]) + content[digit + 1:], content[:digit], b"", b"[]",
+                    b"\xff", b"9" * 5000):
+        path.write_bytes(damaged)
+        for read in (page, known_verdicts, lambda folder: next(run_batch(["a"], folder, quick=True))):
+            with pytest.raises(InputError, match=r"splitting-sampling.json.*run the reproduction again"):
+                read(tmp_path)
+        outcome = call("reproduce", "splitting-sampling", "--redraw", "--out", ".", cwd=tmp_path)
+        assert (outcome.code, outcome.out) == (2, "")
+    assert "splitting-sampling.json" in call("reproduce", "splitting-sampling", "--out", ".", cwd=tmp_path).err
+    assert (tmp_path / "splitting-sampling.svg").read_bytes() == picture
+    summary = tmp_path / "summary.tsv"
+    write_summary([Outcome("a", 1, {"x": "holds"}), Outcome("b", 1, {}, "no data")], summary)
+    whole = summary.read_bytes()
+    for damaged in (whole.replace(b"holds", b"hodds"), whole.replace(b"\tx", b"x"), whole + b"\xff", whole[:-12],
+                    b"", whole.replace(b"name", b"nane"), b"\x00"):
+        summary.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"summary.tsv"):
+            known_verdicts(summary)
+
+
+def test_an_interrupted_batch_ends_its_processes(tmp_path):
+    """A process that runs is ended, and no other begins."""
+    sleep = [sys.executable, "-c", "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"]
+    batch = run_batch(["a", "b"], tmp_path, quick=True, jobs=1,
+                      command=lambda name, out: [*sleep, str(out / "began")])
+    begin = time.monotonic()
+    thread = threading.Thread(target=lambda: (wait_for(tmp_path / "runs" / "a" / "began"), os.kill(os.getpid(), signal.SIGINT)))
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(batch)
+    thread.join()
+    assert time.monotonic() - begin < 30
+    assert not (tmp_path / "runs" / "b").exists()
+
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
 
 
 def test_what_cannot_be_compared_or_run_is_refused(tmp_path):
@@ -96,7 +149,7 @@ def test_what_cannot_be_compared_or_run_is_refused(tmp_path):
 def test_the_command_compares_and_fails_where_one_got_worse(call, tmp_path, monkeypatch):
     ran = [Outcome("splitting-anderson", 3.0, {"x": "holds in part"}),
            Outcome("splitting-sampling", 4.0, {"y": "holds"})]
-    monkeypatch.setattr("resolvent.study.reproductions.batch.run_batch", lambda names, folder, **_: iter(ran))
+    monkeypatch.setattr("resolvent.study.reproductions.batch.run_batch", lambda names, folder, **_: (outcome for outcome in ran))
     write_summary([Outcome("splitting-anderson", 1, {"x": "holds"})], tmp_path / "known.tsv")
     arguments = ("reproduce", "splitting-anderson", "splitting-sampling", "--out", ".", "--jobs", "2")
     outcome = call(*arguments, "--against", "known.tsv", cwd=tmp_path)

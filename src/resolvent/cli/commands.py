@@ -5,6 +5,7 @@ What a command needs is imported when it runs: help is printed without it.
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -218,6 +219,7 @@ def reproduce(
     if not names:
         raise InputError(f"name a reproduction, or give --all: {', '.join(reproductions())}")
     reproduction = Reproduction.load(names[0])
+    results.read_records(out)  # a damaged file is refused before anything runs
     with progress_bars("seeds", width=_LABEL_WIDTH) as progress:
         record = reproduction_run.reproduce(reproduction, setting="quick" if quick else "paper scale",
                                             progress=progress)
@@ -248,9 +250,10 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
         Reproduction.load(name)  # an unknown name is refused before anything runs
     known = {} if against is None else batch.known_verdicts(against)
     outcomes = []
-    with progress_bars("complete", width=_LABEL_WIDTH) as progress:
+    with (progress_bars("complete", width=_LABEL_WIDTH) as progress,
+          closing(batch.run_batch(names, out, quick=quick, jobs=jobs)) as running):  # ends the processes if interrupted
         progress("reproductions", 0, len(names))
-        for outcome in batch.run_batch(names, out, quick=quick, jobs=jobs):
+        for outcome in running:
             outcomes.append(outcome)
             sys.stdout.write(outcome.line(known) + "\n")
             sys.stdout.flush()

@@ -1,24 +1,27 @@
 """Several reproductions at a time, each in its own process, and the comparison of their verdicts with known ones."""
 
 import csv
-import json
+import io
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 
-from resolvent.errors import InputError
+from resolvent.data.atomic_files import remove_folder, write_atomically, write_text
+from resolvent.errors import InputError, shorten
 from resolvent.study.reproductions.claims import VERDICTS
-from resolvent.study.reproductions.results import write_page
+from resolvent.study.reproductions.results import read_record, read_records, write_page
 
 __all__ = ["COLUMNS", "Outcome", "known_verdicts", "run_batch", "write_summary"]
 
 COLUMNS = ("name", "seconds", "verdict", "claim")
+_FAILED = "failed"
 Verdicts = Mapping[tuple[str, str], str]  # (name, claim) -> verdict
 Command = Callable[[str, Path], Sequence[str]]
 
@@ -56,7 +59,7 @@ class Outcome:
 
 
 def run_batch(names: Sequence[str], folder: Path, *, quick: bool, jobs: int = 1,
-              command: Command | None = None) -> Iterator[Outcome]:
+              command: Command | None = None) -> Generator[Outcome, None, None]:
     """Run reproductions, ``jobs`` at a time, and yield the outcome of each when it is complete.
 
     Each runs in its own folder and its own process, so that one that fails does not affect the others. Its results are
@@ -70,48 +73,80 @@ def run_batch(names: Sequence[str], folder: Path, *, quick: bool, jobs: int = 1,
         command: the command that runs a reproduction of a name into a folder; default: ``resolvent reproduce``.
 
     Raises:
-        InputError: ``jobs`` is less than 1.
+        InputError: ``jobs`` is less than 1, or the folder has a damaged JSON file.
     """
     if jobs < 1:
         raise InputError(f"jobs={jobs} must be at least 1")
     reproduce = [sys.executable, "-m", "resolvent.cli", "reproduce", *(["--quick"] if quick else [])]
     command = command or (lambda name, out: [*reproduce, name, "--out", str(out)])
     folder.mkdir(parents=True, exist_ok=True)
+    read_records(folder)  # the page at the end is made from them
+    processes = _Processes()
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_run, name, folder, command) for name in names]
+        futures = [pool.submit(_run, name, folder, command, processes) for name in names]
         try:
             for future in as_completed(futures):
                 yield future.result()
         finally:
+            processes.terminate()
             pool.shutdown(cancel_futures=True)
     write_page(folder)
 
 
-def _run(name: str, folder: Path, command: Command) -> Outcome:
+class _Processes:
+    """The processes that run, so that none of them survives an interruption."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock, self._is_ended = threading.Lock(), False
+
+    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        with self._lock:
+            if self._is_ended:
+                return subprocess.CompletedProcess(command, 1, "", "interrupted before it began")
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       errors="backslashreplace", env={**os.environ, "PYTHONUNBUFFERED": "1"})
+            self._running.add(process)
+        out, err = process.communicate()
+        with self._lock:
+            self._running.discard(process)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def terminate(self) -> None:
+        """Ask the processes that run to end, and start no other."""
+        with self._lock:
+            self._is_ended = True
+            for process in self._running:
+                process.terminate()
+
+
+def _run(name: str, folder: Path, command: Command, processes: _Processes) -> Outcome:
     out, begin = folder / "runs" / name, time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
-    process = subprocess.run(command(name, out), capture_output=True, text=True, check=False,
-                             env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    remove_folder(out)  # the results of an earlier batch are not those of this one
+    out.mkdir(parents=True)
+    process = processes.run(command(name, out))
     seconds = time.perf_counter() - begin
-    (out / "log.txt").write_text(process.stdout + process.stderr, encoding="utf-8")
+    write_text(out / "log.txt", process.stdout + process.stderr)
     records = sorted(out.glob("*.json"))
     if process.returncode or not records:
         lines = [line.strip() for line in (process.stderr or process.stdout).splitlines() if line.strip()]
         return Outcome(name, seconds, {}, lines[-1] if lines else f"exit code {process.returncode}, without a message")
+    record = read_record(records[0])
     for path in (*records, *out.glob("*.svg")):
-        copyfile(path, folder / path.name)
-    record = json.loads(records[0].read_text(encoding="utf-8"))
+        write_atomically(folder / path.name, lambda partial, path=path: copyfile(path, partial))  # type: ignore[misc]
     return Outcome(name, seconds, {claim["says"]: claim["verdict"] for claim in record["claims"]})
 
 
 def write_summary(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write a row for each claim: name, seconds of its reproduction, verdict (or ``failed``), claim."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, delimiter="\t", lineterminator="\n")
-        rows.writerow(COLUMNS)
-        for outcome in sorted(outcomes, key=lambda o: o.name):
-            for says, verdict in outcome.verdicts.items() or [(outcome.failure, "failed")]:
-                rows.writerow((outcome.name, f"{outcome.seconds:.0f}", verdict, says))
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, delimiter="\t", lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for outcome in sorted(outcomes, key=lambda o: o.name):
+        for says, verdict in outcome.verdicts.items() or [(outcome.failure, _FAILED)]:
+            rows.writerow((outcome.name, f"{outcome.seconds:.0f}", verdict, says))
+    write_text(path, text.getvalue())
 
 
 def known_verdicts(path: Path) -> Verdicts:
@@ -120,17 +155,23 @@ def known_verdicts(path: Path) -> Verdicts:
     If a folder has both settings of a reproduction, the verdicts of the quick one are taken.
 
     Raises:
-        InputError: the path is neither.
+        InputError: the path is neither, or a file is damaged.
     """
     if path.is_dir():
-        records = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(path.glob("*.json"))]
-        records.sort(key=lambda r: bool(r["setting"] == "quick"))
+        records = sorted(read_records(path).values(), key=lambda r: bool(r["setting"] == "quick"))
         return {(r["name"], c["says"]): c["verdict"] for r in records for c in r["claims"]}
     if not path.is_file():
         raise InputError(f"there are no known verdicts at {path}: give a results folder, or the summary.tsv of an "
                          "earlier run")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    if not rows or tuple(rows[0]) != COLUMNS:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            head, *rows = list(csv.reader(file, delimiter="\t")) or [[]]
+    except (UnicodeError, csv.Error) as error:
+        raise InputError(f"{path} is damaged: {shorten(error)}: give another summary") from error
+    if tuple(head) != COLUMNS:
         raise InputError(f"{path} is not a summary: its columns must be {', '.join(COLUMNS)}")
-    return {(row["name"], row["claim"]): row["verdict"] for row in rows if row["verdict"] in VERDICTS}
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(COLUMNS) or row[2] not in (*VERDICTS, _FAILED):
+            raise InputError(f"{path}: row {number} is damaged: a row must have {len(COLUMNS)} columns, the third of "
+                             f"which is one of {', '.join((*VERDICTS, _FAILED))}")
+    return {(name, claim): verdict for name, _, verdict, claim in rows if verdict in VERDICTS}

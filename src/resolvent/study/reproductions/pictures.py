@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from resolvent.data.atomic_files import write_text
 from resolvent.simulate.plots import COLOURS, colour_of, style
 from resolvent.study.metrics import higher_is_better
 
@@ -46,7 +47,7 @@ def draw(record: Record, path: Path) -> None:
         _add_legend(figure, columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": record["title"]})
-    path.write_text(_compact(text.getvalue()), encoding="utf-8")
+    write_text(path, _compact(text.getvalue()))
 
 
 def _draw_panel(axes: Axes, panel: Record, drawing: Record, left: Record | None) -> None:

@@ -1,4 +1,7 @@
-"""The results folder: a JSON file and an SVG for each reproduction, and one page with all claims and verdicts."""
+"""The results folder: a JSON file and an SVG for each reproduction, and one page with all claims and verdicts.
+
+Each JSON file has the SHA-256 of its content, so that a damaged one is refused and never drawn.
+"""
 
 import json
 import math
@@ -6,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from resolvent.data.atomic_files import write_text
+from resolvent.data.digests import read_sealed, seal
 from resolvent.study.reproductions.pictures import draw
 from resolvent.study.wording import count_of
 
-__all__ = ["claims_table", "cpu_time", "notes", "page", "redraw", "write_page", "write_results"]
+__all__ = ["claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw", "write_page",
+           "write_results"]
 
 _CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
 _MAX_LINE = 110  # characters of JSON that are written on one line
@@ -23,10 +29,28 @@ def write_results(record: Record, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     stem = record["name"] + ("" if record["setting"] == "paper scale" else f"-{record['setting']}")
     path = folder / f"{stem}.json"
-    path.write_text(_json(record), encoding="utf-8")
+    write_text(path, _json(seal(record)))
     draw(record, path.with_suffix(".svg"))
     write_page(folder)
     return path
+
+
+def read_record(path: Path) -> Record:
+    """The record of a reproduction.
+
+    Raises:
+        InputError: the file is damaged, or is not a record; the message names it.
+    """
+    return read_sealed(path, "run the reproduction again, or use another results folder")
+
+
+def read_records(folder: Path) -> dict[Path, Record]:
+    """The records of all JSON files in a results folder, by path.
+
+    Raises:
+        InputError: as ``read_record``.
+    """
+    return {path: read_record(path) for path in sorted(folder.glob("*.json"))}
 
 
 def redraw(folder: Path, name: str | None = None) -> list[Path]:
@@ -38,11 +62,14 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
 
     Returns:
         The pictures.
+
+    Raises:
+        InputError: a JSON file is damaged.
     """
     paths = [path for path in sorted(folder.glob("*.json"))
              if name in (None, path.stem, path.stem.removesuffix("-quick"))]
     for path in paths:
-        draw(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".svg"))
+        draw(read_record(path), path.with_suffix(".svg"))
     if paths:
         write_page(folder)
     return [path.with_suffix(".svg") for path in paths]
@@ -50,12 +77,12 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
 
 def write_page(folder: Path) -> None:
     """Write the page of all results in a folder, ``README.md``."""
-    (folder / "README.md").write_text(page(folder), encoding="utf-8")
+    write_text(folder / "README.md", page(folder))
 
 
 def page(folder: Path) -> str:
     """The page of a results folder, from its JSON files alone."""
-    records = [(path.stem, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
+    records = [(path.stem, record) for path, record in read_records(folder).items()]
     lines = ["# The papers' claims and our results", "",
              "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
              "claim *holds* if it does in every seed and for every method that it names, and holds *in part* if it "
