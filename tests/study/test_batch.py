@@ -122,7 +122,7 @@ def test_an_interrupted_batch_ends_its_processes(tmp_path):
     batch = run_batch(["a", "b"], tmp_path, quick=True, jobs=1,
                       command=lambda name, out: [*sleep, str(out / "began")])
     begin = time.monotonic()
-    thread = threading.Thread(target=lambda: (wait_for(tmp_path / "runs" / "a" / "began"), os.kill(os.getpid(), signal.SIGINT)))
+    thread = threading.Thread(target=interrupt_after, args=(tmp_path / "runs" / "a" / "began",))
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         next(batch)
@@ -131,9 +131,10 @@ def test_an_interrupted_batch_ends_its_processes(tmp_path):
     assert not (tmp_path / "runs" / "b").exists()
 
 
-def wait_for(path):
+def interrupt_after(path):
     while not path.exists():
         time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_what_cannot_be_compared_or_run_is_refused(tmp_path):
@@ -149,7 +150,8 @@ def test_what_cannot_be_compared_or_run_is_refused(tmp_path):
 def test_the_command_compares_and_fails_where_one_got_worse(call, tmp_path, monkeypatch):
     ran = [Outcome("splitting-anderson", 3.0, {"x": "holds in part"}),
            Outcome("splitting-sampling", 4.0, {"y": "holds"})]
-    monkeypatch.setattr("resolvent.study.reproductions.batch.run_batch", lambda names, folder, **_: (outcome for outcome in ran))
+    monkeypatch.setattr("resolvent.study.reproductions.batch.run_batch",
+                        lambda names, folder, **_: (outcome for outcome in ran))
     write_summary([Outcome("splitting-anderson", 1, {"x": "holds"})], tmp_path / "known.tsv")
     arguments = ("reproduce", "splitting-anderson", "splitting-sampling", "--out", ".", "--jobs", "2")
     outcome = call(*arguments, "--against", "known.tsv", cwd=tmp_path)
