@@ -102,9 +102,40 @@ def test_flax_with_running_statistics_is_refused():
     (rv.models.from_functions(lambda key: jnp.zeros(64, int), lambda p, x: x @ p.astype(float),
                               loss="squared_error"), "must be floating numbers"),
     (rv.models.from_functions(lambda key: jnp.zeros((64, 2)), lambda p, x: x @ p, loss=lambda o, y: o),
-     "one number per sample, got shape"),
+     r"loss must have one number per sample, \[2\] for 2 samples, got \[2, 2\]"),
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 10)), lambda p, x: x @ p, loss=lambda o, y: jnp.mean(o)),
+     r"got \[\] \(float32\): return the loss of every sample, not their mean"),
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 10)), lambda p, x: x @ p, loss=lambda o, y: y),
+     "the model's loss must be floating numbers, got int32"),
+    (rv.models.from_functions(lambda key: jnp.zeros((63, 10)), lambda p, x: x @ p["w"]),
+     "the model does not fit the data.*TypeError"),
+    (rv.models.from_flax(nn.Dense(10), np.zeros((1, 63))), "the model does not fit the data.*ScopeParamShapeError"),
 ])
 def test_a_model_that_does_not_fit_is_refused_before_any_work(model, message):
+    with pytest.raises(rv.InputError, match=message):
+        rv.problems.LearningProblem(model, DATA)
+
+
+class Pooled(nn.Module):
+    """A network with one output for all samples of a batch."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(10)(x).mean(axis=0, keepdims=True)
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 10)), lambda p, x: (x @ p).mean(axis=0)), r"\[10\] \(float"),
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 1)), lambda p, x: (x @ p).mean(axis=0, keepdims=True),
+                              loss="squared_error"), r"\[1, 1\] \(float"),
+    (rv.models.from_functions(lambda key: jnp.zeros(2), lambda p, x: p, loss="squared_error"),
+     r"for inputs \[3, 64\] its outputs are \[2\] \(float"),
+    (rv.models.from_flax(Pooled(), np.zeros((1, 64))), r"for inputs \[2, 64\] its outputs are \[1, 10\] \(float"),
+    (rv.models.from_equinox(lambda key: eqx.nn.MLP(64, "scalar", 4, 1, key=key)),
+     r"the cross-entropy needs outputs \[samples, classes\], got \[2\] \(float"),
+], ids=["functions", "functions keepdims", "as many outputs as samples", "flax", "equinox scalar"])
+def test_a_model_with_one_output_for_a_batch_is_refused(model, message):
+    """Broadcasting makes a loss per sample from it, so that it would train, wrongly."""
     with pytest.raises(rv.InputError, match=message):
         rv.problems.LearningProblem(model, DATA)
 
@@ -114,7 +145,7 @@ def test_a_model_that_does_not_fit_is_refused_before_any_work(model, message):
     (lambda: rv.models.logistic(4, 1), "classes=1"),
     (lambda: rv.models.mlp(4, 3, depth=0), "depth=0 must be at least 1"),
     (lambda: rv.models.from_functions(lambda k: 0, lambda p, x: x, loss="crossentropy"),
-     "loss='crossentropy' is not known"),
+     "loss='crossentropy'"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):

@@ -202,6 +202,7 @@ def coordinate_median(points: Vector, weights: Float[Array, " C"]) -> Vector:
         lower = jnp.argmax(below >= 0.5 - slack, axis=0)[None]
         upper = jnp.argmax(below > 0.5 + slack, axis=0)[None]
         low, high = (tree.widen(jnp.take_along_axis(values, row, axis=0)[0]) for row in (lower, upper))
-        return (low / 2 + high / 2).astype(p.dtype)
+        median: Array = (low / 2 + high / 2).astype(p.dtype)
+        return median
 
     return jax.tree.map(of_leaf, points)

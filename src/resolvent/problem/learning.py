@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
@@ -147,19 +147,33 @@ def block_size(data: FederatedData) -> int:
 
 
 def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> None:
-    """Refuse a model that does not fit the data before any work starts."""
-    inputs, labels = (jax.eval_shape(lambda shape=(2, *a.shape[1:]), dtype=a.dtype: jnp.zeros(shape, dtype))
-                      for a in (x, y))
+    """Refuse a model that does not fit the data before any work starts. Only shapes are computed."""
+    inputs, more_inputs, labels = (jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype)  # type: ignore[no-untyped-call]
+                                   for rows, a in ((2, x), (3, x), (2, y)))
     try:
         params = jax.eval_shape(model.init, jax.random.key(0))
-        losses: Any = jax.eval_shape(lambda p, x, y: model.loss.loss(model.apply(p, x), y), params, inputs, labels)
-    except (TypeError, ValueError) as error:
+        logits: Any = jax.eval_shape(model.apply, params, inputs)
+        # With another number of samples too: 2 outputs for a batch of 2 may be one output of 2 numbers for the batch.
+        for batch, outputs in ((inputs, logits), (more_inputs, jax.eval_shape(model.apply, params, more_inputs))):
+            _check_rows(batch, outputs)
+        losses: Any = jax.eval_shape(model.loss.loss, logits, labels)
+        scores: Any = jax.eval_shape(model.loss.score, logits, labels)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's functions raise; Flax has its own exceptions
         raise InputError(f"the model does not fit the data (inputs {data.input_shape}, {data.outputs} output(s), "
-                         f"{data.task}): {error}. Build the model for that shape") from error
-    if losses.shape != (2,):
-        raise InputError(f"the model's loss must have one number per sample, got shape {losses.shape} for 2 samples")
-    logits: Any = jax.eval_shape(model.apply, params, inputs)
+                         f"{data.task}): {shorten(' '.join(f'{type(error).__name__}: {error}'.split()))}. Build the "
+                         "model for that shape") from error
+    for name, values in (("loss", losses), ("score", scores)):
+        if getattr(values, "shape", None) != (2,):
+            raise InputError(f"the model's {name} must have one number per sample, [2] for 2 samples, got "
+                             f"{_described(values)}: return the {name} of every sample, not their mean")
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
+        raise InputError(f"the model's loss must be floating numbers, got {losses.dtype}")
     loss, classes = model.loss, data.outputs
+    if isinstance(loss, CrossEntropy) and len(logits.shape) != 2:
+        raise InputError(f"the cross-entropy needs outputs [samples, classes], got {_described(logits)} for 2 samples: "
+                         "return one logit per class")
     if data.task == "classification" and isinstance(loss, CrossEntropy) and logits.shape[-1] < classes:
         raise InputError(f"the model has {logits.shape[-1]} output(s), but the data has {classes} classes")
     if data.task == "classification" and isinstance(loss, BinaryCrossEntropy) and classes > 2:
@@ -169,3 +183,16 @@ def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> 
     wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
     if wrong:
         raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")
+
+
+def _check_rows(inputs: jax.ShapeDtypeStruct, outputs: Any) -> None:
+    """Refuse outputs without a row for each sample: broadcasting would train them without an error."""
+    rows = inputs.shape[0]
+    if any(leaf.shape[:1] != (rows,) for leaf in jax.tree.leaves(outputs)):
+        raise InputError(f"the model must have one output per sample: for inputs {list(inputs.shape)} its outputs are "
+                         f"{_described(outputs)}. Return [{rows}, ...], without a mean or a sum over the samples")
+
+
+def _described(values: Any) -> str:
+    """Shapes and dtypes of arrays in words."""
+    return " and ".join(f"{list(leaf.shape)} ({leaf.dtype})" for leaf in jax.tree.leaves(values)) or "no array"

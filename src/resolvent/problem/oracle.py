@@ -97,7 +97,7 @@ class SampleOracle(Oracle):
 
     def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Sum of the losses (without l2) and sum of the scores over all samples."""
-        dtype = jax.tree.leaves(w)[0].dtype
+        dtype = tree.dtype(w)
         zero = jnp.zeros((), dtype)
         total: tuple[Array, Array] = self._sum_over_blocks(
             lambda p, m: jax.tree.map(lambda s: s.astype(dtype), self._block_sums(w, p, m)), (zero, zero))
@@ -110,8 +110,10 @@ class SampleOracle(Oracle):
     @override
     def grad(self, w: Vector) -> Vector:
         block_gradient = jax.grad(lambda v, p, m: self._block_sums(v, p, m)[0])
-        total = self._sum_over_blocks(lambda p, m: block_gradient(w, p, m), jax.tree.map(jnp.zeros_like, w))
-        return tree.axpy(self.model.l2, w, jax.tree.map(lambda g: g / self.samples, total))
+        zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
+        total = self._sum_over_blocks(lambda p, m: tree.widen(block_gradient(w, p, m)), zero)
+        mean = jax.tree.map(lambda g: g / self.samples, total)
+        return tree.cast(tree.axpy(self.model.l2, w, mean), w)
 
     @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
