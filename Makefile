@@ -5,10 +5,13 @@ BIN := .venv/bin
 # The verdicts that `make nightly` compares with: those of the small settings, or without that file all committed ones.
 KNOWN ?= $(or $(wildcard benchmarks/quick.tsv),results)
 
+# The campaign of faults: numbers of cases, the seed, and the number of processes; see python tests/torture --help.
+TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
+
 # What `make nightly` runs: names of reproductions, or all.
 REPRODUCTIONS ?= --all
 
-.PHONY: help digits test test-fast lint docs wheel nightly clean
+.PHONY: help digits test test-fast lint docs wheel nightly torture clean
 
 help:
 	@echo "make digits     install, then compare seven algorithms on real handwritten digits"
@@ -18,6 +21,7 @@ help:
 	@echo "make docs       build the documentation into site/"
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
 	@echo "make nightly    a tiny run of every reproduction, then its small setting; fails if a verdict got worse"
+	@echo "make torture    a campaign of faults: kills, damaged files, hostile input, missing resources; fails if one is wrong"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
 
 digits: .venv/installed
@@ -44,6 +48,9 @@ wheel: .venv/installed-build
 nightly: .venv/installed .venv/installed-test
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest tests/study/test_reproductions.py -n auto
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN)
+
+torture: .venv/installed-test
+	$(BIN)/python tests/torture $(TORTURE)
 
 clean:
 	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from unittest import mock
 
 from torture.outcome import TRACEBACK, Outcome, failure_line, table
 
@@ -42,7 +43,7 @@ def run_task(task):
     from torture import corruption, inputs, kills, resources
 
     part, name, cases, seed = task
-    folder = _folder()
+    folder = Path(tempfile.gettempdir())
     repeat = f"python tests/torture --only {part} --{part} 1 --seed {seed} --case {name}"
     try:
         if part == "kills":
@@ -60,22 +61,14 @@ def run_task(task):
     return [o._replace(case=f"{o.case}: {repeat}") for o in outcomes]
 
 
-_folders = []
-
-
-def _folder():
-    """A folder of this process, which is removed when the process ends."""
-    if not _folders:
-        _folders.append(tempfile.TemporaryDirectory(prefix="torture-"))
-    return Path(_folders[0].name)
-
-
 def run(all_tasks, jobs=1, write=print):
     """The outcomes of all tasks. Failures are printed when they happen."""
     outcomes, begin, printed = [], time.monotonic(), time.monotonic()
     # Workers are forked before this process computes anything, so that JAX has no threads yet.
     context = multiprocessing.get_context("fork")
-    with context.Pool(jobs) as pool:
+    # All files are below one folder, which is removed at the end, also if a worker was killed.
+    with (tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder,
+          mock.patch.object(tempfile, "tempdir", folder), context.Pool(jobs) as pool):
         for done, results in enumerate(pool.imap_unordered(run_task, all_tasks), 1):
             outcomes += results
             for outcome in results:
