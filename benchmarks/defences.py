@@ -1,13 +1,13 @@
-"""Which defence withstands which attack? Every robust method against six attacks, with 20 % and 40 % of bad parties.
+"""Which defence withstands which attack? Every robust method against six attacks, with 20 % and 40 % malicious parties.
 
     python benchmarks/defences.py [--seeds 3] [--out benchmarks/defences.json] [--figure benchmarks/defences.svg]
     python benchmarks/defences.py --redraw --out benchmarks/defences.json --figure benchmarks/defences.svg
 
 scikit-learn's digits, divided among 20 parties of equal size that have all ten classes. A row is a method with a share
-of bad parties. Its values are test accuracies in percent: the mean over the good parties and over the seeds, of the
-model that a party uses. ``none`` is the method without an attack. A seed draws the division, the minibatches and the
-first model. The bad parties are the same ones in all runs. Attacks have the library's default strength, and an
-aggregator that asks for the share of bad replies gets the true one, or the largest share that it allows.
+of malicious parties. Its values are test accuracies in percent: the mean over the honest parties and over the seeds, of
+the model that a party uses. ``none`` is the method without an attack. A seed draws the division, the minibatches and
+the first model. The malicious parties are the same ones in all runs. Attacks have the library's default strength, and
+an aggregator that asks for the share of malicious replies gets the true one, or the largest share that it allows.
 """
 
 import argparse
@@ -37,7 +37,7 @@ COLUMNS = ("none", *ATTACKS)
 
 
 def robust(aggregator: Callable[[float], Any], largest: float = 1.0) -> Callable[[float], rv.Algorithm]:
-    """FedAvg with an aggregator that gets the share of bad replies, but not more than the largest that it allows."""
+    """FedAvg with an aggregator that gets the share of malicious replies, or the largest share that it allows."""
     return lambda share: rv.robust(SOLVER, aggregator(min(share, largest)))
 
 
@@ -50,7 +50,7 @@ METHODS: dict[str, Callable[[float], rv.Algorithm]] = {
     "Krum": robust(lambda share: A.Krum(share=share)),
     "MultiKrum": robust(lambda share: A.MultiKrum(share=share)),
     "Bulyan": robust(lambda share: A.Bulyan(share=share), largest=0.2),
-    "CentredClipping": robust(lambda share: A.CentredClipping(radius=0.5)),
+    "CentredClipping": robust(lambda share: A.CentredClipping(radius=0.1)),
     "NormBound": robust(lambda share: A.NormBound()),
     "fedavg_plus": lambda share: rv.fedavg_plus(SOLVER, sigma=0.1, delta=1),
     "fedgeomed_plus": lambda share: rv.fedgeomed_plus(SOLVER, sigma=0.1, delta=1),
@@ -84,10 +84,10 @@ def main() -> None:
 
 
 def rows_of(name: str, seeds: int) -> list[dict[str, Any]]:
-    """The accuracies of a method, a row for each share of bad parties."""
+    """The accuracies of a method, a row for each share of malicious parties."""
     rows = []
     for share in SHARES:
-        row: dict[str, Any] = {"method": name, "bad": share}
+        row: dict[str, Any] = {"method": name, "malicious": share}
         for column in COLUMNS:
             accuracies = [accuracy(METHODS[name](share), column, share, seed) for seed in range(seeds)]
             row[column] = round(100 * statistics.mean(accuracies), 1)
@@ -98,27 +98,27 @@ def rows_of(name: str, seeds: int) -> list[dict[str, Any]]:
 
 
 def accuracy(algorithm: rv.Algorithm, attack: str, share: float, seed: int) -> float:
-    """Mean test accuracy over the good parties after the last round."""
+    """Mean test accuracy over the honest parties after the last round."""
     data = rv.datasets.digits(parties=PARTIES, classes_per_party=10, size_spread=0.0, seed=seed)
     attacked = algorithm if attack == "none" else rv.attacked(algorithm, ATTACKS[attack], share=share)
     result = rv.simulate(attacked, MODEL, data, rounds=ROUNDS, seed=seed, evaluate_every=ROUNDS, progress=False)
-    return float(result.scores().iloc[-1].to_numpy()[good_parties(share)].mean())
+    return float(result.scores().iloc[-1].to_numpy()[honest_parties(share)].mean())
 
 
-def good_parties(share: float) -> np.ndarray:
-    """[N] which parties are good; in every run the same ones, because the draw of ``attacked`` has its own seed."""
+def honest_parties(share: float) -> np.ndarray:
+    """[N] which parties are honest; in every run the same ones, because the draw of ``attacked`` has its own seed."""
     attacked = rv.attacked(rv.fedavg(SOLVER), rv.attacks.NaN(), share=share)
     shares = jax.numpy.full(PARTIES, 1 / PARTIES)
     return ~np.asarray(attacked.init(MODEL.init(jax.random.key(0)), shares).extra)
 
 
 def draw(record: dict[str, Any]) -> Figure:
-    """The points that each method loses to each attack; a panel for each share of bad parties."""
+    """The points that each method loses to each attack; a panel for each share of malicious parties."""
     with mpl.rc_context({**style, "axes.grid": False, "svg.hashsalt": "resolvent"}):
         figure = Figure(figsize=(10.5, 5.2), layout="constrained")
         panels = figure.subplots(1, len(SHARES), sharey=True)
         for axes, share in zip(panels, SHARES, strict=True):
-            rows = [row for row in record["rows"] if row["bad"] == share]
+            rows = [row for row in record["rows"] if row["malicious"] == share]
             losses = np.array([[row["none"] - row[attack] for attack in ATTACKS] for row in rows])
             image = axes.imshow(losses, cmap="cividis_r", norm=mpl.colors.SymLogNorm(2, vmin=0, vmax=90, base=10),
                                 aspect="auto")
@@ -127,7 +127,7 @@ def draw(record: dict[str, Any]) -> Figure:
                           ha="center", va="center", fontsize=8, color="white" if loss > 12 else "black")
             axes.set_xticks(range(len(ATTACKS)), list(ATTACKS), rotation=30, ha="right", rotation_mode="anchor")
             axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
-            axes.set_title(f"{share:.0%} of the parties are bad")
+            axes.set_title(f"{share:.0%} of the parties are malicious")
         figure.colorbar(image, ax=panels, label="points of test accuracy lost", ticks=[0, 1, 2, 5, 10, 20, 50, 90],
                         format="%g")
     return figure

@@ -20,6 +20,8 @@ sys.path.insert(0, str(ROOT / "src"))
 
 TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
+DEFENCES = "<!-- the table of defences -->"
+DEFENCES_FILE = ROOT / "benchmarks" / "defences.json"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 CODE_BLOCK = re.compile(
     r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)", re.MULTILINE)
@@ -27,17 +29,19 @@ REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>
 
 
 def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
-    """Put the pictures of the committed results on the site."""
+    """Put the pictures of the committed results and of the benchmark of defences on the site."""
     from mkdocs.structure.files import File  # not at the top: the tests import this file without the docs extra
 
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
+    picture = DEFENCES_FILE.with_suffix(".svg")
+    files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks on a page: tables of algorithms, figures, sources of functions, entries of the reference."""
-    for mark, content in ((TABLE, table), (FIGURES, figures)):
+    for mark, content in ((TABLE, table), (FIGURES, figures), (DEFENCES, defences)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
@@ -99,6 +103,23 @@ def figures() -> str:
         for stem in group:
             lines += ["", *figure(stem, records[stem])]
     return "\n".join(lines)
+
+
+def defences() -> str:
+    """The test accuracies of the benchmark of defences, one table for each share of malicious parties."""
+    record = json.loads(DEFENCES_FILE.read_text(encoding="utf-8"))
+    lines = []
+    for share in sorted({row["malicious"] for row in record["rows"]}):
+        table = [row for row in record["rows"] if row["malicious"] == share]
+        attacks = [key for key in table[0] if key not in ("method", "malicious", "none")]
+        lines += [f"With {share:.0%} malicious parties:", "", f"| method | no attack | {' | '.join(attacks)} |",
+                  "|---|" + "---:|" * (len(attacks) + 1)]
+        for row in table:
+            cells = [f"**{row[attack]}**" if row["none"] - row[attack] > record["tolerance"] else str(row[attack])
+                     for attack in attacks]
+            lines.append(f"| `{row['method']}` | {row['none']} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join([*lines, f"Measured with `{record['command']}`, JAX {record['jax']}."])
 
 
 def figure(stem: str, record: dict[str, Any]) -> list[str]:
