@@ -1,0 +1,23 @@
+"""Operations that are slow in XLA's compiled loops on a CPU, replaced by equal ones in any function.
+
+``rewrite`` walks the program of a function and replaces the operations for which ``RULES`` has a faster form. The
+results are equal up to rounding, and all transformations of JAX work on them: see ``deferred``.
+"""
+
+from resolvent.xla.rewrites.convolution import convolution
+from resolvent.xla.rewrites.deferred import Rule
+from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
+from resolvent.xla.rewrites.walk import Replacement, Rewriter
+
+__all__ = ["RULES", "Replacement", "rewrite"]
+
+RULES: dict[str, Rule] = {
+    "conv_general_dilated": convolution,
+    "reduce_window_max": window_max,
+    "reduce_window_min": window_min,
+    "reduce_window_sum": window_sum,
+    "select_and_gather_add": select_and_gather,
+    "select_and_scatter_add": select_and_scatter,
+}
+
+rewrite = Rewriter(RULES)

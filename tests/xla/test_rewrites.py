@@ -1,0 +1,223 @@
+"""Rewritten operations against the original ones: values and derivatives of any kind, in float64 and float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from resolvent.xla import versions
+from resolvent.xla.rewrites import rewrite
+
+SWEEP = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def draw_array(seed, shape, dtype):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def operations(f, *args):
+    return {item.operation for item in rewrite.replacements(f, *args)}
+
+
+def value_and_derivatives(f, cotangent):
+    """Value, both gradients, and the derivative of all three along the arguments: every transpose of every order."""
+    def all_of(*args):
+        value, pull_back = jax.vjp(f, *args)
+        return value, *pull_back(cotangent)
+    return lambda *args: jax.jvp(all_of, args, args)
+
+
+def assert_equal(f, *args, exactly=False):
+    shape = jax.eval_shape(f, *args)
+    derivatives = value_and_derivatives(f, draw_array(9, shape.shape, shape.dtype))
+    plain, rewritten = jax.jit(lambda *args: (derivatives(*args), rewrite(derivatives)(*args)))(*args)
+    tolerance = 0 if exactly else 1e-4 if shape.dtype == np.float32 else 1e-11
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(rewritten), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * max(1, np.abs(a).max(initial=0)))
+
+
+@st.composite
+def convolutions(draw):
+    """Operands and parameters of a convolution with at least one output."""
+    spatial = draw(st.sampled_from([1, 2, 2]))
+    small = st.lists(st.integers(1, 3), min_size=spatial, max_size=spatial).map(tuple)
+    groups, features, multiplier = draw(st.sampled_from([(1, 1, 3), (1, 3, 2), (2, 2, 1), (3, 1, 2), (5, 1, 1),
+                                                         (6, 2, 1)]))
+    window, strides, lhs_dilation, rhs_dilation = (draw(small) for _ in range(4))
+    reach = [(k - 1) * d + 1 for k, d in zip(window, rhs_dilation, strict=True)]
+    padding = tuple((draw(st.integers(-1, 3)), draw(st.integers(-1, 3))) for _ in range(spatial))
+    sizes = [max(draw(st.integers(1, 7)), -(-(r - min(p, 0) * 2 + 2) // d)) for r, d, p
+             in zip(reach, lhs_dilation, map(min, padding), strict=True)]
+    lhs_order, rhs_order, out_order = (draw(st.permutations(range(spatial + 2))) for _ in range(3))
+    lhs, rhs = [0] * (spatial + 2), [0] * (spatial + 2)
+    for axis, size in zip(lhs_order, (draw(st.integers(1, 3)), groups * features, *sizes), strict=True):
+        lhs[axis] = size
+    for axis, size in zip(rhs_order, (groups * multiplier, features, *window), strict=True):
+        rhs[axis] = size
+    numbers = lax.ConvDimensionNumbers(*(tuple(order) for order in (lhs_order, rhs_order, out_order)))
+    return lhs, rhs, {"window_strides": strides, "padding": padding, "lhs_dilation": lhs_dilation,
+                      "rhs_dilation": rhs_dilation, "dimension_numbers": numbers, "feature_group_count": groups}
+
+
+@SWEEP
+@given(convolutions(), st.sampled_from([np.float64, np.float64, np.float32]))
+def test_convolutions(case, dtype):
+    lhs, rhs, params = case
+    with jax.enable_x64(True):
+        args = draw_array(0, lhs, dtype), draw_array(1, rhs, dtype)
+
+        def convolve(lhs, rhs):
+            return lax.conv_general_dilated(lhs, rhs, **params)
+
+        assert operations(convolve, *args) == {"conv_general_dilated"}
+        assert_equal(convolve, *args)
+
+
+@pytest.mark.parametrize(("columns", "filters"), [(8, 16), (8, 3), (6, 8), (7, 16)])
+def test_convolutions_with_few_filters(columns, filters):
+    def convolve(lhs, rhs):
+        return lax.conv_general_dilated(lhs, rhs, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NCHW"))
+
+    with jax.enable_x64(True):
+        assert_equal(convolve, draw_array(0, (2, 5, columns, 2), np.float64),
+                     draw_array(1, (3, 3, 2, filters), np.float64))
+
+
+@st.composite
+def poolings(draw):
+    """An operand with ties, and the windows of a reduction."""
+    sizes = draw(st.sampled_from([(1, 1, 2, 2), (1, 2, 2, 1), (1, 1, 3, 2), (1, 3, 1), (2, 2)]))
+    tiles = draw(st.booleans())
+    strides = sizes if tiles else tuple(draw(st.integers(1, 3)) for _ in sizes)
+    padding = tuple((draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))) for size in sizes)
+    shape = [draw(st.integers(max(2, size), 7)) for size in sizes]
+    return shape, {"window_dimensions": sizes, "window_strides": strides, "padding": padding}, draw(st.integers(0, 99))
+
+
+@SWEEP
+@given(poolings(), st.sampled_from([(lax.max, -np.inf), (lax.min, np.inf), (lax.add, 0.0)]))
+def test_pooling_with_the_gradient_of_the_same_tied_entry(case, reduction):
+    shape, params, seed = case
+    combine, neutral = reduction
+    with jax.enable_x64(True):
+        x = jnp.asarray(np.random.default_rng(seed).integers(0, 3, shape), np.float64)
+        assert_equal(lambda x: lax.reduce_window(x, neutral, combine, **params), x,
+                     exactly=combine is not lax.add)
+
+
+def network(params, x):
+    """All kinds of nested programs around convolutions and pooling."""
+    def convolve(h, w):
+        return lax.conv_general_dilated(h, w, (1, 1), "SAME")
+
+    @jax.custom_jvp
+    def squashed(h, w):
+        return jnp.tanh(convolve(h, w))
+
+    @squashed.defjvp
+    def _(primals, tangents):
+        return jax.jvp(lambda h, w: jnp.tanh(convolve(h, w)), primals, tangents)
+
+    @jax.custom_vjp
+    def halved(h, w):
+        return convolve(h, w) / 2
+
+    halved.defvjp(lambda h, w: (convolve(h, w) / 2, (h, w)),
+                  lambda operands, g: jax.vjp(lambda h, w: convolve(h, w) / 2, *operands)[1](g))
+    h = jax.checkpoint(lambda h: jnp.sin(convolve(h, params["a"])))(x)
+    h = squashed(h, params["a"])
+    h = halved(h, params["a"])
+    h = jax.lax.scan(lambda h, w: (jax.jit(convolve)(h, w), None), h, jnp.stack([params["a"], params["b"]]))[0]
+    h = lax.cond(jnp.sum(x) > 0, lambda h: convolve(h, params["a"]), lambda h: convolve(h, params["b"]), h)
+    h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+    return jnp.sum(h**2)
+
+
+@pytest.fixture
+def small_network():
+    with jax.enable_x64(True):
+        params = {"a": draw_array(0, (2, 2, 3, 3), np.float64), "b": draw_array(1, (2, 2, 3, 3), np.float64)}
+        yield params, draw_array(2, (2, 2, 4, 4), np.float64)
+
+
+def test_every_transformation_of_a_network(small_network):
+    params, x = small_network
+
+    def transformed(f):
+        gradient = jax.grad(f)
+        of_two = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), params)
+        return (f(params, x), gradient(params, x), jax.vmap(gradient, (0, None))(of_two, x),
+                jax.jvp(lambda p: gradient(p, x), (params,), (params,))[1],
+                jax.grad(lambda p: sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient(p, x))))(params))
+
+    plain, ours = jax.jit(lambda: (transformed(network), transformed(rewrite(network))))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10), plain, ours)
+
+
+def test_the_rewritten_gradient_has_derivatives(small_network):
+    params, x = small_network
+    gradient = jax.grad(network)
+    rewritten = rewrite(gradient)
+    assert "fast_select_and_scatter_add" in str(jax.make_jaxpr(rewritten)(params, x))
+    plain, ours = jax.jit(lambda: [jax.jvp(g, (params, x), (params, x)) for g in (gradient, rewritten)])()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10), plain, ours)
+
+
+def test_a_loop_of_unknown_length_is_rewritten():
+    def f(x, w):
+        return lax.fori_loop(0, x.shape[0] + jnp.int32(jnp.sum(w) * 0), lambda i, h: lax.conv_general_dilated(
+            h, w, (1,), "SAME"), x)
+
+    x, w = draw_array(0, (2, 3, 5), np.float32), draw_array(1, (3, 3, 3), np.float32)
+    assert operations(f, x, w) == {"conv_general_dilated"}
+    np.testing.assert_allclose(jax.jit(rewrite(f))(x, w), jax.jit(f)(x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_without_known_operations_the_program_is_the_same():
+    def f(x):
+        return jnp.sum(jax.nn.softmax(x @ x.T))
+
+    x = jnp.ones((3, 3))
+    assert str(jax.make_jaxpr(jax.grad(rewrite(f)))(x)) == str(jax.make_jaxpr(jax.grad(f))(x))
+
+
+UNSUPPORTED = {
+    "integers": lambda x: lax.reduce_window(x.astype(int), 0, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID"),
+    "three dimensions": lambda x: lax.conv_general_dilated(x[None], jnp.ones((4, 4, 2, 2, 2)), (1, 1, 1), "VALID"),
+    "a reduction of one's own": lambda x: lax.reduce_window(x, 1.0, lambda a, b: a * b, (1, 1, 2, 2), (1, 1, 1, 1),
+                                                            "VALID"),
+}
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_what_is_not_known_stays(case):
+    assert not operations(UNSUPPORTED[case], jnp.ones((4, 4, 4, 4)))
+
+
+def convolve_once(x):
+    return lax.conv_general_dilated(x, x, (1, 1), "SAME")
+
+
+def test_on_an_accelerator_the_original_is_compiled():
+    x = jnp.ones((3, 3, 4, 4))
+    program, plain = (jax.jit(f).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+                      for f in (rewrite(convolve_once), convolve_once))
+    numbers = [line.split("dim_numbers")[1].split(",")[0:5] for text in (program, plain)
+               for line in text.splitlines() if "stablehlo.convolution" in line]
+    assert len(numbers) == 2
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("setting", ["accelerator", "older JAX", "newer JAX", "environment"])
+def test_it_is_off(setting, monkeypatch):
+    if setting == "accelerator":
+        monkeypatch.setattr(versions, "on_cpu", lambda: False)
+    elif setting == "environment":
+        monkeypatch.setenv("RESOLVENT_REWRITES", "0")
+    else:
+        monkeypatch.setattr(jax, "__version_info__", (0, 7, 2) if setting == "older JAX" else (0, 99, 0))
+    assert not operations(convolve_once, jnp.ones((3, 3, 4, 4)))
