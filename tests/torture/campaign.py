@@ -10,23 +10,25 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
+from torture import inputs
 from torture.outcome import TRACEBACK, Outcome, failure_line, table
 
 _FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 _PROGRESS_EVERY = 30.0  # seconds
-PARTS = ("kills", "corrupted", "tables", "experiments", "resources")
+_KINDS = {"tables": inputs.TABLES, "experiments": inputs.EXPERIMENTS, "arguments": inputs.ARGUMENTS}
+PARTS = ("kills", "corrupted", "tables", "experiments", "arguments", "resources")
 
 
 def tasks(options):
     """(part, number or name, cases, seed) of everything to run. A task is one case, or a chunk of hostile input."""
-    from torture import inputs, resources
+    from torture import resources
 
     result = []
     for part in ("kills", "corrupted"):
         numbers = range(getattr(options, part)) if options.case is None else [options.case]
         result += [(part, number, 1, options.seed) for number in numbers if getattr(options, part)]
-    for part, kind in (("tables", inputs.TABLES), ("experiments", inputs.EXPERIMENTS)):
-        names = list(inputs.functions(kind)) if getattr(options, part) else []
+    for part, kind in _KINDS.items():
+        names = inputs.names(kind)
         for i, name in enumerate(names):
             remaining = getattr(options, part) // len(names) + (i < getattr(options, part) % len(names))
             for chunk in range(-(-remaining // inputs.CHUNK)):
@@ -40,7 +42,7 @@ def tasks(options):
 
 def run_task(task):
     """The outcomes of a task; an error of the campaign itself is a failure too."""
-    from torture import corruption, inputs, kills, resources
+    from torture import corruption, kills, resources
 
     part, name, cases, seed = task
     folder = Path(tempfile.gettempdir())
@@ -54,8 +56,7 @@ def run_task(task):
             outcomes = resources.run_case(name, folder)
             repeat = f"python tests/torture --only resources --case {name!r}"
         else:
-            kind = inputs.TABLES if part == "tables" else inputs.EXPERIMENTS
-            return inputs.run_cases(kind, name, cases, seed, folder)
+            return inputs.run_cases(_KINDS[part], name, cases, seed, folder)
     except Exception:
         outcomes = [Outcome(part, "the campaign itself", TRACEBACK, traceback.format_exc(limit=-12))]
     return [o._replace(case=f"{o.case}: {repeat}") for o in outcomes]
@@ -89,7 +90,8 @@ def main(arguments=None):
     parser.add_argument("--kills", type=int, default=100, help="number of kills")
     parser.add_argument("--corrupted", type=int, default=500, help="number of damaged files")
     parser.add_argument("--tables", type=int, default=5000, help="number of hostile tables, frames and documents")
-    parser.add_argument("--experiments", type=int, default=3000, help="number of mutated experiments and arguments")
+    parser.add_argument("--experiments", type=int, default=3000, help="number of mutated experiment files")
+    parser.add_argument("--arguments", type=int, default=1000, help="number of wrong Python arguments")
     parser.add_argument("--no-resources", dest="resources", action="store_false", help="leave resource faults out")
     parser.add_argument("--seed", type=int, default=0, help="seed of all cases")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="number of processes")

@@ -91,7 +91,11 @@ def _resume(case, text):
 
 
 def answer_of(arguments, case, environment=None, signal_after=None):
-    """The answer of a process in a folder, which gets a signal after some seconds: (signal, seconds)."""
+    """The answer of a process in a folder.
+
+    With ``signal_after`` = (signal, seconds) it gets a signal, these seconds after it has begun to handle signals:
+    before that, it is the Python interpreter that starts, and not this library.
+    """
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {**os.environ, "PYTHONPATH": path, "COLUMNS": "10000", **(environment or {})}
@@ -100,6 +104,7 @@ def answer_of(arguments, case, environment=None, signal_after=None):
         try:
             if signal_after is not None:
                 number, seconds = signal_after
+                _wait_for_handler(process)
                 time.sleep(seconds)
                 process.send_signal(number)
             process.wait(_TIMEOUT)
@@ -110,6 +115,16 @@ def answer_of(arguments, case, environment=None, signal_after=None):
         out.seek(0)
         err.seek(0)
         return Answer(process.returncode, out.read(), err.read())
+
+
+def _wait_for_handler(process):
+    """Wait until a process handles SIGTERM, or ends."""
+    status = Path(f"/proc/{process.pid}/status")
+    while process.poll() is None and status.exists():
+        caught = next((line for line in status.read_text().splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+        if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.005)
 
 
 def _signal(rng, folder):

@@ -442,6 +442,6 @@ def _early_signal(number, seconds, case):
                     f"exit code {answer.code}: {answer.err[-2000:]}")
 
 
-for _number, _seconds in itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), (0.1, 0.5, 1.5)):
-    _case(f"{_number.name} after {_seconds} s")(
+for _number, _seconds in itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), (0.0, 0.3, 1.0)):
+    _case(f"{_number.name} {_seconds} s after the start")(
         lambda case, number=_number, seconds=_seconds: _early_signal(number, seconds, case))

@@ -73,8 +73,9 @@ def test_refusals_are_one_line_with_the_name_of_the_file(answer, verdict):
 def test_the_table_counts_cases():
     outcomes = [Outcome("kills", "", RIGHT), Outcome("kills", "", WRONG), Outcome("tables", "", REFUSED, count=90),
                 Outcome("tables", "", RIGHT, count=10), Outcome("faults", "", SKIPPED), Outcome("faults", "", ENDED)]
-    assert table(outcomes)[2:] == ["| kills | 2 | 1 | 0 | 0 | 1 | 0 | 0 |", "| tables | 100 | 0 | 0 | 90 | 10 | 0 | 0 |",
-                                   "| faults | 1 | 0 | 0 | 0 | 0 | 1 | 1 |", "| all | 103 | 1 | 0 | 90 | 11 | 1 | 1 |"]
+    assert table(outcomes)[2:] == [
+        "| kills | 2 | 1 | 0 | 0 | 1 | 0 | 0 |", "| tables | 100 | 0 | 0 | 90 | 10 | 0 | 0 |",
+        "| faults | 1 | 0 | 0 | 0 | 0 | 1 | 1 |", "| all | 103 | 1 | 0 | 90 | 11 | 1 | 1 |"]
 
 
 def test_hostile_tables_are_counted(tmp_path):
