@@ -84,7 +84,7 @@ class Attacked(Combinator):
         """Warn if the inner algorithm's aggregators tolerate some malicious replies, but not this share of them."""
         for aggregator in aggregators_of(self.inner):
             try:
-                allowed, malicious = float(aggregator.breakdown_point), float(share)  # type: ignore[arg-type]
+                allowed, malicious = float(aggregator.breakdown_point), float(jnp.max(jnp.asarray(share)))
             except jax.errors.ConcretizationTypeError:
                 continue  # a sweep traces one of them
             if allowed > 0 and (malicious > allowed or malicious >= 0.5):

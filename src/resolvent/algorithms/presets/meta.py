@@ -9,7 +9,7 @@ from resolvent.algorithms.methods.apfl import APFL
 from resolvent.algorithms.methods.pfedme import PFedMe
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.arguments import checked
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.problem.maps import GradientStep
 from resolvent.problem.solvers import LocalSolver
 
@@ -57,8 +57,7 @@ def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", s
         Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
         Federated Learning, AISTATS 2022; as a poster FedMix, (1).
     """
-    if order not in ("first", "second"):
-        raise InputError(f"fomaml(order={order!r}) is not known: use 'first' or 'second'")
+    check_range("fomaml", "(0, inf)", gamma=gamma)
     return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), steps=steps,
                        step=GradientStep(gamma, second_order=order == "second"))
 
@@ -101,8 +100,7 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
         Fallah, Mokhtari, Ozdaglar: Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
         Meta-Learning Approach, NeurIPS 2020, Algorithm 1 and its two approximations.
     """
-    if variant not in ("FO", "HF", "exact"):
-        raise InputError(f"perfedavg(variant={variant!r}) is not known: use 'FO', 'HF' or 'exact'")
+    check_range("perfedavg", "(0, inf)", alpha=alpha, delta=delta)
     if variant != "HF" and delta is not None:
         raise InputError(f"perfedavg(delta={delta}, variant={variant!r}): only variant 'HF' has a difference quotient: "
                          "leave delta out")
@@ -130,7 +128,7 @@ def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps:
         solver: computes theta_k.
         lam: weight of the term that keeps theta_k near w_k.
         eta: length of a step on the envelope.
-        steps: number of these steps in a round.
+        steps: number of these steps in a round; a straggler makes ceil(effort * steps).
         beta: how far the server moves to the mean; it may be larger than 1.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
