@@ -53,15 +53,19 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
 
     columns = _columns(unit, width, remaining_time=remaining_time)
     console = Console(file=cast("TextIO", _Display(sys.stderr)))
-    with RichProgress(*columns, console=console, transient=transient) as bars:
-        tasks: dict[str, TaskID] = {}
+    bars, tasks = RichProgress(*columns, console=console, transient=transient), dict[str, TaskID]()
 
-        def show(label: str, done: int, total: int) -> None:
-            if label not in tasks:
-                tasks[label] = bars.add_task(escape(label), total=total or None)
-            bars.update(tasks[label], completed=done)
+    def show(label: str, done: int, total: int) -> None:
+        bars.start()  # not earlier: without a bar, an empty line would be printed
+        if label not in tasks:
+            tasks[label] = bars.add_task(escape(label), total=total or None)
+        bars.update(tasks[label], completed=done)
 
+    try:
         yield show
+    finally:
+        if tasks:
+            bars.stop()
 
 
 class _Display:

@@ -100,8 +100,9 @@ def open_folder(out: Path, *, resume: bool) -> Iterator[Path]:
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove the checkpoints of a complete run, and the run that it replaced."""
-    for folder in (out / CHECKPOINTS, hidden_sibling(out.resolve(), "old")):
+    """Remove the checkpoints of a complete run, and what is left of runs that it replaced."""
+    target = out.resolve()
+    for folder in (target / CHECKPOINTS, hidden_sibling(target, "old"), partial_of(target)):
         with contextlib.suppress(OSError):  # a complete run may be in a folder that cannot be written any more
             remove_folder(folder)
 
