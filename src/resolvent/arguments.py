@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import AbstractArray, ArrayLike
 
@@ -28,6 +29,7 @@ _MAX_INTEGER = 2**31  # counts, ids and seeds are 32-bit integers in compiled pr
 _MAX_NUMBER = float(np.finfo(np.float32).max)
 _EXAMPLES = {"LocalSolver": "SGD(0.1)", "Algorithm": "fedavg(SGD(0.1))", "Participation": "Uniform(cohort=10)",
              "FederatedData": "FederatedData.from_arrays(inputs, labels)", "Model": "models.logistic(64, 10)"}
+_ARRAYS = (jax.Array, np.ndarray)
 _ARRAY_LIKE = frozenset(get_args(ArrayLike))
 
 
@@ -133,8 +135,12 @@ def _rules(function: Callable[..., Any]) -> _Rules:
     except NameError:  # a type that only type checkers import
         return _Rules(positional, {})
     static = _static_fields(function)
-    return _Rules(positional, {p.name: _rule(hints[p.name], is_static=p.name in static) for p in parameters
-                               if p.name in hints and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)})
+    by_name = {p.name: _rule(hints[p.name], is_static=p.name in static) for p in parameters
+               if p.name in hints and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if hints.get("seed") is int:  # NumPy's generators have no negative seeds
+        by_name["seed"] = _Rule(lambda value: _is_integer(value, is_static=False) and (
+            isinstance(value, jax.core.Tracer) or value >= 0), "an integer of at least 0")
+    return _Rules(positional, by_name)
 
 
 def _static_fields(function: Callable[..., Any]) -> frozenset[str]:
@@ -156,18 +162,21 @@ def _rule(hint: Any, *, is_static: bool) -> _Rule:
     if origin in (list, tuple, collections.abc.Sequence):
         return _sequence_rule(origin, arguments, is_static=is_static)
     if origin is dict:
-        item = _rule(arguments[1], is_static=is_static)
-        return _Rule(lambda value: isinstance(value, dict) and all(map(item.accepts, value.values())),
-                     f"a dictionary whose values are {item.expected}")
+        key, item = (_rule(argument, is_static=is_static) for argument in arguments)
+        return _Rule(lambda value: isinstance(value, dict) and all(
+                         key.accepts(k) and item.accepts(v) for k, v in value.items()),
+                     f"a dictionary whose keys are {key.expected} and whose values are {item.expected}")
     if origin is collections.abc.Callable:
         return _Rule(callable, "a function")
     return _class_rule(hint if origin is None else origin, is_static=is_static)
 
 
 def _union_rule(members: tuple[Any, ...], *, is_static: bool) -> _Rule:
+    rules = []
     if frozenset(members) >= _ARRAY_LIKE:
-        members = (float, *(m for m in members if m not in _ARRAY_LIKE))
-    rules = [_rule(member, is_static=is_static) for member in members]
+        rules = [_Rule(functools.partial(_is_array_like, is_static=is_static), "a finite number")]
+        members = tuple(m for m in members if m not in _ARRAY_LIKE)
+    rules += [_rule(member, is_static=is_static) for member in members]
     return _Rule(lambda value: any(rule.accepts(value) for rule in rules),
                  _either(dict.fromkeys(rule.expected for rule in rules)),
                  tuple(choice for rule in rules for choice in rule.choices))
@@ -179,7 +188,8 @@ def _sequence_rule(kind: type, items: tuple[Any, ...], *, is_static: bool) -> _R
         return _anything()
     item = _rule(items[0], is_static=is_static)
     kinds: tuple[type, ...] = (tuple,) if is_static and kind is tuple else (list, tuple)
-    return _Rule(lambda value: isinstance(value, kinds) and all(map(item.accepts, value)),
+    return _Rule(lambda value: isinstance(value, list | tuple) and isinstance(value, kinds)
+                 and all(item.accepts(v) for v in value),
                  f"{'a list' if list in kinds else 'a tuple'} whose items are {item.expected}", item.choices)
 
 
@@ -218,32 +228,45 @@ def _is_integer(value: Any, *, is_static: bool) -> bool:
 def _is_number(value: Any, *, is_static: bool) -> bool:
     if isinstance(value, jax.core.Tracer):
         return not is_static
-    if isinstance(value, jax.Array | np.ndarray):
-        return not is_static and _is_array(value)
+    if isinstance(value, _ARRAYS):
+        return not is_static and value.ndim == 0 and value.dtype != np.bool_ and _is_array(value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         return False
-    return abs(value) <= _MAX_NUMBER  # false for NaN
+    if isinstance(value, int) and abs(value) >= _MAX_INTEGER:
+        return False
+    return abs(float(value)) <= _MAX_NUMBER  # false for NaN
+
+
+def _is_array_like(value: Any, *, is_static: bool) -> bool:
+    """Whether it is a number, or an array of them: a sweep has an array of weights, of which each run gets one."""
+    if _is_number(value, is_static=is_static):
+        return True
+    return isinstance(value, _ARRAYS) and value.dtype != np.bool_ and _is_array(value)
 
 
 def _is_array(value: Any) -> bool:
     """Whether it is an array of finite numbers, or is converted to one by JAX."""
     if isinstance(value, jax.core.Tracer) or (isinstance(value, jax.Array) and not value.is_fully_addressable):
         return True
-    if isinstance(value, list | tuple):
-        return all(_is_array(item) if isinstance(item, list | tuple) else _is_number(item, is_static=False)
-                   for item in value)
-    if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, (*_ARRAYS, np.generic, int, float, list, tuple)):
         return False
-    if jax.dtypes.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.extended):
+    if jnp.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.extended):
         return True  # random keys
-    numbers = np.asarray(value)
-    return numbers.dtype.kind not in "OSUcMmV" and bool(np.isfinite(numbers.astype(np.float32)).all())
+    try:
+        numbers = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):  # lists of different lengths
+        return False
+    if not (jnp.issubdtype(numbers.dtype, np.integer) or jnp.issubdtype(numbers.dtype, np.floating)):
+        return numbers.dtype == np.bool_ and not isinstance(value, list | tuple)
+    return bool((np.abs(numbers.astype(np.float64)) <= _MAX_NUMBER).all())  # false for NaN
 
 
 def _expected(rule: _Rule, value: Any) -> str:
     """The allowed values in words, with the reason why this one is not allowed, if its text does not show it."""
-    if isinstance(value, int) and abs(value) >= _MAX_INTEGER and "an integer" in rule.expected:
-        return f"{rule.expected} between -2^31 and 2^31 - 1"
+    if isinstance(value, int) and abs(value) >= _MAX_INTEGER and ("integer" in rule.expected
+                                                                  or "number" in rule.expected):
+        is_float = "number" in rule.expected
+        return f"{rule.expected}; integers must be smaller than 2^31{', floats such as 1e10 need not' * is_float}"
     words = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
     unknown = [word for word in words if isinstance(word, str) and word not in rule.choices]
     if unknown and rule.choices:

@@ -36,7 +36,7 @@ class BreakdownWarning(UserWarning):
 
 
 def shorten(value: object) -> str:
-    """The value as text for an error message, cut after 200 characters.
+    """The value as text on one line for an error message, cut after 200 characters.
 
     >>> shorten("no")
     'no'
@@ -44,6 +44,8 @@ def shorten(value: object) -> str:
     'xxx... (1000 characters in all)'
     """
     text = str(value)
+    if not text.isprintable():
+        text = repr(text)[1:-1]
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}... ({len(text)} characters in all)"
 
 

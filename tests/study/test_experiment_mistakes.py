@@ -70,7 +70,7 @@ MISTAKES = {
     "setting in a list": (ALGORITHMS, "algorithms:\n- local\n- {name: fedavg, mu: 1}", [
         "mine.yaml:10: algorithms.fedavg.mu: unknown key"]),
     "two labels alike": (ALGORITHMS, "algorithms:\n  1: local\n  '1': fedavg", [
-        "mine.yaml:9: algorithms.1: two algorithms have this label, one as a number and one as text"]),
+        "mine.yaml:10: algorithms.1: two algorithms have this label, one as a number and one as text"]),
     "label that is a list": (ALGORITHMS, "algorithms:\n  ? [a]\n  : local", [
         "mine.yaml:8: algorithms: ('a',) cannot be a label: put text in quotes"]),
     "ambiguous number": ("rounds: 3", "rounds: 010", ["mine.yaml:12: '010' is ambiguous", "octal: write 10"]),

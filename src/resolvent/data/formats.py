@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data import files
 from resolvent.data.federated import FederatedData
 from resolvent.data.leaf_files import LeafSamples, is_tokens, read_leaf
@@ -19,6 +20,7 @@ __all__ = ["leaf", "libsvm"]
 _MAX_EXACT_INTEGER = 2**53  # 64-bit floats hold every integer up to this one
 
 
+@checked
 def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, test: float = 0.2,
          seed: int = 0) -> FederatedData:
     """LEAF's JSON format (users, num_samples, user_data), gzipped or not. Its users are the parties.
@@ -84,6 +86,7 @@ def _to_class_numbers(labels: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return [y.astype(int) for y in labels] if is_whole else labels
 
 
+@checked
 def libsvm(*, file: str, features: int | None = None, task: Literal["classification", "regression"] = "classification",
            partition: Partition = IID(), validation: float = 0.0, test: float = 0.2,  # noqa: B008 - frozen
            seed: int = 0) -> FederatedData:

@@ -114,6 +114,8 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
     if len(labels) != len(classes) or len(set(labels)) < len(labels):
         raise InputError(f"emnist: {len(labels)} labels and {len(classes)} classes: give each label once, and a name "
                          "for each")
+    if not files:
+        raise InputError("emnist(files=()) has no files: give at least one")
     pairs = [_read_idx_pair(f"emnist/{name}", "emnist") for name in files]
     x, y = np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs])
     for label, name in zip(labels, classes, strict=True):

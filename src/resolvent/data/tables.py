@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data.columns import (
     Columns,
     RowNames,
@@ -45,6 +46,7 @@ _SPREADSHEET_ENGINES = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd"
 _SPREADSHEET_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")  # ZIP, and Excel's older format
 
 
+@checked
 def table(
     table: str, party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from resolvent.algorithms import keys
@@ -64,15 +65,13 @@ def check_memory(plan: Plan) -> None:
 
 def _sizes_of(plan: Plan, model: PyTree[Any]) -> _Sizes:
     task, parties = plan.task, plan.task.parties
-    shares = jax.ShapeDtypeStruct((parties,), float)
-    server = jax.eval_shape(lambda w, s: initial_server(plan.algorithm, w, s), model, shares)
+    server = jax.eval_shape(lambda w: initial_server(plan.algorithm, w, jnp.full(parties, 1 / parties)), model)
     on_device = 0 if plan.memory == "host" else 1 if plan.pools_data else parties
-    if task.problem is None:
+    problem = task.problem
+    if problem is None:
         assert task.model is not None
         assert task.data is not None
         problem = Gatherer(task.model, task.data).template
-    else:
-        problem = task.problem
     return _Sizes(tree_bytes(model), tree_bytes(server),
                   on_device * tree_bytes(party_state_shapes(plan.algorithm, problem)) if on_device else 0,
                   plan.cohort_size * tree_bytes(reply_shapes(plan.algorithm, model)))

@@ -66,8 +66,9 @@ def check_yaml(text: str, locate: Callable[[int], str]) -> None:
 
 
 def _check_node(event: NodeEvent, line: str) -> None:
-    if getattr(event, "tag", None) is not None:
-        raise InputError(f"{line}: the tag {quote(event.tag)} is not supported: remove it")
+    tag = getattr(event, "tag", None)
+    if tag is not None:
+        raise InputError(f"{line}: the tag {quote(tag)} is not supported: remove it")
     if isinstance(event, ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
         raise InputError(f"{line}: {quote(event.value)} is ambiguous, because some programs read a number with a "
                          f"leading zero as octal: write {int(event.value.replace('_', ''))} for the decimal "

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote, shorten
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
@@ -23,6 +23,8 @@ from resolvent.xla.rewrites import rewrite
 
 __all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
            "head", "linear", "logistic", "mlp"]
+
+MAX_DEPTH = 1000  # hidden layers, each of which is compiled
 
 AnyLoss = Loss | LossName | Callable[[Array, Array], Array]
 
@@ -51,6 +53,15 @@ class Model(CheckedArguments, eqx.Module):
         """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
         return _differentiate_batch(self, params, x, y, rows, mask)
 
+    @property
+    def replaces_slow_operations(self) -> bool:
+        """Whether operations that are slow in compiled loops on a CPU are replaced by equal ones (``rv.explain``)."""
+        return True
+
+    def rewritten(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the model's outputs, with its slow operations replaced."""
+        return rewrite(f) if self.replaces_slow_operations else f
+
 
 def _differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "total ..."], y: Array,
                          rows: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
@@ -59,7 +70,7 @@ def _differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "tot
         loss = model.loss.loss(model.apply(params, x[rows]), y[rows])
         return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
 
-    gradient: Vector = rewrite(jax.grad(mean))(params)
+    gradient: Vector = model.rewritten(jax.grad(mean))(params)
     return gradient
 
 
@@ -127,6 +138,12 @@ class FunctionModel(Model):
 
     init_function: Callable[[Array], PyTree[Any]] = eqx.field(static=True)
     apply_function: Callable[[PyTree[Any], Array], Array] = eqx.field(static=True)
+    replace_slow_operations: bool = eqx.field(static=True, default=True)
+
+    @property
+    @override
+    def replaces_slow_operations(self) -> bool:
+        return self.replace_slow_operations
 
     @override
     def init(self, key: Array) -> Vector:
@@ -175,13 +192,13 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         l2: weight of |params|^2 / 2.
     """
     outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
-    hidden = (_check_positive("width", width),) * _check_positive("depth", depth)
+    hidden = (_check_positive("width", width),) * _check_positive("depth", depth, MAX_DEPTH)
     return MLP(loss=loss, l2=l2, sizes=(_check_positive("features", features), *hidden, outputs))
 
 
 @checked
 def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree[Any], Array], Array], *,
-                   loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
+                   loss: AnyLoss = "cross_entropy", l2: float = 0.0, replace_slow_operations: bool = True) -> Model:
     """A model from a pair of pure functions.
 
     Args:
@@ -189,12 +206,16 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree
         apply: (parameters, inputs [B, ...]) -> outputs [B, ...].
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
+        replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
+            replaced by equal ones; ``rv.explain`` shows which.
     """
-    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
+    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
+                         replace_slow_operations=replace_slow_operations)
 
 
 @checked
-def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
+def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
+                 replace_slow_operations: bool = True) -> Model:
     """A model from an Equinox module that maps one sample to its output.
 
     Args:
@@ -202,8 +223,15 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
             module are the parameters; the rest of it must not depend on the key.
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
+        replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
+            replaced by equal ones; ``rv.explain`` shows which.
     """
-    static = eqx.partition(make(jax.random.key(0)), eqx.is_inexact_array)[1]
+    try:
+        first = make(jax.random.key(0))
+    except Exception as error:
+        raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: "
+                         f"{shorten(error)}") from error
+    static = eqx.partition(first, eqx.is_inexact_array)[1]
 
     def init(key: Array) -> PyTree[Any]:
         return eqx.filter(make(key), eqx.is_inexact_array)
@@ -213,11 +241,13 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
         outputs: Array = jax.vmap(module)(x)
         return outputs
 
-    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply)
+    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
+                         replace_slow_operations=replace_slow_operations)
 
 
 @checked
-def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0) -> Model:
+def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
+              replace_slow_operations: bool = True) -> Model:
     """A model from a Flax (linen) module that maps a batch of inputs to outputs.
 
     Args:
@@ -225,19 +255,27 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
         example: a batch of inputs [1, ...] of the right shape.
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
+        replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
+            replaced by equal ones; ``rv.explain`` shows which.
 
     Raises:
         InputError: the module has other variables, such as batch statistics; only parameters are supported.
     """
-    shapes = jax.eval_shape(module.init, jax.random.key(0), jnp.asarray(example))
+    if not hasattr(module, "init") or not hasattr(module, "apply"):
+        raise InputError(f"from_flax(module={quote(module)}) must be a flax.linen.Module, such as nn.Dense(10)")
+    try:
+        batch = jnp.asarray(example)
+    except Exception as error:
+        raise InputError(f"from_flax(example={quote(example)}) must be an array, such as jnp.zeros((1, 64))") from error
+    shapes = jax.eval_shape(module.init, jax.random.key(0), batch)
     others = sorted(set(shapes) - {"params"})
     if others:
         raise InputError(f"the Flax module has variables {others} in addition to its parameters, which is not "
                          "supported: use layers without running statistics, such as GroupNorm or LayerNorm")
-    batch = jnp.asarray(example)
     return FunctionModel(
         loss=loss_named(loss), l2=l2, init_function=lambda key: module.init(key, batch)["params"],
-        apply_function=lambda params, x: module.apply({"params": params}, x))
+        apply_function=lambda params, x: module.apply({"params": params}, x),
+        replace_slow_operations=replace_slow_operations)
 
 
 def head(classes: int) -> tuple[int, Loss]:
@@ -247,7 +285,9 @@ def head(classes: int) -> tuple[int, Loss]:
     return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())
 
 
-def _check_positive(name: str, value: int) -> int:
+def _check_positive(name: str, value: int, largest: int | None = None) -> int:
     if value < 1:
         raise InputError(f"{name}={value} must be at least 1")
+    if largest is not None and value > largest:
+        raise InputError(f"{name}={value} must be at most {largest}")
     return value

@@ -19,7 +19,7 @@ from resolvent.arguments import checked
 from resolvent.data import files
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.models.model import Model, head
+from resolvent.problem.models.model import MAX_DEPTH, Model, head
 from resolvent.xla import kernels
 
 __all__ = ["CNN", "LSTM", "char_lstm", "cifar_cnn", "mnist_cnn", "sentiment_lstm"]
@@ -272,3 +272,5 @@ def _check_counts(name: str, **counts: int) -> None:
     for key, value in counts.items():
         if value < 1:
             raise InputError(f"{name}({key}={value}) must be at least 1")
+        if key == "depth" and value > MAX_DEPTH:
+            raise InputError(f"{name}(depth={value}) must be at most {MAX_DEPTH}")

@@ -25,7 +25,7 @@ import optax
 from jaxtyping import ArrayLike
 from typing_extensions import override
 
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, quote
 
 __all__ = ["FixedOptimizer", "Optimizer", "TracedOptimizer", "as_optimizer", "named_optimizer", "traced_optimizer"]
 
@@ -130,7 +130,7 @@ def named_optimizer(name: str, learning_rate: ArrayLike, settings: dict[str, flo
     """
     factories = {key: value for key, value in vars(optax).items() if _is_optimizer_factory(key, value)}
     if name not in factories:
-        raise InputError(f"there is no optimizer {name!r} in optax that has a learning rate; allowed: "
+        raise InputError(f"there is no optimizer {quote(name)} in optax that has a learning rate; allowed: "
                          f"{', '.join(sorted(factories))}{nearest(name, factories)}")
     return traced_optimizer(factories[name], **{"learning_rate": learning_rate} | (settings or {}))
 
