@@ -28,6 +28,12 @@ def wait():
     print("it runs", flush=True)
     time.sleep(100)
 
+def convert():  # as the import of a compiled module does
+    try:
+        wait()
+    except KeyboardInterrupt as error:
+        raise ImportError("the module could not be initialised") from error
+
 def write():
     with finish_before_interruption():
         print("it runs", flush=True)
@@ -58,7 +64,7 @@ def interrupted(work, number, *, writing=0.3, times=1):
 
 @pytest.mark.parametrize(("work", "number", "name"), [
     ("wait", signal.SIGINT, ""), ("wait", signal.SIGTERM, " by SIGTERM"), ("wait", signal.SIGHUP, " by SIGHUP"),
-    ("compute", signal.SIGTERM, " by SIGTERM")])
+    ("compute", signal.SIGTERM, " by SIGTERM"), ("convert", signal.SIGINT, "")])
 def test_answer_and_exit_code(work, number, name):
     code, _, err, seconds = interrupted(work, number)
     assert code == 128 + number

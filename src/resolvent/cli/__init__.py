@@ -26,13 +26,14 @@ def main() -> None:
     # triple the run time.
     os.environ.setdefault("PJRT_NPROC", "1")
     prepare_output()
-    with answer_interruptions(), _plain_warnings():
+    with answer_interruptions() as interruptions, _plain_warnings():
         try:
             try:
                 _run()
             finally:
                 flush_output()
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt) as raised:
+            error = next(iter(interruptions), raised)
             code = _report(name_output(error) if isinstance(error, OSError) else error)
             discard_output()
             if isinstance(error, Interrupted):

@@ -39,11 +39,16 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def answer_interruptions() -> Iterator[None]:
-    """Answer signals within the block; those that are ignored, as after ``nohup``, stay ignored."""
+def answer_interruptions() -> Iterator[list[Interrupted]]:
+    """Answer signals within the block; those that are ignored, as after ``nohup``, stay ignored.
+
+    Yields:
+        The interruption that was raised in the block, when there has been one: a library may have turned it into
+        another exception.
+    """
     _printed.clear()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield []
         return
     watcher = _Watcher()
     handlers = {number: handler for number in INTERRUPTIONS
@@ -53,9 +58,9 @@ def answer_interruptions() -> Iterator[None]:
     if hasattr(signal, "SIGXFSZ"):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that a file that is too large raises an OSError
     try:
-        yield
+        yield watcher.raised
     finally:
-        if not watcher.is_interrupted:  # otherwise it guards the end of the process
+        if not watcher.raised:  # otherwise it guards the end of the process
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             watcher.stop()
@@ -65,7 +70,7 @@ class _Watcher:
     """A thread that gets the signals' numbers from a pipe, which Python fills even while the main thread computes."""
 
     def __init__(self) -> None:
-        self.is_interrupted = False
+        self.raised: list[Interrupted] = []
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -74,9 +79,9 @@ class _Watcher:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Raise the first interruption in the main thread."""
-        if not self.is_interrupted:
-            self.is_interrupted = True
-            raise Interrupted(number)
+        if not self.raised:
+            self.raised.append(Interrupted(number))
+            raise self.raised[0]
 
     def stop(self) -> None:
         """End the thread."""
@@ -94,7 +99,7 @@ class _Watcher:
         begin = time.monotonic()
         while (second := self._next_signal(0.05)) is None:
             seconds = time.monotonic() - begin
-            if seconds > (_CLEANUP_SECONDS if self.is_interrupted else _ANSWER_SECONDS):
+            if seconds > (_CLEANUP_SECONDS if self.raised else _ANSWER_SECONDS):
                 if not is_writing():
                     break
                 print_interruption(number, "a checkpoint is being written, which is finished first; interrupt again "
