@@ -9,6 +9,7 @@ from resolvent.data.packed import open_packed, write_packed
 from resolvent.errors import InputError
 from resolvent.math import codecs, penalties
 from resolvent.problem import models, problems, solvers
+from resolvent.problem.explain import explain
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
 from resolvent.simulate import schedulers
@@ -32,6 +33,7 @@ __all__ = [
     "codecs",
     "combinators",
     "datasets",
+    "explain",
     "models",
     "open_packed",
     "participation",

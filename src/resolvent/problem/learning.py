@@ -129,7 +129,7 @@ def _evaluate_rows(problem: LearningProblem, w: Vector,
     def evaluate_block(i: Array, results: tuple[Array, Array]) -> tuple[Array, Array]:
         first = jnp.minimum(i * block, size - block)  # the last block repeats some rows of the block before it
         of_block = jax.lax.dynamic_slice_in_dim(rows, first, block)
-        outputs, y = model.apply(w, problem.x[of_block]), problem.y[of_block]
+        outputs, y = model.rewritten(model.apply)(w, problem.x[of_block]), problem.y[of_block]
         loss, score = (jax.lax.dynamic_update_slice_in_dim(result, new.astype(result.dtype), first, 0)
                        for result, new in zip(results, (model.loss.loss(outputs, y), model.loss.score(outputs, y)),
                                               strict=True))

@@ -98,9 +98,9 @@ class SampleOracle(Oracle):
     def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Sum of the losses (without l2) and sum of the scores over all samples."""
         dtype = tree.dtype(w)
-        zero = jnp.zeros((), dtype)
+        zero, block_sums = jnp.zeros((), dtype), self.model.rewritten(self._block_sums)
         total: tuple[Array, Array] = self._sum_over_blocks(
-            lambda p, m: jax.tree.map(lambda s: s.astype(dtype), self._block_sums(w, p, m)), (zero, zero))
+            lambda p, m: jax.tree.map(lambda s: s.astype(dtype), block_sums(w, p, m)), (zero, zero))
         return total
 
     @override
@@ -109,7 +109,7 @@ class SampleOracle(Oracle):
 
     @override
     def grad(self, w: Vector) -> Vector:
-        block_gradient = jax.grad(lambda v, p, m: self._block_sums(v, p, m)[0])
+        block_gradient = self.model.rewritten(jax.grad(lambda v, p, m: self._block_sums(v, p, m)[0]))
         zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
         total = self._sum_over_blocks(lambda p, m: tree.widen(block_gradient(w, p, m)), zero)
         mean = jax.tree.map(lambda g: g / self.samples, total)

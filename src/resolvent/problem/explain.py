@@ -1,0 +1,77 @@
+"""``explain``: which of a model's operations are replaced by faster ones."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.models.model import Model
+from resolvent.xla.rewrites import Replacement, rewrite
+from resolvent.xla.versions import supports_rewrites
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which operations of a model's gradient are replaced; ``str`` makes a table of it.
+
+    Attributes:
+        replacements: operation with shapes -> how often it stands in the program of the gradient.
+        is_enabled: whether operations are replaced on this device, in this version of JAX and for this model.
+    """
+
+    replacements: Counter[Replacement]
+    is_enabled: bool
+
+    def __str__(self) -> str:
+        if not self.is_enabled:
+            return ("No operation is replaced: the device is no CPU, this version of JAX was not tested, or it was "
+                    "switched off.")
+        if not self.replacements:
+            return "No operation is replaced: the model has none that is slow in a compiled loop on a CPU."
+        rows = [("times", "operation", "shapes"), *((str(count), item.operation, " ".join(item.operands))
+                                                    for item, count in self.replacements.items())]
+        return "\n".join(f"{count:>5}  {operation:24} {shapes}" for count, operation, shapes in rows)
+
+
+def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Explanation:
+    """Show which operations of the model's gradient are replaced by faster ones with equal results.
+
+    On a CPU, rounds are compiled loops, inside of which XLA runs convolutions, pooling and their gradients by a slow
+    path. The simulator replaces them. ``RESOLVENT_REWRITES=0`` in the environment or ``replace_slow_operations=False``
+    of ``from_functions``, ``from_equinox`` and ``from_flax`` switches it off.
+
+    Args:
+        model: the model.
+        data: the samples; only their shapes matter.
+        batch_size: number of samples of a minibatch, at least 1.
+
+    Returns:
+        The replacements; ``print`` shows them as a table.
+
+    Raises:
+        InputError: the model does not fit the data, or ``batch_size`` is less than 1.
+
+    Example:
+        >>> import resolvent as rv
+        >>> print(rv.explain(rv.models.logistic(64, 10), rv.datasets.digits(parties=3)))
+        No operation is replaced: the model has none that is slow in a compiled loop on a CPU.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size={batch_size} must be at least 1")
+    problem = LearningProblem(model, data)
+    if not (supports_rewrites() and model.replaces_slow_operations):
+        return Explanation(Counter(), False)
+    rows, mask = jnp.zeros(batch_size, jnp.int32), jnp.ones(batch_size, bool)
+
+    def value(params: object) -> jax.Array:
+        losses = model.loss.loss(model.apply(params, problem.x[rows]), problem.y[rows])
+        return jnp.sum(jnp.where(mask, losses, 0))
+
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    return Explanation(rewrite.replacements(jax.grad(value), params), True)
