@@ -46,7 +46,8 @@ def run(
     Args:
         experiment: name of an experiment (see `resolvent list`) or a YAML file (see `resolvent show digits`).
         set: change settings, such as rounds=50 solver.learning_rate=0.1 algorithms.FedProx.mu=1; another name (such as
-            model.name=mlp) starts from the defaults of that part.
+            model.name=mlp) starts from the defaults of that part. 'algorithms=[local, fedavg]' compares algorithms at
+            their defaults.
         rounds: number of rounds; short for --set rounds=...
         seed: random seed; short for --set seed=...
         out: the run folder; default: runs/NAME, or the next free number.
