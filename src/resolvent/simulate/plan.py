@@ -15,7 +15,7 @@ from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import uses_held_out
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, quote
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
@@ -221,7 +221,7 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
     """
     for diagnostic in diagnostics:
         if diagnostic not in (allowed := get_args(Diagnostic)):
-            raise InputError(f"there is no diagnostic {diagnostic!r}{nearest(diagnostic, allowed)} Use any of "
+            raise InputError(f"there is no diagnostic {quote(diagnostic)}{nearest(diagnostic, allowed)} Use any of "
                              f"{list(allowed)}")
     if every is None:
         evaluations = max(_MIN_EVALUATIONS, min(_MAX_EVALUATIONS, rounds * cohort // len(parties)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
@@ -76,7 +76,7 @@ class Result:
         elif isinstance(party, int) and 0 <= party < self.problem.parties:
             k = party
         else:
-            raise InputError(f"there is no party {party!r}: they are numbered 0 to {self.problem.parties - 1}")
+            raise InputError(f"there is no party {quote(party)}: they are numbered 0 to {self.problem.parties - 1}")
         return tree.rows(self._personal_models(np.array([k])), 0)
 
     @property

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import jax
 
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, quote
 from resolvent.simulate.schedulers import Lanes, Queue, Scheduler, Sequential, Sharded
 
 __all__ = ["SchedulerChoice", "SchedulerName", "choose_scheduler", "fastest_scheduler", "scheduler_candidates",
@@ -29,8 +29,8 @@ def scheduler_named(scheduler: SchedulerName) -> Scheduler:
     if isinstance(scheduler, Scheduler):
         return scheduler
     if scheduler not in _NAMED:
-        raise InputError(f"there is no scheduler {scheduler!r}{nearest(scheduler, _NAMED)} Use any of {list(_NAMED)}, "
-                         "auto, measured, or a Scheduler")
+        raise InputError(f"there is no scheduler {quote(scheduler)}{nearest(scheduler, _NAMED)} Use any of "
+                         f"{list(_NAMED)}, auto, measured, or a Scheduler")
     return _NAMED[scheduler]()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, quote
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.problem.solvers import LocalSolver
@@ -115,7 +115,7 @@ class ExperimentFile:
             return cls.parse(text, source, path.stem, changes)
         shipped = experiments()
         if source not in shipped:
-            raise InputError(f"there is no experiment {source!r}; there are {', '.join(shipped)}; or give a file "
+            raise InputError(f"there is no experiment {quote(source)}; there are {', '.join(shipped)}; or give a file "
                              f"whose name ends in .yaml{nearest(source, shipped)}")
         return cls.parse(shipped[source], f"{source}.yaml", source, changes)
 

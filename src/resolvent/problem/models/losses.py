@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "loss_named"]
 
@@ -126,6 +126,6 @@ def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:
         return loss
     if isinstance(loss, str):
         if loss not in named:
-            raise InputError(f"loss={loss!r} is not known: use one of {sorted(named)}, a Loss, or a function")
+            raise InputError(f"loss={quote(loss)} is not known: use one of {sorted(named)}, a Loss, or a function")
         return named[loss]
     return SampleLoss(loss)

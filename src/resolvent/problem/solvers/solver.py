@@ -18,7 +18,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
@@ -99,9 +98,6 @@ class SGD(LocalSolver):
 
     def __check_init__(self) -> None:
         check_budget(self)
-        _check_proximal(self)
-        if self.stop not in ("epoch", "step"):
-            raise InputError(f"SGD(stop={self.stop!r}) is not known: use 'epoch' or 'step'")
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -143,7 +139,6 @@ class GD(LocalSolver):
 
     def __check_init__(self) -> None:
         check_budget(self)
-        _check_proximal(self)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -187,9 +182,3 @@ def _proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike
         def move(w: Array, g: Array, c: Array) -> Array:
             return jnp.asarray(kappa * (w - rate * g) + (1 - kappa) * c)
     return jax.tree.map(lambda w, g, c: move(w, g, c).astype(w.dtype), w, g, subproblem.center)
-
-
-def _check_proximal(solver: SGD | GD) -> None:
-    if solver.proximal not in ("implicit", "explicit"):
-        raise InputError(f"{type(solver).__name__}(proximal={solver.proximal!r}) is not known: use 'implicit' or "
-                         "'explicit'")

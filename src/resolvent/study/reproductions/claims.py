@@ -7,7 +7,7 @@ if every item of every seed is, *does not hold* if none is, and holds *in part* 
 from collections.abc import Sequence
 from typing import Any
 
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, quote
 from resolvent.study.reproductions import sweep_rules, value_rules
 from resolvent.study.reproductions.curves import RULES, Item, Panels
 
@@ -23,7 +23,7 @@ def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
         InputError: there is no such rule, panel or method.
     """
     if rule not in RULES:
-        raise InputError(f"there is no rule {rule!r}; there are {', '.join(RULES)}{nearest(rule, RULES)}")
+        raise InputError(f"there is no rule {quote(rule)}; there are {', '.join(RULES)}{nearest(rule, RULES)}")
     try:
         items = RULES[rule](figure, **arguments)
     except (KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pydantic
 
-from resolvent.errors import InputError, nearest
+from resolvent.errors import InputError, nearest, quote
 from resolvent.study.binding import Bound, parameters
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, View
@@ -77,7 +77,7 @@ class Reproduction(pydantic.BaseModel):
         """
         shipped = reproductions()
         if name not in shipped:
-            raise InputError(f"there is no reproduction {name!r}; there are {', '.join(shipped)}"
+            raise InputError(f"there is no reproduction {quote(name)}; there are {', '.join(shipped)}"
                              f"{nearest(name, shipped)}")
         return cls.parse(name, shipped[name])
 
