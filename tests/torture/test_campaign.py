@@ -12,7 +12,7 @@ from torture.outcome import ENDED, REFUSED, RIGHT, SKIPPED, TRACEBACK, WRONG, An
 SEED = 14
 # Damage of an unfinished run, a report, a finished run, a run in host memory, packed data, committed results.
 DAMAGES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 18)
-FAULTS = ("files of at most 4000 bytes", "2 more open files", "out.partial is a file", "a checkpoint is a file",
+FAULTS = ("files of at most 4000 bytes", "2 more open files", "out is a link to itself", "a checkpoint is a file",
           "a name of 300 characters", "the clock goes back", "summary.json is a folder, report",
           "the folder is removed while the run writes to it")
 

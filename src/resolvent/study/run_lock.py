@@ -29,8 +29,12 @@ def locked(out: Path) -> Iterator[None]:
 
     Raises:
         RunningError: another process holds it; the message has its number.
+        InputError: the links in the path form a circle.
     """
-    target = out.resolve()
+    try:
+        target = out.resolve()
+    except RuntimeError as error:  # before Python 3.13; later versions raise an OSError when the folder is made
+        raise InputError(f"{out}: the links in the path form a circle: give --out another folder") from error
     made = _make_parents(target)
     path = hidden_sibling(target, "lock")
     handle: int | None = None
