@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kill
 
 # A process that runs the command line with a function in the place of its parser, and says when that begins.
 PROGRAM = """
-import ctypes, os, signal, sys, time
+import ctypes, gc, os, signal, sys, time
 sys.argv = ["resolvent", "run", "a file.yaml", "--out", "out"]
 from resolvent import cli
 from resolvent.data.atomic_files import finish_before_interruption
@@ -33,6 +33,12 @@ def convert():  # as the import of a compiled module does
         wait()
     except KeyboardInterrupt as error:
         raise ImportError("the module could not be initialised") from error
+
+def collect():  # as JAX does; Python cannot raise an exception from it
+    gc.callbacks.append(lambda phase, info: phase == "start" and print("it runs", flush=True) or time.sleep(5))
+    gc.collect()
+    gc.callbacks.clear()
+    time.sleep(100)
 
 def write():
     with finish_before_interruption():
@@ -64,7 +70,8 @@ def interrupted(work, number, *, writing=0.3, times=1):
 
 @pytest.mark.parametrize(("work", "number", "name"), [
     ("wait", signal.SIGINT, ""), ("wait", signal.SIGTERM, " by SIGTERM"), ("wait", signal.SIGHUP, " by SIGHUP"),
-    ("compute", signal.SIGTERM, " by SIGTERM"), ("convert", signal.SIGINT, "")])
+    ("compute", signal.SIGTERM, " by SIGTERM"), ("convert", signal.SIGINT, ""),
+    ("collect", signal.SIGTERM, " by SIGTERM")])
 def test_answer_and_exit_code(work, number, name):
     code, _, err, seconds = interrupted(work, number)
     assert code == 128 + number

@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 from resolvent.data.atomic_files import INTERRUPTIONS, is_writing
 
@@ -55,11 +56,14 @@ def answer_interruptions() -> Iterator[list[Interrupted]]:
                 if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)}
     for number in handlers:
         signal.signal(number, watcher.handle)
+    report_unraisable = sys.unraisablehook
+    sys.unraisablehook = watcher.ignore_lost(report_unraisable)
     if hasattr(signal, "SIGXFSZ"):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that a file that is too large raises an OSError
     try:
         yield watcher.raised
     finally:
+        sys.unraisablehook = report_unraisable
         if not watcher.raised:  # otherwise it guards the end of the process
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -82,6 +86,20 @@ class _Watcher:
         if not self.raised:
             self.raised.append(Interrupted(number))
             raise self.raised[0]
+
+    def ignore_lost(self, report: Callable[[Any], Any]) -> Callable[[Any], None]:
+        """A function for ``sys.unraisablehook`` that ignores an interruption.
+
+        Python cannot raise it from a destructor or a callback of the garbage collector. It is as if the main thread had
+        run no Python code: this thread answers.
+        """
+        def hook(unraisable: Any) -> None:
+            if isinstance(unraisable.exc_value, Interrupted):
+                self.raised.clear()
+            else:
+                report(unraisable)
+
+        return hook
 
     def stop(self) -> None:
         """End the thread."""
