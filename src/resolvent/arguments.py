@@ -9,6 +9,7 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import os
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -209,7 +210,7 @@ def _class_rule(kind: Any, *, is_static: bool) -> _Rule:
     if kind.__module__.startswith("jaxtyping"):
         return _anything()
     if kind is str:
-        return _Rule(lambda value: isinstance(value, str), "text")
+        return _Rule(lambda value: isinstance(value, str | os.PathLike), "text")  # or the path of a file
     name = f"{_article(kind.__name__)} {kind.__name__}"
     return _Rule(lambda value: isinstance(value, kind), f"{name}, such as {_EXAMPLES[kind.__name__]}"
                  if kind.__name__ in _EXAMPLES else name)

@@ -134,9 +134,9 @@ def test_text_in_another_encoding_than_the_setting_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"separator": ";;"}, r"separator=';;' cannot separate"), ({"separator": ""}, r"separator='' cannot"),
-    ({"separator": "\n"}, r"separator=.* cannot"), ({"separator": 5}, r"separator=5 cannot"),
-    ({"decimal": ";"}, r"decimal=';' is not known"), ({"encoding": "utf-88"}, r"encoding='utf-88' is not known"),
-    ({"encoding": "hex"}, r"encoding='hex' is not known"), ({"encoding": 8}, r"encoding=8 is not known")])
+    ({"separator": "\n"}, r"separator=.* cannot"), ({"separator": 5}, r"separator=5\) must be text"),
+    ({"decimal": ";"}, r"decimal=';'\) must be 'auto'"), ({"encoding": "utf-88"}, r"encoding='utf-88' is not known"),
+    ({"encoding": "hex"}, r"encoding='hex' is not known"), ({"encoding": 8}, r"encoding=8\) must be text")])
 def test_wrong_settings_are_refused(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         table(write(tmp_path, "p,x,y\na,1,0\na,2,1\n"), "p", "y", **options)

@@ -243,7 +243,7 @@ def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, mon
     assert device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
     monkeypatch.setattr(device_memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
     assert not device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
-    with pytest.raises(rv.InputError, match="memory='disk' is not known"):
+    with pytest.raises(rv.InputError, match="memory='disk'.* must be 'auto', 'device' or 'host'"):
         run(ALGORITHMS["Fed+"], in_memory, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):
         run(ALGORITHMS["Fed+"], in_memory, evaluate_parties=38)
