@@ -20,6 +20,8 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make docs       build the documentation into site/"
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
+	@echo "make versions   run digits and the contract with the lowest and with the newest versions of the dependencies"
+	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
 	@echo "make nightly    a tiny run of every reproduction, then its small setting; fails if a verdict got worse"
 	@echo "make torture    a campaign of faults: kills, damaged files, hostile input, missing resources; fails if one is wrong"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
@@ -44,6 +46,12 @@ wheel: .venv/installed-build
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python .ci/check_wheel.py dist/*.whl
+
+versions: .venv/bin/python
+	$(BIN)/python .ci/check_versions.py
+
+compile-sweep: .venv/installed-test
+	$(BIN)/python tests/xla/compile_sweep.py
 
 nightly: .venv/installed .venv/installed-test
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest tests/study/test_reproductions.py -n auto

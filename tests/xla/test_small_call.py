@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from resolvent.xla import versions
 from resolvent.xla.small_call import allow_small_calls, is_elemental, no_inline, repeat, small_call
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
@@ -73,7 +74,13 @@ def test_a_loop_within_a_simple_loop():
     (lambda w, x: jax.lax.fori_loop(0, 3, lambda i, v: v + 1, w), False),
     (lambda w, x: jnp.zeros(40).at[jnp.array([1, 2])].add(1), False),
     (lambda w, x: jax.random.normal(jax.random.key(0), (3,)), False),
-    (lambda w, x: jax.jit(jnp.sort)(w), False)])
+    (lambda w, x: jax.jit(jnp.sort)(w), False),
+    # XLA makes a reduction of a product with one result, and calls a library if it is large.
+    (lambda w, x: jnp.ones((1, 4095)) @ jnp.ones(4095), True),
+    (lambda w, x: jnp.ones((1, 4096)) @ jnp.ones(4096), False),
+    (lambda w, x: jnp.ones(4096) @ jnp.ones((4096, 1)), False),
+    (lambda w, x: jnp.ones((4096, 1)) @ jnp.ones(1), True),
+    (lambda w, x: jnp.ones((2, 4096)) @ jnp.ones(4096), True)])
 def test_what_needs_the_runtime_is_not_simple(function, simple):
     assert is_elemental(jax.make_jaxpr(function)(jnp.ones(40), jnp.ones((6, 40))).jaxpr) is simple
 
@@ -92,6 +99,14 @@ def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("RESOLVENT_SMALL_CALLS", "0")
     with jax.enable_x64(True):
         assert not has_small_call(lambda *args: run(*args), jnp.array(3), jnp.ones(600), jnp.asarray(X))
+
+
+@pytest.mark.parametrize(("version", "is_tested"), [((0, 9, 2), False), ((0, 10, 0), True), ((0, 11, 0), False)])
+def test_only_tested_versions_have_small_calls(version, is_tested, monkeypatch):
+    monkeypatch.delenv("RESOLVENT_SMALL_CALLS", raising=False)
+    monkeypatch.setattr(jax, "__version_info__", version)
+    monkeypatch.setattr(versions, "jaxlib_version", version)
+    assert versions.supports_call_metadata() is is_tested
 
 
 def test_without_leave_it_is_a_loop_like_any_other():
@@ -157,6 +172,19 @@ def test_arguments_without_numbers_leave_it_a_plain_call():
 
     assert not has_small_call(run, jnp.zeros(600), jnp.zeros((0, 4)))
     np.testing.assert_array_equal(jax.jit(run)(jnp.zeros(600), jnp.zeros((0, 4))), 3)
+
+
+@pytest.mark.parametrize(("entries", "is_small"), [(1000, True), (20_000, False)])
+def test_a_large_constant_leaves_it_a_plain_call(entries, is_small):
+    """XLA stores a large constant in a buffer. Inside of a small function it aborts the process."""
+    constant = np.linspace(0, 1, entries)
+
+    def run(w):
+        with allow_small_calls():
+            return repeat(jnp.array(3), lambda i, w: w + constant.astype(np.float32), w)
+
+    assert has_small_call(run, jnp.zeros(entries)) is is_small
+    np.testing.assert_allclose(jax.jit(run)(jnp.zeros(entries)), 3 * constant, rtol=1e-6)
 
 
 def test_no_inline_keeps_the_call():

@@ -8,9 +8,12 @@ techniques are plain JAX and work in every supported version.
     ``small_call`` and ``repeat`` compile a step, or a loop of steps, into one small function of machine code. XLA's CPU
     runtime otherwise starts each fused operation of a loop's body separately, which takes about 0.3 microseconds. They
     use the call metadata ``xla_cpu_small_call``. ``no_inline`` uses the metadata ``inlineable``, so that XLA computes
-    and stores the results of a call instead of recomputing them for each use. Tested with JAX and jaxlib 0.10.2;
+    and stores the results of a call instead of recomputing them for each use. Tested with JAX and jaxlib 0.10;
     ``versions`` has the condition. Fallback, in other versions, on other devices and with ``RESOLVENT_SMALL_CALLS=0``:
     a plain call and ``jax.lax.fori_loop``.
+
+``fallback``
+    ``FallbackJit`` compiles a function without call metadata where the compiler refuses it with call metadata.
 
 ``loops``
     Loops whose number of steps is known at run time only. Under ``vmap`` they can run as a queue, in which a lane that

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import jax
+from jax.stages import Lowered
 
 from resolvent.errors import shorten
 
@@ -60,6 +61,11 @@ class FallbackJit(Generic[Result]):
         is_plain = bool(self._refused) and _signature(args, static) in self._refused
         return self._jitted.eval_shape(*args, plain=is_plain, **static)  # type: ignore[no-untyped-call]
 
+    def lower(self, *args: Any, plain: bool, **static: Any) -> Lowered:
+        """The program for the compiler, in one of the two forms."""
+        lowered: Lowered = self._jitted.lower(*args, plain=plain, **static)
+        return lowered
+
     def cache_size(self) -> int:
         """The number of programs that were compiled, since ``jax.clear_caches()`` if it was called."""
         count: int = self._jitted._cache_size()  # type: ignore[attr-defined]
@@ -72,7 +78,7 @@ class FallbackJit(Generic[Result]):
     def _is_refused(self, *args: Any, **static: Any) -> bool:
         """Whether compiling fails. JAX stores traces and compiled programs, so this compiles only after a failure."""
         try:
-            self._jitted.lower(*args, plain=False, **static).compile()
+            self.lower(*args, plain=False, **static).compile()
         except jax.errors.JaxRuntimeError:
             return True
         return False

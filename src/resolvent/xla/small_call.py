@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun
 from jaxtyping import Array, Int
@@ -33,6 +34,10 @@ _MIN_RESULT_BYTES = 2048
 _PARALLEL_BYTES = 2**18
 # XLA computes larger reductions with a library, which a small function cannot call.
 _MAX_REDUCTION_SIZE = 1024
+# XLA makes a reduction of a matrix product with one result, and calls the library from this number of entries on.
+_LIBRARY_REDUCTION_SIZE = 4096
+# XLA stores larger constants in buffers, which a small function cannot read: XLA aborts the process.
+_MAX_CONSTANT_SIZE = 1024
 _ELEMENTAL = frozenset([
     "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "concatenate", "convert_element_type", "copy",
     "copy_p", "cos", "div", "dynamic_slice", "dynamic_update_slice", "eq", "exp", "exp2", "expm1", "floor",
@@ -92,7 +97,7 @@ def repeat(total: Int[Array, ""], step: Callable[[Array, State], State], state: 
         last: State = jax.lax.fori_loop(0, total, lambda i, s: body(consts, (i, s)), state)
         return last
 
-    if not _is_profitable(closed.jaxpr):
+    if not _is_profitable(closed.jaxpr) or _has_large_constant(closed, state):
         return loop(total, closed.consts, state)
 
     @jax.custom_batching.custom_vmap
@@ -118,8 +123,9 @@ def small_call(f: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if not _allowed.get() or not _may_use_metadata():
             return f(*args)
-        jaxpr = jax.make_jaxpr(f)(*args).jaxpr
-        is_small = _is_profitable(jaxpr) and _is_single_threaded(jaxpr)
+        closed = jax.make_jaxpr(f)(*args)
+        is_small = (_is_profitable(closed.jaxpr) and _is_single_threaded(closed.jaxpr)
+                    and not _has_large_constant(closed, args))
         return _call_as_small_function(f, *args) if is_small else f(*args)
 
     return call
@@ -177,9 +183,37 @@ def _is_elemental_equation(equation: Any) -> bool:
     if name in _REDUCTIONS:
         return bool(equation.invars[0].aval.size <= _MAX_REDUCTION_SIZE)
     if name == "dot_general":
-        ranks = sorted(v.aval.ndim for v in equation.invars)
-        return ranks == [1, 2] or (ranks == [1, 1] and equation.invars[0].aval.size <= _MAX_REDUCTION_SIZE)
+        return _is_elemental_product(*(v.aval for v in (*equation.invars, *equation.outvars)))
     return name in _CALLS and all(is_elemental(inner) for inner in _inner_jaxprs(equation))
+
+
+def _is_elemental_product(a: Any, b: Any, result: Any) -> bool:
+    """Whether a product is one of a matrix and a vector, or a small sum."""
+    ranks = sorted([a.ndim, b.ndim])  # with one result, the sum has as many terms as ``a`` has entries
+    if ranks == [1, 2]:
+        return bool(result.size > 1 or a.size < _LIBRARY_REDUCTION_SIZE)
+    return ranks == [1, 1] and bool(a.size <= _MAX_REDUCTION_SIZE)
+
+
+def _has_large_constant(closed: ClosedJaxpr, args: Any) -> bool:
+    """Whether a large array is known when the program is traced: in the program, or as an argument of it."""
+    values = (*_constants(closed), *jax.tree.leaves(args))
+    return any(not isinstance(value, jax.core.Tracer) and np.size(value) > _MAX_CONSTANT_SIZE for value in values)
+
+
+def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
+    yield from closed.consts
+    yield from _inner_constants(closed.jaxpr)
+
+
+def _inner_constants(jaxpr: Jaxpr) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            for item in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(item, ClosedJaxpr):
+                    yield from _constants(item)
+                elif isinstance(item, Jaxpr):
+                    yield from _inner_constants(item)
 
 
 def _inner_jaxprs(equation: Any) -> Iterator[Jaxpr]:

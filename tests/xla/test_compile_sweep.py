@@ -1,0 +1,21 @@
+"""The small, fixed part of the sweep over programs: all compile in both forms, with the same results."""
+
+import pytest
+from compile_sweep import FIXED, WRONG, outcomes
+
+from resolvent.xla.versions import supports_call_metadata
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not supports_call_metadata(), reason="all programs are plain")
+def test_both_forms_of_the_fixed_programs_agree():
+    results = list(outcomes(FIXED))
+    assert len(results) == len(FIXED)
+    assert [result for result in results if result["outcome"] in WRONG] == []
+    assert sum(result["outcome"] == "agrees" for result in results) >= 6  # otherwise the sweep compares nothing
+
+
+def test_a_process_that_dies_is_an_outcome():
+    """An unknown grid raises in the worker, which ends the process; the next case has a new process."""
+    results = list(outcomes([{"grid": "unknown"}]))
+    assert [result["outcome"] for result in results] == ["died"]
