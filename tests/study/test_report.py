@@ -13,6 +13,7 @@ import pytest
 
 from resolvent.study import figures
 from resolvent.study.report import write_report
+from resolvent.study.summary import read_summary
 
 KINDS = ["a run", "hostile names", "many parties", "diverged", "all diverged", "without local training",
          "seventeen methods", "one party"]
@@ -50,7 +51,7 @@ def folder(request, reports):
 
 
 def read(folder):
-    return (folder / "report.html").read_text("utf-8"), json.loads((folder / "summary.json").read_text())
+    return (folder / "report.html").read_text("utf-8"), read_summary(folder)
 
 
 def test_same_files_give_the_same_bytes(folder):

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-import resolvent
 from resolvent.cli.interruption import Interrupted, answer_interruptions, end_process, print_interruption
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 
@@ -43,7 +42,9 @@ def main() -> None:
 
 def _run() -> None:
     if sys.argv[1:] == ["--version"]:
-        sys.stdout.write(f"resolvent {resolvent.__version__}\n")
+        from importlib.metadata import version
+
+        sys.stdout.write(f"resolvent {version('resolvent')}\n")
         return
     from resolvent.cli.commands import parse_and_run
 
