@@ -1,0 +1,51 @@
+"""The section "Choose by threat" agrees with the benchmark of defences."""
+
+import json
+import re
+
+import pytest
+from test_names import HOOKS, ROOT, plain
+
+RECORD = json.loads((ROOT / "benchmarks" / "defences.json").read_text("utf-8"))
+LOSSES = {(plain(row["method"]), row["malicious"], attack): row["none"] - row[attack]
+          for row in RECORD["rows"] for attack in row if attack not in ("method", "malicious", "none")}
+PLUS = {"fedavg_plus", "fedgeomed_plus", "fedcomed_plus"}
+METHODS = {method for method, _, _ in LOSSES} - {"local"}
+ATTACKS = {"NaN": "NaN", "Gaussian": "Gaussian", "SignFlip": "sign flip", "LabelFlip": "label flip", "ALIE": "ALIE",
+           "IPM": "IPM"}
+SECTION = (ROOT / "docs" / "choosing.md").read_text("utf-8").split("## Choose by threat")[1].split("\n## ")[0]
+ROWS = [re.findall(r"[^|]+", line) for line in SECTION.splitlines() if line.startswith("| ")][1:]
+# Differences of printed numbers, which have one decimal.
+TOLERANCE = RECORD["tolerance"] + 1e-6
+
+
+def named(cell):
+    """The methods that a cell of the table recommends."""
+    methods = set(re.findall(r"`(\w+)`", cell)) | (PLUS if "Fed+" in cell else set())
+    if "any method" in cell:
+        methods |= METHODS
+    return methods | (METHODS - {"fedavg"} if "any robust method" in cell else set())
+
+
+@pytest.mark.parametrize("column", [1, 2])
+def test_recommended_methods_lose_at_most_two_points(column):
+    share = (0.2, 0.4)[column - 1]
+    for threat, *cells in ROWS:
+        attacks = [ATTACKS[name] for name in re.findall(r"`(\w+)`", threat)] or list(ATTACKS.values())
+        for method in named(cells[column - 1]):
+            assert max(LOSSES[method, share, attack] for attack in attacks) <= TOLERANCE, (threat, method)
+    assert len(ROWS) == len(ATTACKS) + 1
+
+
+def test_statements_about_all_methods():
+    shared = METHODS - PLUS
+    assert max(loss for (method, share, _), loss in LOSSES.items() if share == 0.2 and method != "fedavg") <= 3.5
+    assert all(max(LOSSES[method, 0.4, attack] for attack in ATTACKS.values()) > TOLERANCE for method in shared)
+    assert max(loss for (method, _, _), loss in LOSSES.items() if method in PLUS) <= 5.5
+    worst = sorted(shared, key=lambda method: LOSSES[method, 0.4, "IPM"])[-3:]
+    assert set(worst) == {"krum", "multi_krum", "bulyan"}
+
+
+def test_the_page_has_every_method():
+    page = HOOKS.on_page_markdown("<!-- the table of defences -->")
+    assert all(page.count(f"| `{row['method']}` |") == 2 for row in RECORD["rows"])
