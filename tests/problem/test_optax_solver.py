@@ -98,6 +98,19 @@ def test_lbfgs_on_samples_leaves_no_gradient_and_honours_partial_work():
     assert float(sub.value(part)) < float(sub.value(start))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_adam_in_half_precision_has_moments_in_float32(dtype):
+    """The squares of gradients of 1e-5 are zero in float16. Adam moves by its learning rate all the same."""
+    def oracle(dtype):
+        return QuadraticOracle(jnp.array(1), jnp.zeros((3, 3), dtype), jnp.array([1e-5, -1e-5, 0], dtype),
+                               jnp.zeros((), dtype))
+
+    start = jnp.zeros(3, dtype)
+    w, _ = rv.solvers.adam(0.1, steps=4)(rv.problems.Subproblem(oracle(dtype), start), start, KEY, jnp.array(1.0))
+    assert w.dtype == dtype
+    np.testing.assert_allclose(w.astype(jnp.float32), [0.4, -0.4, 0], rtol=0.02)
+
+
 def test_solvers_keep_float32():
     h = jnp.asarray([[2.0, 0.5], [0.5, 1.0]], jnp.float32)
     oracle = QuadraticOracle(jnp.array(1), h, jnp.ones(2, jnp.float32), jnp.zeros((), jnp.float32))

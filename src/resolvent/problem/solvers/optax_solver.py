@@ -71,11 +71,12 @@ class OptaxSolver(LocalSolver):
 
         def step(state: _State, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _State:
             gradient = subproblem.pull(subproblem.batch_smooth(state.params, positions, mask), state.params)
-            update, after = optimizer.update(gradient, state.optimizer, state.params)
+            update, after = optimizer.update(tree.widen(gradient), state.optimizer, tree.widen(state.params))
             # The state keeps its dtypes, as the loop requires, even where a setting has a wider one.
             return _State(tree.axpy(1, update, state.params), tree.map2(lambda _, new: new, state.optimizer, after))
 
-        first = _State(start, optimizer.init(start))
+        # Moments in float32: in float16 the squares of small gradients and Adam's eps are zero.
+        first = _State(start, optimizer.init(tree.widen(start)))
         last, total = over_minibatches(step, first, subproblem.oracle.samples, key, effort, self._budget)
         return last.params, total
 
