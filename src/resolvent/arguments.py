@@ -278,8 +278,9 @@ def _expected(rule: _Rule, value: Any) -> str:
         return f"{rule.expected} that is not traced, because it is compiled into the program"
     if isinstance(value, list) and "a tuple" in rule.expected:
         return f"{rule.expected}, not a list: write (0, 1), or (0,) for a single item"
-    if inspect.isclass(value):
-        return f"{rule.expected}, not the class {value.__name__}: call it"
+    if inspect.isclass(value) or inspect.isfunction(value):
+        kind = "class" if inspect.isclass(value) else "function"
+        return f"{rule.expected}, not the {kind} {value.__name__}: call it, {value.__name__}(...)"
     return f"{rule.expected}, got {_article(type(value).__name__)} {type(value).__name__}"
 
 

@@ -111,7 +111,7 @@ def test_wrong_settings_of_meta_learning_are_refused():
         rv.perfedavg(SOLVER, variant="SO")
     with pytest.raises(ValueError, match="order='third'"):
         rv.fomaml(SOLVER, order="third")
-    with pytest.raises(ValueError, match="rate"):
+    with pytest.raises(ValueError, match=r"perfedavg\(alpha=0.0\) must lie in"):
         rv.perfedavg(SOLVER, alpha=0.0)
     with pytest.raises(ValueError, match="steps"):
         rv.fomaml(SOLVER, steps=-1)
