@@ -34,7 +34,7 @@ def fits_device(algorithm: Algorithm, model: Model, data: FederatedData) -> bool
 
 def memory_limit() -> int:
     """Bytes of the device's memory; on a CPU those of the machine, or of the container if they are fewer."""
-    statistics = jax.devices()[0].memory_stats() or {}
+    statistics = jax.local_devices()[0].memory_stats() or {}
     if statistics.get("bytes_limit"):
         return int(statistics["bytes_limit"])
     limits = [file.read_text().strip() for file in _CONTAINER_LIMITS if file.is_file()]
