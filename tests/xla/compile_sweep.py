@@ -46,7 +46,7 @@ FIXED = [
     *({"grid": "models", "kind": kind, "features": features, "classes": 2, "batch": batch, "precision": precision}
       for kind, features, batch, precision in [("built-in", 4095, 1, "float32"), ("built-in", 4096, 10, "float32"),
                                                ("built-in", 5000, 4, "float64"), ("functions", 5000, 10, "float32")]),
-    *({"grid": "operations", "seed": seed} for seed in range(12)),
+    *({"grid": "operations", "seed": seed} for seed in (2, 5, 7, 8, 9, 10, 60, 64)),
 ]
 
 Case = dict[str, Any]
@@ -103,9 +103,10 @@ def outcomes(cases: list[Case], threads: int | None = None) -> Iterator[Case]:
                                       stdin=remaining, stdout=subprocess.PIPE, stderr=messages, text=True,
                                       cwd=Path(__file__).parent, env=environment)
             assert worker.stdout is not None
-            for line in worker.stdout:
-                yield json.loads(line)
-                done += 1
+            with worker.stdout:
+                for line in worker.stdout:
+                    yield json.loads(line)
+                    done += 1
             status = worker.wait()
             if done < len(cases):
                 messages.seek(0)

@@ -16,6 +16,6 @@ def test_both_forms_of_the_fixed_programs_agree():
 
 
 def test_a_process_that_dies_is_an_outcome():
-    """An unknown grid raises in the worker, which ends the process; the next case has a new process."""
-    results = list(outcomes([{"grid": "unknown"}]))
-    assert [result["outcome"] for result in results] == ["died"]
+    """A seed that is no number ends the process of the first case; the second case has a new process."""
+    results = list(outcomes([{"grid": "operations", "seed": "none"}, {"grid": "operations", "seed": 0}]))
+    assert [result["outcome"] for result in results] == ["died", "same"]

@@ -29,7 +29,7 @@ def test_a_refused_program_runs_in_its_plain_form_with_one_warning():
     with warnings.catch_warnings(action="error"):
         assert run(jnp.zeros(3)).tolist() == [0, 0, 0]
     assert forms == [False, True]
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="the compiler refused"):
         run(jnp.ones(4))  # another program
 
 

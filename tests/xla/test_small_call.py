@@ -187,6 +187,16 @@ def test_a_large_constant_leaves_it_a_plain_call(entries, is_small):
     np.testing.assert_allclose(jax.jit(run)(jnp.zeros(entries)), 3 * constant, rtol=1e-6)
 
 
+@pytest.mark.parametrize("step", [lambda w, x: x.T @ (x @ w), lambda w, x: w * jnp.sum(w[:100])])
+def test_a_step_with_sums_is_left_to_xla(step):
+    """Under ``vmap`` its sums and products become larger ones, which need the runtime."""
+    def run(w, x):
+        with allow_small_calls():
+            return jax.vmap(lambda w: small_call(step)(w, x))(w)
+
+    assert not has_small_call(run, jnp.ones((3, 600)), jnp.ones((6, 600)))
+
+
 def test_no_inline_keeps_the_call():
     run = jax.jit(lambda w: jnp.exp(no_inline(lambda w: w * 2)(w)) + 1)
     assert 'inlineable="false"' in run.lower(jnp.ones(3)).as_text("hlo")

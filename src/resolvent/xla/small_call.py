@@ -117,15 +117,16 @@ def repeat(total: Int[Array, ""], step: Callable[[Array, State], State], state: 
 def small_call(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f``, compiled into a small function where that is possible and faster.
 
-    That is so within ``allow_small_calls()``, on a CPU, if ``f`` is elemental (``is_elemental``), its results are not
-    tiny, and XLA would not split its work among threads.
+    That is so within ``allow_small_calls()``, on a CPU, if ``f`` is elemental (``is_elemental``) and has no sums or
+    products of matrices, which ``vmap`` would enlarge, its results are not tiny, and XLA would not split its work among
+    threads.
     """
     def call(*args: Any) -> Any:
         if not _allowed.get() or not _may_use_metadata():
             return f(*args)
         closed = jax.make_jaxpr(f)(*args)
         is_small = (_is_profitable(closed.jaxpr) and _is_single_threaded(closed.jaxpr)
-                    and not _has_large_constant(closed, args))
+                    and not _has_sums(closed.jaxpr) and not _has_large_constant(closed, args))
         return _call_as_small_function(f, *args) if is_small else f(*args)
 
     return call
@@ -193,6 +194,11 @@ def _is_elemental_product(a: Any, b: Any, result: Any) -> bool:
     if ranks == [1, 2]:
         return bool(result.size > 1 or a.size < _LIBRARY_REDUCTION_SIZE)
     return ranks == [1, 1] and bool(a.size <= _MAX_REDUCTION_SIZE)
+
+
+def _has_sums(jaxpr: Jaxpr) -> bool:
+    return any(equation.primitive.name in (*_REDUCTIONS, "dot_general") or any(map(_has_sums, _inner_jaxprs(equation)))
+               for equation in jaxpr.eqns)
 
 
 def _has_large_constant(closed: ClosedJaxpr, args: Any) -> bool:
