@@ -26,7 +26,8 @@ def test_mutated_experiment_files_bind_or_are_refused_with_their_line(tmp_path):
 
 WRONG = {
     "number for a solver": (lambda: rv.fedprox(0.1), "fedprox(solver=0.1) must be a LocalSolver, such as SGD(0.1)"),
-    "class for a solver": (lambda: rv.fedprox(rv.SGD), "a LocalSolver, such as SGD(0.1), not the class SGD: call it, SGD(...)"),
+    "class for a solver": (lambda: rv.fedprox(rv.SGD),
+                           "a LocalSolver, such as SGD(0.1), not the class SGD: call it, SGD(...)"),
     "choice": (lambda: rv.fedplus(SOLVER, rv.penalties.L1(), aggregate="activ"),
                "fedplus(aggregate='activ') must be 'active' or 'all'; did you mean 'active'?"),
     "infinity": (lambda: rv.fedplus(SOLVER, rv.penalties.L1(), sigma=np.inf),
