@@ -236,6 +236,9 @@ def test_packed_data_with_a_flipped_bit_are_refused(name, tmp_path):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1:])
         with pytest.raises(rv.InputError, match=rf"flipped/{name}"):
             [rv.open_packed(path.parent).party(k, s) for k in range(3) for s in ("train", "validation", "test")]
+    path.write_bytes(whole[:32] + bytes(len(whole) - 32))
+    with pytest.raises(rv.InputError, match=rf"flipped/{name}"):
+        rv.open_packed(path.parent)
 
 
 def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, monkeypatch):
@@ -243,7 +246,7 @@ def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, mon
     assert device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
     monkeypatch.setattr(device_memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
     assert not device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
-    with pytest.raises(rv.InputError, match="memory='disk'.* must be 'auto', 'device' or 'host'"):
+    with pytest.raises(rv.InputError, match=r"memory='disk'.* must be 'auto', 'device' or 'host'"):
         run(ALGORITHMS["Fed+"], in_memory, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):
         run(ALGORITHMS["Fed+"], in_memory, evaluate_parties=38)

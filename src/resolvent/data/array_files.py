@@ -7,6 +7,7 @@ import weakref
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +53,7 @@ class PackedArray:
                 np.lib.format.read_magic(file)
                 self.shape, _, self._stored = np.lib.format.read_array_header_2_0(file)
                 self._data_offset = file.tell()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TokenError) as error:  # NumPy parses the header as Python
             raise InputError(f"{path} cannot be read: {shorten(error)}. Write the data again") from error
         self._file = open_until_collected(self, path, os.O_RDONLY)
         self.dtype = np.dtype(np.float32) if scale != 1 else self._stored
