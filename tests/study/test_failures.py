@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from resolvent import cli
 from resolvent.cli.exit_codes import EXIT_CODES
 from resolvent.cli.failures import explain
 from resolvent.errors import InputError
@@ -63,6 +64,17 @@ def test_an_error_is_printed_without_traceback(call, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "run_experiment", fail)
     outcome = call("run", "digits", cwd=tmp_path)
     assert (outcome.code, outcome.err.lstrip()) == (3, f"error: runs/digits.partial/experiment.yaml: {DISK_FULL}\n")
+
+
+def test_a_library_that_cannot_be_loaded_is_one_line(call, tmp_path, monkeypatch):
+    def fail():
+        raise ImportError("libjax_common.so: failed to map segment from shared object")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    outcome = call("list", cwd=tmp_path)
+    assert (outcome.code, outcome.err) == (
+        3, "error: libjax_common.so: failed to map segment from shared object: there is not enough memory for the "
+           "library (ulimit -v), or it is not installed completely\n")
 
 
 def command(*arguments, out, limit="unlimited", **options):

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+from resolvent.cli.exit_codes import NO_RESOURCE
 from resolvent.cli.interruption import Interrupted, answer_interruptions, end_process, print_interruption
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 
@@ -57,6 +58,10 @@ def _report(error: BaseException) -> int:
         number = error.number if isinstance(error, Interrupted) else 2
         print_interruption(number)
         return 128 + number
+    if isinstance(error, ImportError) and "shared object" in str(error):  # perhaps of JAX, which failures imports
+        print_error(f"{' '.join(str(error).split())}: there is not enough memory for the library (ulimit -v), or it is "
+                    "not installed completely")
+        return NO_RESOURCE
     from resolvent.cli.failures import explain
 
     failure = explain(error)
