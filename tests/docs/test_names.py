@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import resolvent as rv
+from resolvent.algorithms import presets
 from resolvent.study.binding import parameters
 from resolvent.study.experiment import Experiment, experiments
 from resolvent.study.registry import REGISTRIES, listings
@@ -101,7 +102,7 @@ def test_names_in_the_glossary_are_in_the_code():
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
 def test_every_preset_is_named(page):
     names = set(re.findall(r"\w+", " ".join(spans(ROOT / page))))
-    assert not sorted(set(rv.presets.__all__) - names)
+    assert not sorted(set(presets.__all__) - names)
 
 
 def test_every_combinator_and_kind_is_named():
@@ -122,4 +123,4 @@ def test_every_part_is_on_one_reference_page():
 def test_families_list_every_preset_and_begin_with_fedavg():
     names = [name for family in HOOKS.families().values() for name in family]
     assert names[0] == "fedavg"
-    assert sorted(names) == sorted(set(rv.presets.__all__) - {"flix"})  # flix is fedmix
+    assert sorted(names) == sorted(set(presets.__all__) - {"flix"})  # flix is fedmix
