@@ -28,11 +28,18 @@ def wait():
     print("it runs", flush=True)
     time.sleep(100)
 
-def convert():  # as the import of a compiled module does
+def convert():  # as compiled modules do
     try:
         wait()
     except KeyboardInterrupt as error:
         raise ImportError("the module could not be initialised") from error
+
+def load():  # a module that prints the exception, as NumPy's interface in C does
+    with open("slow_module.py", "w") as file:
+        file.write("import time, traceback\\ntry:\\n    print('it runs', flush=True)\\n    time.sleep(100)\\n"
+                   "except KeyboardInterrupt:\\n    traceback.print_exc()\\n    raise ImportError")
+    sys.path.insert(0, ".")
+    import slow_module
 
 def collect():  # as JAX does; Python cannot raise an exception from it
     gc.callbacks.append(lambda phase, info: phase == "start" and print("it runs", flush=True) or time.sleep(5))
@@ -71,8 +78,9 @@ def interrupted(work, number, *, writing=0.3, times=1):
 @pytest.mark.parametrize(("work", "number", "name"), [
     ("wait", signal.SIGINT, ""), ("wait", signal.SIGTERM, " by SIGTERM"), ("wait", signal.SIGHUP, " by SIGHUP"),
     ("compute", signal.SIGTERM, " by SIGTERM"), ("convert", signal.SIGINT, ""),
-    ("collect", signal.SIGTERM, " by SIGTERM")])
-def test_answer_and_exit_code(work, number, name):
+    ("collect", signal.SIGTERM, " by SIGTERM"), ("load", signal.SIGINT, "")])
+def test_answer_and_exit_code(work, number, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     code, _, err, seconds = interrupted(work, number)
     assert code == 128 + number
     assert err == f"\ninterrupted{name}: continue with: resolvent run 'a file.yaml' --out out --resume\n"

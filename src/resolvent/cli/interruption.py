@@ -82,8 +82,14 @@ class _Watcher:
         self._thread.start()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise the first interruption in the main thread."""
+        """Raise the first interruption in the main thread. Within an import, end the process.
+
+        Compiled modules print an exception within their import with a traceback, and raise another one.
+        """
         if not self.raised:
+            if _is_importing(frame):
+                print_interruption(number)
+                end_process(128 + number)
             self.raised.append(Interrupted(number))
             raise self.raised[0]
 
@@ -133,6 +139,13 @@ class _Watcher:
             if number == _STOP or number in INTERRUPTIONS:
                 return number
         return None
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame is called by an import."""
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 def end_process(code: int) -> None:
