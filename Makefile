@@ -22,7 +22,7 @@ help:
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
 	@echo "make versions   run digits and the contract with the lowest and with the newest versions of the dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
-	@echo "make nightly    a tiny run of every reproduction, then its small setting; fails if a verdict got worse"
+	@echo "make nightly    more random compositions; all reproductions, tiny and small; fails if a verdict got worse"
 	@echo "make torture    a campaign of faults: kills, damaged files, hostile input, missing resources; fails if one is wrong"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
 
@@ -54,7 +54,7 @@ compile-sweep: .venv/installed-test
 	$(BIN)/python tests/xla/compile_sweep.py
 
 nightly: .venv/installed .venv/installed-test
-	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest tests/study/test_reproductions.py -n auto
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest tests/study/test_reproductions.py tests/algorithms/test_compositions.py -n auto
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN)
 
 torture: .venv/installed-test

@@ -1,5 +1,6 @@
 """Random compositions keep the contract, and compositions that make no sense are refused when they are built."""
 
+import os
 import re
 from functools import cache, partial
 
@@ -16,7 +17,8 @@ from resolvent.simulate.tree_files import digest
 from resolvent.testing import assert_close, python_rounds, without_parties
 
 SEED, ROUNDS = 7, 3
-BUILT, REFUSED = sample(36)
+# The nightly run draws more of them.
+BUILT, REFUSED = sample(60 if os.environ.get("RESOLVENT_NIGHTLY") else 20)
 
 
 @cache

@@ -87,7 +87,8 @@ class Attacked(Combinator):
                 allowed, malicious = float(aggregator.breakdown_point), float(jnp.max(jnp.asarray(share)))
             except jax.errors.ConcretizationTypeError:
                 continue  # a sweep traces one of them
-            if allowed > 0 and (malicious > allowed or malicious >= 0.5):
+            # 1e-6 allows for rounding: 0.2 in float32 is larger than 0.2 in float64.
+            if allowed > 0 and (malicious > allowed + 1e-6 or malicious >= 0.5):
                 warnings.warn(f"Attacked: {malicious:.3g} of the parties are malicious, but the breakdown point of "
                               f"{type(aggregator).__name__} is {allowed:.3g}: they can move the aggregate arbitrarily "
                               "far. Lower the share, or use an aggregator with a larger breakdown point; that of a "
