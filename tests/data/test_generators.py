@@ -48,6 +48,27 @@ def test_fedprox_synthetic_has_the_distributions_of_the_authors_files(real_data,
     assert abs(classes[0] - classes[1]) <= 1
 
 
+def test_alpha_has_an_effect_only_with_a_mean_per_class():
+    """The authors' scalar u_k moves the logits of all classes alike: every sample and label is that of alpha = 0."""
+    def labels_of(alpha, **settings):
+        parties = parties_of(datasets.fedprox_synthetic(alpha=alpha, beta=10.0, parties=8, test=0, seed=3, **settings))
+        np.testing.assert_array_equal(np.concatenate([x for x, _ in parties]), inputs)
+        return [y for _, y in parties]
+
+    reference = parties_of(datasets.fedprox_synthetic(alpha=0.0, beta=10.0, parties=8, test=0, seed=3))
+    inputs = np.concatenate([x for x, _ in reference])
+    for alpha in (1.0, 1000.0):
+        for y, (_, expected) in zip(labels_of(alpha), reference, strict=True):
+            np.testing.assert_array_equal(y, expected)
+    for y, (_, expected) in zip(labels_of(0.0, mean_per_class=True), reference, strict=True):
+        np.testing.assert_array_equal(y, expected)
+    changed = [np.mean(y != expected) for y, (_, expected) in
+               zip(labels_of(1000.0, mean_per_class=True), reference, strict=True)]
+    assert np.mean(changed) > 0.5
+    # alpha much larger than the entries of W_k - u_k: the class with the largest or the smallest mean, by sum(x) + 1
+    assert all(len(set(y)) <= 3 for y in labels_of(1e6, mean_per_class=True))
+
+
 def test_fedprox_labels_are_those_of_a_linear_model_which_parties_share_only_with_iid():
     for iid in (True, False):
         data = datasets.fedprox_synthetic(iid=iid, alpha=1.0, beta=0.0, parties=8, test=0, seed=1)

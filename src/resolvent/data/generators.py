@@ -12,19 +12,26 @@ __all__ = ["fedplus_regression", "fedprox_synthetic", "sines", "splitting_logist
 
 @checked
 def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, variance: bool = False,
-                      parties: int = 30, validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
+                      mean_per_class: bool = False, parties: int = 30, validation: float = 0.0, test: float = 0.2,
+                      seed: int = 0) -> FederatedData:
     """FedProx's Synthetic(alpha, beta): softmax labels of 60 features in 10 classes, power-law sizes.
 
     y = argmax(softmax(W_k x + b_k)), W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, Sigma), v_k ~ N(B_k, 1),
     B_k ~ N(0, beta), Sigma = diag(j^-1.2); n_k = floor(lognormal(4, 2)) + 50. As in the authors' generator, alpha and
     beta are standard deviations, and W_k and b_k have the same u_k. With ``iid`` all parties have the same W and b
-    ~ N(0, 1), and v_k = 0. Fed+ uses alpha = 1000, beta = 10. Source: FedProx, section 5.1 and C.1; errata 6.
+    ~ N(0, 1), and v_k = 0. Fed+ uses alpha = 1000, beta = 10. Source: FedProx, section 5.1 and C.1; errata 6 and 20.
+
+    Erratum: alpha has no effect on this data. The scalar u_k adds u_k (sum_j x_j + 1) to the logits of all classes
+    alike, so that the labels are those of alpha = 0, and Synthetic(1000, 10) is Synthetic(0, 10). With
+    ``mean_per_class`` u_k is a vector with one entry for each class, the mean of that class's weights and bias. The
+    parties' labels then differ more for larger alpha, as the paper states.
 
     Args:
-        alpha: how much the parties' true models differ; not used with iid.
+        alpha: how much the parties' true models differ; no effect without mean_per_class, and not used with iid.
         beta: how much the parties' inputs differ; not used with iid.
         iid: one true model and one distribution of inputs for all parties.
         variance: take alpha and beta as variances, which the paper's notation N(0, alpha) suggests.
+        mean_per_class: draw u_k for each class, so that alpha has an effect; everything else random stays the same.
         parties: number of parties.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
@@ -39,6 +46,8 @@ def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = Fals
     sizes = np.floor(rng.lognormal(4, 2, parties)).astype(int) + 50
     to_deviation = np.sqrt if variance else np.asarray
     u, centre = rng.normal(0, to_deviation(alpha), parties), rng.normal(0, to_deviation(beta), parties)
+    if mean_per_class:  # of another generator, so that all other draws do not depend on the option
+        u = rng.spawn(1)[0].normal(0, to_deviation(alpha), (parties, 1, c))
     v = np.zeros((parties, d)) if iid else rng.normal(centre[:, None], 1, (parties, d))
     deviation = np.arange(1, d + 1) ** -0.6
     common = rng.normal(0, 1, (d + 1, c))
@@ -48,7 +57,7 @@ def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = Fals
         x = v[k] + deviation * rng.normal(size=(n, d))
         xs.append(x.astype(np.float32))
         ys.append(np.argmax(x @ weights[:-1] + weights[-1], axis=1))
-    name = "Synthetic IID" if iid else f"Synthetic({alpha:g}, {beta:g})"
+    name = "Synthetic IID" if iid else f"Synthetic({alpha:g}, {beta:g}{', mean per class' if mean_per_class else ''})"
     return FederatedData.from_arrays(xs, ys, classes=[str(i) for i in range(c)], validation=validation, test=test,
                                      seed=seed, name=name)
 
