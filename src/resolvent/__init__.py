@@ -2,7 +2,7 @@
 
 The top level has what most programs need: the algorithms under their papers' names, ``simulate``, local solvers, data
 sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``codecs``, ``combinators``, ``participation``,
-``partitions``, ``penalties``, ``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
+``partitions``, ``penalties``, ``portfolio``, ``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
 
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """

@@ -8,7 +8,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.packed import open_packed, write_packed
 from resolvent.errors import InputError
 from resolvent.math import codecs, penalties
-from resolvent.problem import models, problems, solvers
+from resolvent.problem import models, portfolio, problems, solvers
 from resolvent.problem.explain import explain
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
@@ -39,6 +39,7 @@ __all__ = [
     "participation",
     "partitions",
     "penalties",
+    "portfolio",
     "problems",
     "schedulers",
     "schedules",
