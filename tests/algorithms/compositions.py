@@ -1,5 +1,6 @@
 """Random compositions of the parts of the library, the same in every process. A new part is a line in a table here."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -13,6 +14,7 @@ from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.ditto import Ditto
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Relaxation, Splitting
+from resolvent.errors import BreakdownWarning
 from resolvent.testing import example_participation
 
 SOLVERS = {
@@ -122,6 +124,12 @@ class Composition:
         return "-".join(parts).replace(" ", "_")
 
     def build(self) -> rv.Algorithm:
+        """The algorithm; an attack may exceed the breakdown point of its aggregator."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BreakdownWarning)
+            return self._build()
+
+    def _build(self) -> rv.Algorithm:
         algorithm = BASES[self.base](SOLVERS[self.solver], AGGREGATORS[self.aggregator])
         for name in self.combinators:
             algorithm = COMBINATORS[name](algorithm)

@@ -157,7 +157,7 @@ def test_fedplus_auto_by_numpy():
 def test_a_party_uses_its_best_candidate_and_without_validation_samples_the_first(by):
     """The candidates may be of any algorithm; one that diverges is not chosen."""
     problem = problem_with_an_outlier()
-    diverging, first, second = (rv.ditto(rv.solvers.GD(rate, steps=2), lam=lam)
+    diverging, first, second = (rv.ditto(rv.solvers.GD(rate, steps=2, proximal="explicit"), lam=lam)
                                 for rate, lam in ((3e38, 1.0), (0.3, 1.0), (0.3, 0.0)))
     algorithm = rv.combinators.HeldOutSelection(first, (diverging, second), by)
     state = trajectory(algorithm, problem, 5)[-1]

@@ -19,6 +19,7 @@ algorithms:
     name: attacked
     inner: {name: robust, aggregator: {name: bulyan, share: 0.1}}
     attack: {name: sign_flip, scale: 2}
+    share: 0.1
 participation: {name: uniform, cohort: 5}
 rounds: 4
 evaluate_every: 2

@@ -4,8 +4,8 @@ import errno
 import sys
 from typing import NamedTuple
 
-from resolvent.cli.exit_codes import BROKEN_PIPE, NO_RESOURCE, WRONG_INPUT
-from resolvent.errors import InputError, shorten
+from resolvent.cli.exit_codes import BROKEN_PIPE, NO_DATA, NO_RESOURCE, WRONG_INPUT
+from resolvent.errors import InputError, MissingDataError, shorten
 
 __all__ = ["Failure", "explain"]
 
@@ -48,7 +48,7 @@ class Failure(NamedTuple):
 def explain(error: BaseException) -> Failure | None:
     """The failure that an exception means; None if it is a defect of resolvent, which needs a traceback."""
     if isinstance(error, InputError):
-        return Failure(str(error), WRONG_INPUT)
+        return Failure(str(error), NO_DATA if isinstance(error, MissingDataError) else WRONG_INPUT)
     if isinstance(error, BrokenPipeError):
         return Failure("", BROKEN_PIPE)  # as programs that SIGPIPE ends
     if isinstance(error, OSError):
@@ -68,7 +68,7 @@ def _os_message(error: OSError) -> str:
     files = [str(name) for name in (error.filename, error.filename2) if name is not None]
     advice = _ADVICE.get(error.errno or 0, f"correct this, {_CONTINUE}")
     subject = f"{shorten(' and '.join(files))}: " if files else ""
-    return _line(f"{subject}{shorten(reason)}: {advice}")
+    return _line(f"{subject}{shorten(_line(reason))}: {advice}")
 
 
 def _detail(error: BaseException) -> str:

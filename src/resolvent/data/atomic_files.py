@@ -49,10 +49,24 @@ def remove_folder(path: Path) -> None:
     What cannot be removed after the move is left under the hidden name.
     """
     aside = hidden_sibling(path, "removed")
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove_tree(aside)
     with contextlib.suppress(FileNotFoundError):
         path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        _remove_tree(aside)
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder, also with a single file handle: ``shutil.rmtree`` opens one for each level of folders."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not path.exists():
+        return
+    for folder, names, files in os.walk(path, topdown=False):
+        for remove, entries in ((os.unlink, files), (os.rmdir, names)):
+            for name in entries:
+                with contextlib.suppress(OSError):
+                    remove(Path(folder, name))
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def sync_to_disk(path: Path) -> None:
