@@ -1,4 +1,4 @@
-"""Portfolios: prices from a file, a market with costs, strategies, baselines, back-tests and their metrics.
+"""Portfolios: prices from a file, a market with costs, strategies, back-tests, their metrics and their uncertainty.
 
 Index 0 of weights and relative prices is cash; the assets are 1..m. Rates and returns are fractions: 0.002 is 0.2 %.
 """
@@ -13,6 +13,13 @@ from resolvent.problem.portfolio.baseline_strategies import (
     ubah,
     ucrp,
     uniform_with_cash,
+)
+from resolvent.problem.portfolio.evaluation import (
+    Difference,
+    deflated_sharpe_ratio,
+    expected_best_ratio,
+    paired_difference,
+    probabilistic_ratio,
 )
 from resolvent.problem.portfolio.market import (
     Costs,
@@ -33,6 +40,7 @@ __all__ = [
     "BuyAndHold",
     "ConstantRebalanced",
     "Costs",
+    "Difference",
     "ExactCosts",
     "FirstOrderCosts",
     "Metrics",
@@ -44,11 +52,15 @@ __all__ = [
     "bcrp",
     "best_stock",
     "cash",
+    "deflated_sharpe_ratio",
     "drift",
+    "expected_best_ratio",
     "log_optimal_weights",
     "max_drawdown",
     "metrics",
+    "paired_difference",
     "price_relatives",
+    "probabilistic_ratio",
     "read_prices",
     "sharpe_ratio",
     "traded_share",
