@@ -91,11 +91,12 @@ def families() -> dict[str, list[str]]:
 def figures() -> str:
     """Every committed picture with its claims, by paper, after a table with a row for each."""
     records = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
-    lines = ["| figure | reproduces | setting | claims that hold | in part | that do not |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| figure | reproduces | setting | claims that hold | in part | that do not | not decided | ours |",
+             "|---|---|---|---|---|---|---|---|"]
     for stem, r in records.items():
         verdicts = [claim["verdict"] for claim in r["claims"]]
-        counts = (str(verdicts.count(v)) for v in ("holds", "holds in part", "does not hold"))
+        counts = [str(verdicts.count(v)) for v in ("holds", "holds in part", "does not hold", "not decided")]
+        counts.append(str(sum(claim.get("ours", False) for claim in r["claims"])))
         lines.append(f"| [{stem}](#{stem}) | {escaped(r['figure'])} | {r['setting']} | {' | '.join(counts)} |")
     for paper, group in groupby(sorted(records, key=lambda stem: str(records[stem]["paper"])),
                                 key=lambda stem: str(records[stem]["paper"])):
@@ -131,7 +132,7 @@ def figure(stem: str, record: dict[str, Any]) -> list[str]:
     return [f"### {stem}", "", f"{escaped(record['title'])}. {record['figure']}; {record['setting']}, {seeds}: "
             f"`{record['command']}`, {cpu_time(record)}.", "",
             f"[![{escaped(record['title'])}]({picture}){{ loading=lazy }}]({picture})", "",
-            "| claim | paper | ours: mean ± standard deviation over seeds | verdict |", "|---|---|---|---|",
+            "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict |", "|---|---|---|---|",
             *(f"| {' | '.join(cells)} |" for cells in claims_table(record)), "", *notes(record)]
 
 

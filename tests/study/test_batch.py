@@ -13,11 +13,11 @@ import pytest
 
 from resolvent.data.digests import write_sealed
 from resolvent.errors import InputError
-from resolvent.study.reproductions.batch import Outcome, known_verdicts, run_batch, write_summary
+from resolvent.study.reproductions.batch import Known, Outcome, known_verdicts, run_batch, write_summary
 from resolvent.study.reproductions.results import page
 
 RESULTS = Path(__file__).parents[2] / "results"
-KNOWN = {("a", "x"): "holds", ("a", "y"): "holds in part", ("b", "x"): "does not hold"}
+KNOWN = {("a", "x"): Known("holds"), ("a", "y"): Known("holds in part"), ("b", "x"): Known("does not hold")}
 COPY = """
 import shutil, sys, pathlib
 name, source, folder = sys.argv[1:]
@@ -42,10 +42,42 @@ def copy_results(name, folder):
 ])
 def test_a_verdict_that_got_worse_is_named(verdicts, worse, comparison):
     outcome = Outcome("a", 12.34, verdicts)
-    assert outcome.worse_claims(KNOWN) == worse
+    assert outcome.differing_claims(KNOWN) == (worse, [])
     name, seconds, counts, compared = outcome.line(KNOWN).split("\t")
     assert (name, seconds, compared) == ("a", "12.3", comparison)
     assert sum(int(count.rsplit(" ", 1)[1]) for count in counts.split(", ")) == len(verdicts)
+
+
+def claim(verdict, mean, std):
+    return {"says": "x", "verdict": verdict, "rule": "difference", "args": {"at_least": 0.0},
+            "items": [{"name": "A", "mean": mean, "std": std, "holds": 1 if mean >= 0 else 0}]}
+
+
+@pytest.mark.parametrize(("seeds", "std", "known", "expected"), [
+    (2, 0.02, Known("holds"), "ok; borderline: x (was: holds)"),
+    (2, 0.005, Known("holds"), "WORSE: x (was: holds)"),
+    (1, 0.0, Known("holds", (0.02,)), "ok; borderline: x (was: holds)"),  # one seed: the known spread
+    (1, 0.0, Known("holds", (0.005,)), "WORSE: x (was: holds)"),
+    (1, 0.0, Known("holds"), "WORSE: x (was: holds)"),
+    (1, 0.0, Known("not decided", (0.005,)), "ok"),
+    (2, 0.005, Known("does not hold"), "ok"),
+])
+def test_a_borderline_verdict_is_neither_worse_nor_better(seeds, std, known, expected):
+    outcome = Outcome("a", 1.0, {"x": "does not hold"}, records={"x": claim("does not hold", -0.01, std)}, seeds=seeds)
+    assert outcome.line({("a", "x"): known}).split("\t")[-1] == expected
+
+
+def test_missing_data_are_skipped(tmp_path, monkeypatch):
+    """The command ends with the exit code that the batch reads, and the message names the file."""
+    monkeypatch.setenv("RESOLVENT_DATA", str(tmp_path / "empty"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    (outcome,) = run_batch(["fedprox-mnist-peers"], tmp_path, quick=True)
+    assert outcome.line({}).split("\t")[2:] == ["-", f"skipped: no data: {outcome.missing}"]
+    assert "there is no file" in outcome.missing
+    assert not outcome.failure
+    write_summary([outcome], tmp_path / "summary.tsv")
+    assert (tmp_path / "summary.tsv").read_text().splitlines()[1].split("\t")[2] == "skipped"
+    assert known_verdicts(tmp_path / "summary.tsv") == {}
 
 
 def test_a_failure_says_its_last_line():
@@ -63,7 +95,7 @@ def test_each_runs_in_a_process_of_its_own(tmp_path):
         assert (tmp_path / f"{name}.svg").is_file()
         record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         assert ran[name].verdicts == {claim["says"]: claim["verdict"] for claim in record["claims"]}
-        assert not ran[name].worse_claims(known_verdicts(RESULTS))
+        assert ran[name].differing_claims(known_verdicts(RESULTS)) == ([], [])
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == page(tmp_path)
     assert "something else" in (tmp_path / "runs" / "fails" / "log.txt").read_text()
 
@@ -77,16 +109,21 @@ def test_a_summary_can_be_read(tmp_path):
     ran = [Outcome("b", 5.4, {"says \"so\"\tand more": "holds in part"}), Outcome("a", 1, {}, "error: no data")]
     write_summary(ran, tmp_path / "summary.tsv")
     first, *rows = (tmp_path / "summary.tsv").read_text().splitlines()
-    assert first.split("\t") == ["name", "seconds", "verdict", "claim"]
-    assert rows[0].split("\t") == ["a", "1", "failed", "error: no data"]
-    assert known_verdicts(tmp_path / "summary.tsv") == {("b", "says \"so\"\tand more"): "holds in part"}
+    assert first.split("\t") == ["name", "seconds", "verdict", "spreads", "claim"]
+    assert rows[0].split("\t") == ["a", "1", "failed", "", "error: no data"]
+    known = {("b", "says \"so\"\tand more"): Known("holds in part")}
+    assert known_verdicts(tmp_path / "summary.tsv") == known
+    spreads = {("b", "says \"so\"\tand more"): Known("holds", (0.25, None))}
+    write_summary(ran, tmp_path / "summary.tsv", spreads)  # after one seed, the known spreads
+    assert known_verdicts(tmp_path / "summary.tsv") == {
+        ("b", "says \"so\"\tand more"): Known("holds in part", (0.25, None))}
 
 
 def test_verdicts_of_the_quick_setting_take_precedence(tmp_path):
-    for stem, setting, verdict in (("a-quick", "quick", "holds in part"), ("a", "paper scale", "holds")):
-        record = {"name": "a", "setting": setting, "claims": [{"says": "x", "verdict": verdict}]}
+    for stem, setting, verdict, seeds in (("a-quick", "quick", "holds in part", 1), ("a", "paper scale", "holds", 3)):
+        record = {"name": "a", "setting": setting, "seeds": seeds, "claims": [claim(verdict, 0.1, 0.25)]}
         write_sealed(tmp_path / f"{stem}.json", record)
-    assert known_verdicts(tmp_path) == {("a", "x"): "holds in part"}
+    assert known_verdicts(tmp_path) == {("a", "x"): Known("holds in part", (0.25,))}
 
 
 def test_damaged_results_are_refused_by_name(call, tmp_path):
@@ -160,10 +197,15 @@ def test_the_command_compares_and_fails_where_one_got_worse(call, tmp_path, monk
     assert lines[0] == ["splitting-anderson", "3.0", "holds in part 1", "WORSE: x (was: holds)"]
     assert lines[1] == ["splitting-sampling", "4.0", "holds 1", "ok, 1 not known"]
     assert lines[2] == ["summary.tsv"]
-    assert known_verdicts(tmp_path / "summary.tsv") == {("splitting-anderson", "x"): "holds in part",
-                                                        ("splitting-sampling", "y"): "holds"}
+    assert known_verdicts(tmp_path / "summary.tsv") == {("splitting-anderson", "x"): Known("holds in part"),
+                                                        ("splitting-sampling", "y"): Known("holds")}
     assert call(*arguments, "--against", "summary.tsv", cwd=tmp_path).code == 0
     assert call(*arguments, cwd=tmp_path).code == 0
+    ran.append(Outcome("splitting-cifar", 1.0, {}, missing="error: there is no file data_batch_1.bin"))
+    assert call(*arguments, "--against", "summary.tsv", cwd=tmp_path).code == 4
+    assert call(*arguments, "--against", "known.tsv", cwd=tmp_path).code == 1
+    ran.append(Outcome("splitting-minibatch", 1.0, {}, "error: damaged"))
+    assert call(*arguments, cwd=tmp_path).code == 1
     assert "there is no reproduction 'splitting-sample'" in call("reproduce", "splitting-sample", "--jobs", "2",
                                                                  cwd=tmp_path).err
     nothing = call("reproduce", cwd=tmp_path)

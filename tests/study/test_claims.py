@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.study.reproductions.claims import RULES, check, verdict_of
+from resolvent.study.reproductions.claims import NOT_DECIDED, RULES, check, is_borderline, thresholds, verdict_of
 from resolvent.study.reproductions.curves import Curve, Item
 
 
@@ -48,6 +48,10 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("gain", PANEL | {"methods": ["A", "B"], "at_least": 0.9}, WORLD, [(1e-10, False), (0.4, False)]),
     ("gain", PANEL | {"methods": ["B"], "since": 0.67, "at_most": 1}, WORLD, [(1, True)]),
     ("rise", {"panels": ["two"], "methods": ["A", "C"], "at_least": 100}, WORLD, [(1, False), (500, True)]),
+    ("climb", {"panels": ["two"], "methods": ["A", "B", "C"], "begin": 2, "at_most": 2}, WORLD,
+     [(1, True), (2, True), (500, False)]),
+    ("climb", PANEL | {"methods": ["B"], "begin": 10, "at_least": 1}, WORLD, [(1, True)]),
+    ("ratio_of_panels", BOTH | {"methods": ["A", "B"], "at_least": 4, "negligible": 1e-3}, WORLD, [(3, False)]),
     ("ratio", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.5}, WORLD, [(5e-11, True), (np.inf, False)]),
     ("ratio_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 4}, WORLD,
      [(1e6, True), (3, False)]),
@@ -129,6 +133,46 @@ def test_verdicts():
     yes, no = Item("a", 1, True), Item("b", 2, False)
     assert [verdict_of(s) for s in ([[yes], [yes]], [[yes], [no]], [[yes, no]], [[no], [no]])] == [
         "holds", "holds in part", "holds in part", "does not hold"]
+
+
+def test_labels_of_means_are_the_same_in_every_seed():
+    first, second = ({"s": {f"{n}": ending(n / scale, N=n) for n in (3, 10)}} for scale in (10, 30))
+    names = [[item.name for item in check("average_rises", figure, panels=["s"], along="N")]
+             for figure in (first, second)]
+    assert names[0] == names[1] == ["s: N = 3 to 10"]
+
+
+def of_claim(*items, rule="difference", seeds=3, **arguments):
+    """A claim of a record: for each item its mean, standard deviation and the number of seeds in which it holds."""
+    records = [{"name": str(i), "mean": mean, "std": std, "holds": holds} for i, (mean, std, holds) in enumerate(items)]
+    verdict = verdict_of([[Item("", 0, bool(holds)), Item("", 0, holds == seeds)] for _, _, holds in items])
+    return {"rule": rule, "args": arguments, "items": records, "verdict": verdict}
+
+
+@pytest.mark.parametrize(("claim", "spreads", "expected"), [
+    (of_claim((0.01, 0.02, 2), at_least=0.0), None, True),
+    (of_claim((0.03, 0.02, 3), at_least=0.0), None, False),
+    (of_claim((0.03, 0.02, 3), at_least=0.0), [0.04], True),
+    (of_claim((0.03, 0.02, 3), at_least=0.0), [0.01, 0.04], True),  # of other panels: the largest
+    (of_claim((0.01, 0.02, 3), (0.5, 0.02, 3), at_least=0.0), None, True),
+    (of_claim((0.01, 0.02, 3), (-0.5, 0.02, 0), at_least=0.0), None, True),
+    (of_claim((0.01, 0.02, 3), (0.5, 0.02, 3), (-0.5, 0.02, 0), at_least=0.0), None, False),  # in part with either
+    (of_claim((0.0, 0.0, 3), at_most=0.0), None, False),  # equal to its threshold in every seed
+    (of_claim((None, None, 0), at_least=0.0), None, False),
+    (of_claim((0.99, 0.02, 3), rule="best"), None, True),
+    (of_claim((0.08, 0.02, 3), rule="highest", by=0.07), None, True),
+    (of_claim((0.96, 0.02, 3), rule="same_limit"), None, True),
+    (of_claim((1.0, 0.1, 3), rule="monotone", along="k"), None, False),
+    (of_claim((0.01, 0.02, 2), at_least=0.0) | {"verdict": NOT_DECIDED}, None, False),
+])
+def test_a_verdict_within_the_spread_of_the_seeds_is_borderline(claim, spreads, expected):
+    assert is_borderline(claim, 3, spreads) is expected
+
+
+def test_thresholds_are_numbers_that_items_are_compared_with():
+    assert thresholds("when_stopped", {"at_least": 0.2, "within": 10}) == [0.2]
+    assert thresholds("determined_by_product", {"max_product": 1.0, "within": 1.5}) == [1.5]
+    assert thresholds("steadier", {"to": "A"}) == [1.0]
 
 
 @pytest.mark.parametrize(("rule", "arguments", "message"), [

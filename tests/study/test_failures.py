@@ -12,7 +12,7 @@ import pytest
 from resolvent import cli
 from resolvent.cli.exit_codes import EXIT_CODES
 from resolvent.cli.failures import explain
-from resolvent.errors import InputError
+from resolvent.errors import InputError, MissingDataError
 from resolvent.study import runner
 
 DISK_FULL = "No space left on device: make room on the disk, then continue with --resume"
@@ -44,6 +44,7 @@ def test_each_error_of_the_machine_is_one_line_with_advice(tmp_path):
          "there is not enough memory on the device (Out of memory allocating 9 bytes.): use fewer", 3),
         (raised(b"\xff".decode), "a name or a file is not text in UTF-8", 2),
         (InputError("it is wrong"), "it is wrong", 2),
+        (MissingDataError("there is no file"), "there is no file", 4),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "", 141),
     ]
     for error, message, code in cases:

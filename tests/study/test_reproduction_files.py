@@ -125,7 +125,25 @@ def test_the_page_names_what_was_chosen(small, tmp_path):
     assert "(of 4); FedAvg: solver.learning_rate = 0.05 (of 2)." in text
 
 
+def test_a_small_setting_does_not_decide_a_claim_about_converged_runs_and_the_page_says_whose_a_claim_is(tmp_path):
+    claim = "  - {says: more than chance, "
+    text = SMALL[:SMALL.index("  parties:\n")] + SMALL[SMALL.index("search:"):]
+    text = text.replace(claim, f"{claim}converged: true, ").replace(
+        "quick: {", "  - {says: more than none, ours: true, rule: level, args: {panels: [mean], methods: [FedProx], "
+        "at_least: 0.0}}\nquick: {")
+    reproduction = Reproduction.parse("small", text)
+    verdicts = {setting: [c["verdict"] for c in reproduce(reproduction, setting=setting, seeds=1)["claims"]]
+                for setting in ("paper scale", "quick")}
+    assert verdicts == {"paper scale": ["holds", "holds"], "quick": ["not decided", "holds"]}
+    write_results(reproduce(reproduction, setting="quick"), tmp_path)
+    lines = (tmp_path / "README.md").read_text().splitlines()
+    cells = {line.split(" | ")[0]: line.split(" | ") for line in lines if line.startswith("| more than")}
+    assert [(c[1], c[3]) for c in cells.values()] == [("in words", "not decided"), ("ours", "holds")]
+
+
 @pytest.mark.parametrize(("old", "new", "message"), [
+    ("{says: more than chance, ", "{says: more than chance, paper: '1', ours: true, ", "that is ours has no number"),
+    ("quick: {", "  - {says: more than chance, rule: best, args: {}}\nquick: {", "'more than chance' occurs twice"),
     ("of: mean, over: party 2", "of: men", "panels.one party.of: there is no panel 'men'.*mean, parties"),
     ("over: party 2", "over: party 9", "party K"),
     ("measure: loss", "measure: los", r"no measure 'los'.*accuracy \(test\)"),

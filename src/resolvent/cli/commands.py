@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.exit_codes import EXIT_CODES
+from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
 from resolvent.simulate.progress import progress_bars
 
 __all__ = ["parse_and_run"]
@@ -194,7 +194,8 @@ def reproduce(
     Several reproductions run in separate processes, `jobs` at a time, and print one line each when they are complete:
     name, seconds, verdicts and the comparison with known verdicts, separated by tabs. The results folder then also has
     summary.tsv with a row for each claim. The exit code is 1 if a reproduction failed or, with `against`, if a verdict
-    is worse than the known one.
+    is worse than the known one; a verdict whose numbers are within the seeds' spread of their thresholds is borderline,
+    neither worse nor better. It is 4 if nothing failed but some were skipped, because their data are missing.
 
     Args:
         names: reproductions, see `resolvent list reproductions`.
@@ -259,10 +260,12 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
             sys.stdout.write(outcome.line(known) + "\n")
             sys.stdout.flush()
             progress("reproductions", len(outcomes), len(names))
-    batch.write_summary(outcomes, out / "summary.tsv")
+    batch.write_summary(outcomes, out / "summary.tsv", known)
     sys.stdout.write(f"{out / 'summary.tsv'}\n")
-    if any(outcome.failure or outcome.worse_claims(known) for outcome in outcomes):
-        sys.exit(1)
+    if any(outcome.failure or outcome.differing_claims(known)[0] for outcome in outcomes):
+        sys.exit(FAILURE)
+    if any(outcome.missing for outcome in outcomes):
+        sys.exit(NO_DATA)
 
 
 def parse_and_run() -> None:

@@ -1,13 +1,14 @@
 """The exit codes of the command line. It imports no other module, because help shows them."""
 
-__all__ = ["BROKEN_PIPE", "EXIT_CODES", "FAILURE", "NO_RESOURCE", "SUCCESS", "WRONG_INPUT"]
+__all__ = ["BROKEN_PIPE", "EXIT_CODES", "FAILURE", "NO_DATA", "NO_RESOURCE", "SUCCESS", "WRONG_INPUT"]
 
-SUCCESS, FAILURE, WRONG_INPUT, NO_RESOURCE, BROKEN_PIPE = 0, 1, 2, 3, 141
+SUCCESS, FAILURE, WRONG_INPUT, NO_RESOURCE, NO_DATA, BROKEN_PIPE = 0, 1, 2, 3, 4, 141
 EXIT_CODES = {
     SUCCESS: "done",
     FAILURE: "a check failed (damaged data, a failed reproduction), or a defect of resolvent, with a traceback",
     WRONG_INPUT: "an option, a file or the data are wrong, or a file is damaged",
     NO_RESOURCE: "a file cannot be read or written, or there is not enough memory",
+    NO_DATA: "a file of a data set is missing; of several reproductions, some were skipped for this and none failed",
     129: "ended by SIGHUP", 130: "interrupted by Ctrl-C", BROKEN_PIPE: "the reader of the output has ended",
     143: "ended by SIGTERM",
 }

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import platformdirs
 
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, MissingDataError, nearest, shorten
 
 __all__ = ["READ_ERRORS", "data_folders", "find", "open_unpacked", "read"]
 
@@ -37,7 +37,7 @@ def find(*names: str, fetch: str | None = None) -> Path:
         fetch: the data set that ``resolvent data fetch`` downloads, for the error.
 
     Raises:
-        InputError: none of them exists. The message says where they were searched for and what to do.
+        MissingDataError: none of them exists. The message says where they were searched for and what to do.
     """
     folders = data_folders()
     for name in names:
@@ -53,8 +53,8 @@ def find(*names: str, fetch: str | None = None) -> Path:
         present = [p.name for folder in folders for p in (folder / names[0]).parent.glob("*")]
     download = f", or run `resolvent data fetch {fetch}`" if fetch else ""
     unset = "" if os.environ.get("RESOLVENT_DATA") else " (the environment variable RESOLVENT_DATA is not set)"
-    raise InputError(f"there is no file {shorten(' or '.join(names))} in {searched}{unset}: set RESOLVENT_DATA to "
-                     f"the folder that has it{download}{nearest(Path(names[0]).name, present)}")
+    raise MissingDataError(f"there is no file {shorten(' or '.join(names))} in {searched}{unset}: set RESOLVENT_DATA "
+                           f"to the folder that has it{download}{nearest(Path(names[0]).name, present)}")
 
 
 def open_unpacked(path: Path) -> BinaryIO:

@@ -116,7 +116,8 @@ class Bound:
             if isinstance(error, InputError) and not self.path:
                 raise
             message = error.args[0] if error.args else str(error)
-            raise InputError(f"{self.path or self.name}: {message}") from error
+            kind = type(error) if isinstance(error, InputError) else InputError  # missing data stay missing data
+            raise kind(f"{self.path or self.name}: {message}") from error
 
 
 def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: str | None = None,

@@ -218,4 +218,4 @@ def _located(location: Locations) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{location(str(error))}: {error}") from error
+        raise type(error)(f"{location(str(error))}: {error}") from error

@@ -9,20 +9,36 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfile
+from typing import Any, NamedTuple
 
 from resolvent.data.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.errors import InputError, shorten
-from resolvent.study.reproductions.claims import VERDICTS
+from resolvent.study.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline, spreads_of
 from resolvent.study.reproductions.results import read_record, read_records, write_page
 
-__all__ = ["COLUMNS", "Outcome", "known_verdicts", "run_batch", "write_summary"]
+__all__ = ["COLUMNS", "Known", "Outcome", "known_verdicts", "run_batch", "write_summary"]
 
-COLUMNS = ("name", "seconds", "verdict", "claim")
-_FAILED = "failed"
-Verdicts = Mapping[tuple[str, str], str]  # (name, claim) -> verdict
+COLUMNS = ("name", "seconds", "verdict", "spreads", "claim")
+_FAILED, _SKIPPED = "failed", "skipped"
+_NO_DATA = 4  # the exit code of a command whose data are missing, see resolvent.cli.exit_codes
+
+
+class Known(NamedTuple):
+    """A known verdict on a claim.
+
+    Attributes:
+        verdict: the verdict.
+        spreads: the standard deviation of each of its numbers over seeds; empty if there was one seed.
+    """
+
+    verdict: str
+    spreads: tuple[float | None, ...] = ()
+
+
+Verdicts = Mapping[tuple[str, str], Known]  # (name, claim) -> its known verdict
 Command = Callable[[str, Path], Sequence[str]]
 
 
@@ -35,26 +51,57 @@ class Outcome:
         seconds: wall time, including the start of its process.
         verdicts: the verdicts by claim; empty if it failed.
         failure: the last line that it printed before it failed; empty if it did not fail.
+        missing: the last line that it printed if it was skipped, because data are not on this machine.
+        records: the claims of its record, by text.
+        seeds: number of seeds.
     """
 
     name: str
     seconds: float
     verdicts: Mapping[str, str]
     failure: str = ""
+    missing: str = ""
+    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    seeds: int = 1
 
-    def worse_claims(self, known: Verdicts) -> list[str]:
-        """The claims with a worse verdict than the known one."""
-        return [says for says, verdict in self.verdicts.items()
-                if VERDICTS.index(verdict) > VERDICTS.index(known.get((self.name, says), VERDICTS[-1]))]
+    def spreads(self, says: str, known: Verdicts) -> tuple[float | None, ...]:
+        """The spreads of a claim's numbers over the seeds; with one seed, the known ones."""
+        own_spreads = spreads_of(self.records[says], self.seeds) if says in self.records else ()
+        return own_spreads or known.get((self.name, says), Known("")).spreads
+
+    def differing_claims(self, known: Verdicts) -> tuple[list[str], list[str]]:
+        """The claims with a worse verdict than the known one, and those that are worse or better but borderline.
+
+        A borderline verdict is neither worse nor better: see ``is_borderline``.
+        """
+        worse, borderline = [], []
+        for says, verdict in self.verdicts.items():
+            previous = known.get((self.name, says), Known(verdict)).verdict
+            if previous == verdict or NOT_DECIDED in (previous, verdict):
+                continue
+            spreads = self.spreads(says, known)
+            if spreads and says in self.records and is_borderline(self.records[says], self.seeds, spreads):
+                borderline.append(says)
+            elif VERDICTS.index(verdict) > VERDICTS.index(previous):
+                worse.append(says)
+        return worse, borderline
 
     def line(self, known: Verdicts) -> str:
         """Name, seconds, the number of claims with each verdict, and the comparison; separated by tabs."""
         verdicts = list(self.verdicts.values())
-        counts = ", ".join(f"{verdict} {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts)
-        worse = [f"{says} (was: {known[self.name, says]})" for says in self.worse_claims(known)]
+        counts = ", ".join(f"{verdict} {verdicts.count(verdict)}" for verdict in (*VERDICTS, NOT_DECIDED)
+                           if verdict in verdicts)
+        worse, borderline = ([f"{says} (was: {known[self.name, says].verdict})" for says in claims]
+                             for claims in self.differing_claims(known))
         new = sum((self.name, says) not in known for says in self.verdicts) if known else 0
-        comparison = (f"FAILED: {self.failure}" if self.failure else f"WORSE: {'; '.join(worse)}" if worse
-                      else f"ok, {new} not known" if new else "ok")
+        comparison = "; ".join([f"WORSE: {'; '.join(worse)}" if worse else "ok",
+                                *([f"borderline: {'; '.join(borderline)}"] if borderline else [])])
+        if self.failure:
+            comparison = f"FAILED: {self.failure}"
+        elif self.missing:
+            comparison = f"skipped: no data: {self.missing}"
+        elif new and not worse:
+            comparison += f", {new} not known"
         return "\t".join((self.name, f"{self.seconds:.1f}", counts or "-", comparison))
 
 
@@ -131,35 +178,53 @@ def _run(name: str, folder: Path, command: Command, processes: _Processes) -> Ou
     records = sorted(out.glob("*.json"))
     if process.returncode or not records:
         lines = [line.strip() for line in (process.stderr or process.stdout).splitlines() if line.strip()]
-        return Outcome(name, seconds, {}, lines[-1] if lines else f"exit code {process.returncode}, without a message")
+        message = lines[-1] if lines else f"exit code {process.returncode}, without a message"
+        if process.returncode == _NO_DATA:
+            return Outcome(name, seconds, {}, missing=message)
+        return Outcome(name, seconds, {}, message)
     record = read_record(records[0])
     for path in (*records, *out.glob("*.svg")):
         write_atomically(folder / path.name, lambda partial, path=path: copyfile(path, partial))  # type: ignore[misc]
-    return Outcome(name, seconds, {claim["says"]: claim["verdict"] for claim in record["claims"]})
+    claims = {claim["says"]: claim for claim in record["claims"]}
+    return Outcome(name, seconds, {says: claim["verdict"] for says, claim in claims.items()}, records=claims,
+                   seeds=record["seeds"])
 
 
-def write_summary(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write a row for each claim: name, seconds of its reproduction, verdict (or ``failed``), claim."""
+def write_summary(outcomes: Sequence[Outcome], path: Path, known: Verdicts | None = None) -> None:
+    """Write a row for each claim: name, seconds of its reproduction, verdict, the spreads of its numbers, claim.
+
+    A reproduction that failed or was skipped has one row with this as the verdict and its message as the claim. The
+    spreads are separated by semicolons; a number that is not finite has an empty one. After one seed they are the known
+    ones.
+    """
     text = io.StringIO(newline="")
     rows = csv.writer(text, delimiter="\t", lineterminator="\n")
     rows.writerow(COLUMNS)
     for outcome in sorted(outcomes, key=lambda o: o.name):
-        for says, verdict in outcome.verdicts.items() or [(outcome.failure, _FAILED)]:
-            rows.writerow((outcome.name, f"{outcome.seconds:.0f}", verdict, says))
+        failed = (outcome.missing, _SKIPPED) if outcome.missing else (outcome.failure, _FAILED)
+        for says, verdict in outcome.verdicts.items() or [failed]:
+            spreads = ";".join("" if s is None else f"{s:g}" for s in outcome.spreads(says, known or {}))
+            rows.writerow((outcome.name, f"{outcome.seconds:.0f}", verdict, spreads, says))
     write_text(path, text.getvalue())
 
 
 def known_verdicts(path: Path) -> Verdicts:
     """The verdicts of a summary, or of the JSON files in a results folder.
 
-    If a folder has both settings of a reproduction, the verdicts of the quick one are taken.
+    If a folder has both settings of a reproduction, the verdicts of the quick one are taken; and the spreads of the
+    other, if the quick one has one seed.
 
     Raises:
         InputError: the path is neither, or a file is damaged.
     """
     if path.is_dir():
         records = sorted(read_records(path).values(), key=lambda r: bool(r["setting"] == "quick"))
-        return {(r["name"], c["says"]): c["verdict"] for r in records for c in r["claims"]}
+        known: dict[tuple[str, str], Known] = {}
+        for r in records:
+            for c in r["claims"]:
+                previous = known.get((r["name"], c["says"]), Known(""))
+                known[r["name"], c["says"]] = Known(c["verdict"], spreads_of(c, r["seeds"]) or previous.spreads)
+        return known
     if not path.is_file():
         raise InputError(f"there are no known verdicts at {path}: give a results folder, or the summary.tsv of an "
                          "earlier run")
@@ -170,8 +235,18 @@ def known_verdicts(path: Path) -> Verdicts:
         raise InputError(f"{path} is damaged: {shorten(error)}: give another summary") from error
     if tuple(head) != COLUMNS:
         raise InputError(f"{path} is not a summary: its columns must be {', '.join(COLUMNS)}")
+    verdicts = (*VERDICTS, NOT_DECIDED)
+    summary: dict[tuple[str, str], Known] = {}
     for number, row in enumerate(rows, start=2):
-        if len(row) != len(COLUMNS) or row[2] not in (*VERDICTS, _FAILED):
-            raise InputError(f"{path}: row {number} is damaged: a row must have {len(COLUMNS)} columns, the third of "
-                             f"which is one of {', '.join((*VERDICTS, _FAILED))}")
-    return {(name, claim): verdict for name, _, verdict, claim in rows if verdict in VERDICTS}
+        try:
+            name, _, verdict, spreads, claim = row
+            if verdict not in (*verdicts, _FAILED, _SKIPPED):
+                raise ValueError(verdict)
+            numbers = tuple(float(s) if s else None for s in spreads.split(";")) if spreads else ()
+        except ValueError as error:
+            raise InputError(f"{path}: row {number} is damaged: a row must have {len(COLUMNS)} columns: the third is "
+                             f"one of {', '.join((*verdicts, _FAILED, _SKIPPED))}; the fourth has numbers separated "
+                             "by semicolons") from error
+        if verdict in verdicts:
+            summary[name, claim] = Known(verdict, numbers)
+    return summary

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from resolvent.study.reproductions.claims import verdict_of
+from resolvent.study.reproductions.claims import NOT_DECIDED, verdict_of
 from resolvent.study.reproductions.curves import Curve, Item
 from resolvent.study.reproductions.reproduction import Reproduction
-from resolvent.study.reproductions.schema import Claim
+from resolvent.study.reproductions.schema import Claim, Setting
 
 __all__ = ["claim_record", "panel_record", "rounded"]
 
@@ -16,13 +16,15 @@ _MAX_POINTS = 60  # of a curve
 _FIRST_POINTS = 10  # that are always in the record
 
 
-def claim_record(claim: Claim, items_by_seed: Sequence[Sequence[Item]]) -> dict[str, Any]:
+def claim_record(claim: Claim, items_by_seed: Sequence[Sequence[Item]], setting: Setting) -> dict[str, Any]:
     """A claim with its verdict and, for each item, the mean and the spread over the seeds."""
+    is_decided = setting == "paper scale" or not claim.converged
     items = []
     for of_seeds in zip(*items_by_seed, strict=True):
         values = np.array([item.value for item in of_seeds])
         items.append({"name": of_seeds[0].name, **_spread(values), "holds": sum(item.holds for item in of_seeds)})
-    return {"says": claim.says, "paper": claim.paper, "verdict": verdict_of(items_by_seed), "rule": claim.rule,
+    return {"says": claim.says, "paper": claim.paper, "ours": claim.ours,
+            "verdict": verdict_of(items_by_seed) if is_decided else NOT_DECIDED, "rule": claim.rule,
             "args": claim.args, "items": items}
 
 

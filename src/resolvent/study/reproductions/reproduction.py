@@ -92,6 +92,9 @@ class Reproduction(pydantic.BaseModel):
             reproduction = cls(name=name, **read_data(text, f"{name}.yaml"))
         except pydantic.ValidationError as error:
             raise InputError(f"{name}.yaml: {error}") from error
+        texts = [claim.says for claim in reproduction.claims]
+        if repeated := sorted({text for text in texts if texts.count(text) > 1}):
+            raise InputError(f"{name}.yaml: claims: {quote(repeated[0])} occurs twice: give each claim its own text")
         with_runs = reproduction.panels_with_runs
         for title, panel in reproduction.panels.items():
             for key, other in (("of", panel.of), ("tuned", panel.tuned)):

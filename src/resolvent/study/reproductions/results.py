@@ -11,13 +11,15 @@ from typing import Any
 
 from resolvent.data.atomic_files import write_text
 from resolvent.data.digests import read_sealed, seal
+from resolvent.study.reproductions.claims import NOT_DECIDED, is_borderline
 from resolvent.study.reproductions.pictures import draw
 from resolvent.study.wording import count_of
 
 __all__ = ["claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw", "write_page",
            "write_results"]
 
-_CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**"}
+_CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**",
+          NOT_DECIDED: "not decided"}
 _MAX_LINE = 110  # characters of JSON that are written on one line
 _MAX_ITEMS = 6  # numbers of a claim that the page lists
 
@@ -86,8 +88,12 @@ def page(folder: Path) -> str:
     lines = ["# The papers' claims and our results", "",
              "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
              "claim *holds* if it does in every seed and for every method that it names, and holds *in part* if it "
-             "does for some of them; the numbers show which. Times are CPU times.", "",
-             "| claim | paper | ours: mean ± standard deviation over seeds | verdict | command | time |",
+             "does for some of them; the numbers show which. It is *borderline* if numbers within one standard "
+             "deviation over the seeds of their thresholds could change the verdict, and *not decided* if the claim is "
+             "about runs that have converged, and these have not. The second column has the paper's number, *in "
+             "words* if the paper states the claim without a number, and *ours* if the claim is ours. Times are CPU "
+             "times.", "",
+             "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict | command | time |",
              "|---|---|---|---|---|---|"]
     for _, r in records:
         for says, *cells in claims_table(r):
@@ -115,9 +121,16 @@ def _value(value: Any) -> str:
 
 
 def claims_table(record: Record) -> list[tuple[str, str, str, str]]:
-    """For each claim, as Markdown: the statement, the paper's number, our numbers, the verdict."""
-    return [(_cell(claim["says"]), _cell(claim["paper"]) or "-", _numbers(claim, record["seeds"]),
-             _CELLS[claim["verdict"]]) for claim in record["claims"]]
+    """For each claim, as Markdown: the statement, whose it is, our numbers, the verdict.
+
+    The second cell is the paper's number, ``in words`` if the paper has none, or ``ours`` if the claim is ours.
+    """
+    return [(_cell(claim["says"]), "ours" if claim.get("ours") else _cell(claim["paper"]) or "in words",
+             _numbers(claim, record["seeds"]), _verdict(claim, record["seeds"])) for claim in record["claims"]]
+
+
+def _verdict(claim: Record, seeds: int) -> str:
+    return _CELLS[claim["verdict"]] + (" (borderline)" if seeds > 1 and is_borderline(claim, seeds) else "")
 
 
 def cpu_time(record: Record) -> str:

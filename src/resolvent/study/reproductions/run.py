@@ -59,7 +59,8 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
         "changes": [*reproduction.changes(setting), *changes],
         "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
         "cpu_seconds": round(time.process_time() - cpu_begin, 1),
-        "claims": [claim_record(claim, of_claim) for claim, of_claim in zip(reproduction.claims, items, strict=True)],
+        "claims": [claim_record(claim, of_claim, setting)
+                   for claim, of_claim in zip(reproduction.claims, items, strict=True)],
         "panels": {title: panel_record(reproduction, title, [panels[title] for panels in by_seed])
                    for title in reproduction.panels},
         "search": searched, "versions": versions(), "device": device(),

@@ -20,19 +20,29 @@ class _Strict(pydantic.BaseModel):
 
 
 class Claim(_Strict):
-    """One statement of a paper about a figure.
+    """One statement about a figure.
 
     Attributes:
         says: the statement.
         paper: the paper's number, if it states one.
+        ours: whether the statement is ours; otherwise it is the paper's.
+        converged: whether only runs that have converged decide it; in a smaller setting it is then not decided.
         rule: the name of a rule of ``claims``.
         args: the rule's arguments.
     """
 
     says: str
     paper: str = ""
+    ours: bool = False
+    converged: bool = False
     rule: str
     args: dict[str, Any]
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Claim":
+        if self.ours and self.paper:
+            raise ValueError(f"paper: {self.paper!r}: a claim that is ours has no number of the paper: leave it out")
+        return self
 
 
 class SmallSetting(_Strict):

@@ -90,8 +90,8 @@ def average_rises(figure: Panels, panels: Sequence[str], along: str, by: float =
         for curve in figure[panel].values():
             groups.setdefault(float(curve.point[along]), []).append(curve.final)
         means = {x: float(np.mean(groups[x])) for x in sorted(groups)}
-        items += [Item(f"{panel}: {along} = {a:g} ({means[a]:.4g}) to {b:g} ({means[b]:.4g})", means[b] - means[a],
-                       means[b] - means[a] > by) for a, b in pairwise(means)]
+        items += [Item(f"{panel}: {along} = {a:g} to {b:g}", means[b] - means[a], means[b] - means[a] > by)
+                  for a, b in pairwise(means)]
     return items
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from resolvent.study.reproductions.curves import Curve, Item, Panels, name_of, quotient, rule
 
-__all__ = ["best", "difference", "difference_of_panels", "gain", "highest", "lately", "lately_of_panels", "lead",
-           "level", "ratio", "ratio_of_panels", "relative_gap", "rise", "same_limit", "sooner", "steadier",
+__all__ = ["best", "climb", "difference", "difference_of_panels", "gain", "highest", "lately", "lately_of_panels",
+           "lead", "level", "ratio", "ratio_of_panels", "relative_gap", "rise", "same_limit", "sooner", "steadier",
            "steadier_panels", "when_stopped"]
 
 _INF = float("inf")
@@ -48,6 +48,22 @@ def rise(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_most:
 
 
 @rule
+def climb(figure: Panels, panels: Sequence[str], methods: Sequence[str], begin: int, at_most: float = _INF,
+          at_least: float = 0.0) -> list[Item]:
+    """From round ``begin`` on, the largest value divided by the smallest one until then is between the bounds.
+
+    A shorter run is read at its last round.
+    """
+    def largest_climb(curve: Curve) -> float:
+        smallest = np.minimum.accumulate(curve.values)
+        return max(quotient(float(v), float(s)) for t, v, s in zip(curve.rounds, curve.values, smallest, strict=True)
+                   if t >= min(begin, curve.rounds[-1]))
+
+    return _between({name: largest_climb(curve) for name, curve in _of_methods(figure, panels, methods)}, at_least,
+                    at_most)
+
+
+@rule
 def ratio(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str, at_most: float = _INF,
           at_least: float = 0.0) -> list[Item]:
     """The last value divided by that of the method ``to`` is between the bounds."""
@@ -56,10 +72,18 @@ def ratio(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str
 
 
 @rule
-def ratio_of_panels(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_least: float) -> list[Item]:
-    """From each panel to the next the last value grows by at least the factor ``at_least``."""
+def ratio_of_panels(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_least: float,
+                    negligible: float = 0.0) -> list[Item]:
+    """From each panel to the next the last value grows by at least the factor ``at_least``.
+
+    Pairs of values that are both at most ``negligible`` times the first are left out: they are rounding errors.
+    """
+    def is_negligible(panel: str, method: str) -> bool:
+        return figure[panel][method].relative <= negligible
+
     return _between({f"{m}: {b} / {a}": quotient(figure[b][m].final, figure[a][m].final)
-                     for m in methods for a, b in pairwise(panels)}, at_least, _INF)
+                     for m in methods for a, b in pairwise(panels)
+                     if not (is_negligible(a, m) and is_negligible(b, m))}, at_least, _INF)
 
 
 @rule
