@@ -64,3 +64,19 @@ def test_single_precision_is_used_fully():
 
 def test_flat_objective_gives_the_uniform_point():
     np.testing.assert_allclose(simplex.minimise_quadratic(jnp.ones((4, 4)), jnp.ones(4)), np.full(4, 0.25), atol=1e-12)
+
+
+def test_minimiser_inside_the_simplex_has_equal_partial_derivatives():
+    """All multipliers of x >= 0 vanish, so that the linear systems of the method come close to P itself."""
+    x = simplex.minimise_quadratic(jnp.diag(jnp.arange(1.0, 6.0)), jnp.zeros(5))
+    np.testing.assert_allclose(x, 1 / np.arange(1, 6) / np.sum(1 / np.arange(1, 6)), atol=1e-12)
+
+
+def test_single_precision_solves_every_problem_of_a_batch():
+    """With minimisers inside the simplex, rounding must not make the linear systems singular."""
+    gradients = 1 + 0.02 * np.random.default_rng(0).normal(size=(300, 20, 9))
+    matrices = np.eye(9) + np.einsum("kti,ktj->kij", gradients, gradients)
+    single, double = (jax.vmap(simplex.minimise_quadratic)(jnp.asarray(matrices, dtype),
+                                                           jnp.asarray(-gradients.sum(axis=1) / 4, dtype))
+                      for dtype in (jnp.float32, jnp.float64))
+    np.testing.assert_allclose(single, double, atol=1e-3)

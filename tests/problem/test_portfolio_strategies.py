@@ -106,7 +106,7 @@ def olmar_twin(closes, window, epsilon):
     return weights
 
 
-@pytest.mark.parametrize(("window", "epsilon"), [(5, 10.0), (3, 1.001), (1, 2.0)])
+@pytest.mark.parametrize(("window", "epsilon"), [(5, 10.0), (12, 1.05), (3, 1.001), (1, 2.0)])
 def test_olmar_is_its_twin(closes, relatives, window, epsilon):
     weights = pf.backtest(pf.OLMAR(window, epsilon), relatives).weights
     np.testing.assert_array_equal(weights[:, 0], 0)
