@@ -297,8 +297,9 @@ def _open_files(count, case):
 
 def _memory(megabytes, case):
     answer = _shell(f"ulimit -c 0; ulimit -v {megabytes * 1024}; exec {_PYTHON} {' '.join(RUN)}", case)
-    if answer.code < 0 or answer.code > 128:
-        resumed = _run(case, *RESUME)  # libraries in C++ end the process when they get no memory
+    # Libraries in C and C++ end the process when they get no memory: by a signal, or with a message of their own.
+    if answer.code < 0 or answer.code > 128 or "OpenBLAS error" in answer.err:
+        resumed = _run(case, *RESUME)
         wrong = f"then --resume: exit code {resumed.code}: {resumed.err}" if resumed.code else difference(case / "out")
         return _outcome(WRONG if wrong else ENDED, wrong or f"exit code {answer.code}: {answer.err[-500:]}")
     return _judge(answer, case)
