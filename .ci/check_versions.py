@@ -22,9 +22,11 @@ TESTS = ["tests/xla/test_small_call.py", "tests/xla/test_fallback.py", "tests/al
 def main() -> None:
     """Check the versions that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("versions", nargs="*", choices=RESOLUTIONS, help="default: both")
+    parser.add_argument("versions", nargs="*", metavar="{lowest,newest}", help="default: both")
     parser.add_argument("--digits-only", action="store_true", help="do not run the contract")
     arguments = parser.parse_args()
+    if unknown := set(arguments.versions) - set(RESOLUTIONS):  # argparse refuses an empty list if it has choices
+        parser.error(f"unknown versions: {', '.join(sorted(unknown))}; choose from {', '.join(RESOLUTIONS)}")
     with tempfile.TemporaryDirectory() as folder:
         tools = Path(folder) / "tools"
         venv.create(tools, with_pip=True)
