@@ -9,6 +9,7 @@ from resolvent.xla import versions
 from resolvent.xla.small_call import allow_small_calls, is_elemental, no_inline, repeat, small_call
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="for CPUs")
+special_form = pytest.mark.skipif(not versions.supports_call_metadata(), reason="this version of JAX has plain forms")
 X = np.random.default_rng(0).normal(size=(6, 600)) / 25
 
 
@@ -34,6 +35,7 @@ def has_small_call(function, *args):
     return "xla_cpu_small_call" in jax.jit(function).lower(*args).as_text()
 
 
+@special_form
 @pytest.mark.parametrize("total", [0, 1, 17])
 def test_it_is_the_loop(total):
     with jax.enable_x64(True):
@@ -113,6 +115,7 @@ def test_without_leave_it_is_a_loop_like_any_other():
     assert not has_small_call(lambda n, w: repeat(n, lambda i, w: w + 1, w), jnp.array(3), jnp.ones(5000))
 
 
+@special_form
 @pytest.mark.parametrize(("numbers", "is_one"), [(100, False), (600, True), (32_000, True), (33_000, False)])
 def test_a_step_is_one_function_if_it_is_neither_tiny_nor_large(numbers, is_one):
     def step(w):
@@ -143,6 +146,7 @@ def test_what_computes_more_than_it_moves_is_for_several_threads():
     np.testing.assert_allclose(jax.jit(run)(jnp.full(10_000, 0.1)), long(0.1), rtol=1e-6)
 
 
+@special_form
 @pytest.mark.parametrize("step", [
     lambda i, w, x: w + 1 + 0 * x[0],  # XLA finds that this is zero
     lambda i, w, x: w + 1 + jnp.where(jnp.arange(600) >= 0, 0, x[i % 6]),  # XLA also finds that this is zero
@@ -174,6 +178,7 @@ def test_arguments_without_numbers_leave_it_a_plain_call():
     np.testing.assert_array_equal(jax.jit(run)(jnp.zeros(600), jnp.zeros((0, 4))), 3)
 
 
+@special_form
 @pytest.mark.parametrize(("entries", "is_small"), [(1000, True), (20_000, False)])
 def test_a_large_constant_leaves_it_a_plain_call(entries, is_small):
     """XLA stores a large constant in a buffer. Inside of a small function it aborts the process."""
@@ -197,6 +202,7 @@ def test_a_step_with_sums_is_left_to_xla(step):
     assert not has_small_call(run, jnp.ones((3, 600)), jnp.ones((6, 600)))
 
 
+@special_form
 def test_no_inline_keeps_the_call():
     run = jax.jit(lambda w: jnp.exp(no_inline(lambda w: w * 2)(w)) + 1)
     assert 'inlineable="false"' in run.lower(jnp.ones(3)).as_text("hlo")
