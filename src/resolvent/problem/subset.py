@@ -75,16 +75,16 @@ class Gatherer:
 
     Attributes:
         data: the samples, in memory or on disk.
-        one: the problem of the first party alone, for everything that does not depend on the parties.
+        template: a problem of one party with one sample of zeros, for everything that does not depend on the parties.
     """
 
     def __init__(self, model: Model, data: FederatedData) -> None:
         self.data, block = data, block_size(data)
         empty = np.zeros(1, np.int32)
-        first = {s: Split(np.zeros(1, np.int32), data.splits[s].length[:1] if s == "train" else empty) for s in SPLITS}
-        x, y = data.party(0)
-        first_party = FederatedData(x, y, first, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary)
-        self.template = LearningProblem(model, first_party, block=block)
+        only = {s: Split(empty, empty + 1 if s == "train" else empty) for s in SPLITS}
+        x, y = np.zeros((1, *data.input_shape), data.x.dtype), np.zeros(1, data.y.dtype)
+        party = FederatedData(x, y, only, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary)
+        self.template = LearningProblem(model, party, block=block)
         self._rows = 0
         self._mean_sizes = {s: float(data.sizes(s).mean(dtype=np.float64)) for s in SPLITS}
 
@@ -93,22 +93,26 @@ class Gatherer:
         row = self.template.x.dtype.itemsize * int(np.prod(self.data.input_shape)) + self.template.y.dtype.itemsize
         return int(parties * self._mean_size(splits) * row)
 
-    def __call__(self, numbers: NDArray[np.int32], slots: int, splits: Sequence[str] = SPLITS) -> PartySubset:
+    def __call__(self, numbers: NDArray[np.int32], slots: int, splits: Sequence[str] = SPLITS, *,
+                 rows: int | None = None) -> PartySubset:
         """The problem of some parties, in NumPy arrays.
 
         Args:
             numbers: the ids of the parties, ascending.
             slots: number of slots for parties, at least ``len(numbers)``.
             splits: the splits whose samples are gathered; the others are empty.
+            rows: number of rows for samples; default: a power of two.
         """
         lengths = np.zeros((len(SPLITS), slots), np.int32)
         for i, s in enumerate(SPLITS):
             lengths[i, :len(numbers)] = self.data.sizes(s)[numbers] if s in splits else 0
         needed = max(int(lengths.sum(dtype=np.int64)), int(slots * self._mean_size(splits)))
-        if needed > self._rows:
-            self._rows = 1 << int(1.25 * needed).bit_length()
-        x = np.zeros((self._rows, *self.data.input_shape), self.template.x.dtype)
-        y = np.zeros(self._rows, self.template.y.dtype)
+        if rows is None:
+            if needed > self._rows:
+                self._rows = 1 << int(1.25 * needed).bit_length()
+            rows = self._rows
+        x = np.zeros((rows, *self.data.input_shape), self.template.x.dtype)
+        y = np.zeros(rows, self.template.y.dtype)
         offsets, end = np.zeros_like(lengths), 0
         for i, s in enumerate(SPLITS):
             source = self.data.splits[s].offset
