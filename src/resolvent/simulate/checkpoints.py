@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from resolvent.data.atomic_files import finish_before_interruption
@@ -14,7 +13,9 @@ from resolvent.simulate.checkpoint_files import Checkpoint
 from resolvent.simulate.fingerprint import RunIdentity, identity_of
 from resolvent.simulate.measurements import Measurements
 from resolvent.simulate.plan import Plan
+from resolvent.simulate.processes import from_writer, gather_over_processes
 from resolvent.simulate.storage import Storage
+from resolvent.simulate.tree_files import join_blocks
 
 __all__ = ["CheckpointTimer", "RunCheckpoints"]
 
@@ -55,13 +56,19 @@ class RunCheckpoints:
 
     def write_if_due(self, rounds: int) -> None:
         """Write a checkpoint after this number of rounds, if it is time or after the last round."""
-        if self._folder is None or not self.is_writer:
+        if self._folder is None or not (self.is_writer or self._storage.is_shared):
             return
         # Rows of party states on the host cannot be reused before the next checkpoint: one is written after every
         # evaluation at least.
         is_last = rounds == self._plan.rounds
         must_write = is_last or (self._plan.memory == "host" and rounds % self._plan.evaluation.every == 0)
-        if not must_write and not self._timer.is_due():
+        is_due = must_write or self._timer.is_due()
+        if self._storage.is_shared and not must_write:
+            is_due = bool(from_writer(is_due))  # processes have different clocks
+        if not is_due:
+            return
+        if not self.is_writer:
+            join_blocks(self._storage.checkpoint_state())
             return
         with self._timer.writing(), finish_before_interruption():
             facts = self._measurements.facts() | self._storage.facts()
@@ -78,9 +85,7 @@ class RunCheckpoints:
         """
         if self._folder is None or jax.process_count() == 1:
             return
-        from jax.experimental import multihost_utils
-
-        rounds_of_processes = np.asarray(multihost_utils.process_allgather(jnp.array(rounds)))
+        rounds_of_processes = gather_over_processes(np.array(rounds))
         if (rounds_of_processes != rounds).any():
             raise InputError(f"the processes read checkpoints of different rounds, {rounds_of_processes.tolist()}: all "
                              f"must see the folder {self._folder}")

@@ -6,14 +6,14 @@ round, phase, party), so neither the scheduler nor the cohort's order changes wh
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply, ServerState, local_solvers
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import (
@@ -28,15 +28,17 @@ from resolvent.algorithms.round import (
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.simulate.cohort_parts import CohortPart, part_of_cohort
 from resolvent.simulate.scheduler_choice import SchedulerName, scheduler_named
 from resolvent.simulate.schedulers import Jobs
+from resolvent.simulate.shards import REPLICATED, SHARDED, PartyShard, on_every_device, shard_specs
 from resolvent.simulate.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.xla.fallback import FallbackJit
 from resolvent.xla.small_call import allow_small_calls, call_metadata
 
 __all__ = ["estimated_work", "initial_state", "run_chunk"]
 
+_FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
@@ -59,14 +61,24 @@ class _PhaseResult(NamedTuple):
 def initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
                   seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
+    compute = _initial_state
+    if isinstance(problem, PartyShard):
+        specs = (REPLICATED, shard_specs(problem), REPLICATED, REPLICATED)
+        compute = on_every_device(compute, problem, specs, _FEDERATION_SPECS)
+    return compute(algorithm, problem, participation, seed)
+
+
+def _initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
+                   seed: Int[Array, ""]) -> Federation:
     key = keys.initial_key(seed)
-    w0 = problem.init(key)
+    w0, first = problem.init(key), problem.at(jnp.array(0))
 
     def of_party(k: Array) -> PartyState:
-        return initial_party(algorithm, w0, problem.oracle(k), key, k)
+        return initial_party(algorithm, w0, first.oracle(k), key, k)
 
+    parties = problem.numbers if isinstance(problem, PartyShard) else jnp.arange(problem.parties)
     return Federation(initial_server(algorithm, w0, participation.shares(problem.sizes)),
-                      jax.lax.map(of_party, jnp.arange(problem.parties), batch_size=_STATES_AT_ONCE))
+                      jax.lax.map(of_party, parties, batch_size=_STATES_AT_ONCE))
 
 
 @partial(FallbackJit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
@@ -102,8 +114,18 @@ def run_chunk(
         scheduler: a scheduler or its name.
         plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
-    run_round = partial(_run_round, algorithm, problem, participation, keys.root_key(seed),
-                        static=_Static(record, scheduler, plain))
+    run = partial(_run_rounds, static=_Static(record, scheduler, plain), capacity=capacity)
+    if isinstance(problem, PartyShard):
+        chunk_specs = Chunk(_FEDERATION_SPECS, REPLICATED, Snapshot(REPLICATED, SHARDED, REPLICATED))
+        specs = (REPLICATED, shard_specs(problem), REPLICATED, _FEDERATION_SPECS, REPLICATED, REPLICATED, REPLICATED)
+        run = on_every_device(run, problem, specs, chunk_specs)
+    return run(algorithm, problem, participation, state, seed, start, count)
+
+
+def _run_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
+                seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, static: _Static,
+                capacity: int) -> Chunk:
+    run_round = partial(_run_round, algorithm, problem, participation, keys.root_key(seed), static=static)
     shapes = jax.eval_shape(run_round, state, start)[1]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
     last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -129,13 +151,15 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
                 t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
     cohort = participation(keys.cohort_key(round_key), problem.sizes)
+    of_round = problem.at(t)
+    part = part_of_cohort(problem, cohort)
     working = counted = working_parties(algorithm, cohort)
     server_before = state.server
     party_info: Info = {}
     server_info: Info = {}
     for number in range(len(algorithm.phases)):
         phase_key = keys.phase_key(round_key, number)
-        phase = _run_phase(algorithm, number, problem, cohort, counted, phase_key, state, static)
+        phase = _run_phase(algorithm, number, of_round, (cohort, part), counted, phase_key, state, static)
         state, counted = phase.state, phase.counted
         party_info |= phase.party_info
         server_info |= phase.server_info
@@ -144,21 +168,22 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
             shared := algorithm.server_model(state.server)) is not None:
         server_info["gap"] = problem.gap(shared, participation.shares(problem.sizes))
     if "model_change" in static.record:
-        party_info["model_change"] = _model_change(algorithm, problem, cohort, state, models)
+        party_info["model_change"] = part.exchange(_model_change(algorithm, of_round, part.index, state, models))
     recorded = {name: party_info[name] for name in static.record if name != "gap"}
     record = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
     return state, Snapshot(record, models, server_before)
 
 
-def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, working: Bool[Array, " C"],
-               key: Array, state: Federation, static: _Static) -> _PhaseResult:
+def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort_and_part: tuple[Cohort, CohortPart],
+               working: Bool[Array, " C"], key: Array, state: Federation, static: _Static) -> _PhaseResult:
     """Message, party and server of one phase.
 
     Absent parties keep their states, and the server keeps its own if no reply counts. A reply that does not count, such
     as one that is not finite, does not count in the following phases of the round either.
     """
-    effort = jnp.where(working, cohort.effort, 0)
-    slots = problem.row(cohort.index)
+    cohort, part = cohort_and_part
+    effort = part.select(jnp.where(working, cohort.effort, 0))
+    slots = problem.row(part.index)
     rows = tree.rows(state.parties, slots)
 
     def work(shared: tuple[Algorithm, Problem, ServerState, Array], job: Jobs) -> tuple[PartyState, Reply, Info]:
@@ -171,14 +196,18 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
         return row, payload, {name: info[name] for name in info if name in ("model", *static.record)}
 
     new_rows, payload, info = scheduler_named(static.scheduler)(
-        work, (algorithm, problem, state.server, key), Jobs(cohort.index, rows, effort),
-        effort * estimated_work(algorithm, problem.sizes[cohort.index]))
+        work, (algorithm, problem, state.server, key), Jobs(part.index, rows, effort),
+        effort * estimated_work(algorithm, problem.sizes[part.index]))
+    models = {"model": info.pop("model")} if "model" in info else {}  # they stay where they are
+    payload, info = part.exchange((payload, info))
     counted = counted_parties(payload, cohort, working)
-    committed = commit_rows(new_rows, rows, working=working, counted=counted)
-    parties = jax.tree.map(lambda leaf, row: leaf.at[slots].set(row, unique_indices=True), state.parties, committed)
+    committed = commit_rows(new_rows, rows, working=part.select(working), counted=part.select(counted))
+    parties = jax.tree.map(
+        lambda leaf, row: leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True),
+        state.parties, committed)
     server, server_info = server_step(algorithm.phases[number], state.server,
                                       stacked_replies(payload, cohort, counted), keys.server_key(key))
-    return _PhaseResult(Federation(server, parties), counted, info, server_info)
+    return _PhaseResult(Federation(server, parties), counted, info | models, server_info)
 
 
 def estimated_work(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -186,15 +215,12 @@ def estimated_work(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Arr
 
     It is the sum over the algorithm's local solvers, or the parties' numbers of samples if there is no solver.
     """
-    def is_solver(part: Any) -> bool:
-        return isinstance(part, LocalSolver)
-
-    solvers = [part for part in jax.tree.leaves(algorithm, is_leaf=is_solver) if is_solver(part)]
+    solvers = local_solvers(algorithm)
     return sum(solver.work(samples) for solver in solvers) if solvers else samples.astype(jnp.result_type(float))
 
 
-def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state: Federation,
-                  models: Vector) -> Float[Array, " C"]:
+def _model_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"], state: Federation,
+                  models: Vector) -> Float[Array, " L"]:
     """|personal model after the aggregation - the party's model just before it|. Source: Fed+, Figure 1."""
     model_message = algorithm.model_message
 
@@ -202,4 +228,4 @@ def _model_change(algorithm: Algorithm, problem: Problem, cohort: Cohort, state:
         after = algorithm.personal_model(row, model_message(state.server, k), problem.oracle(k))
         return tree.norm(tree.sub(after, model))
 
-    return jax.vmap(of_party)(cohort.index, tree.rows(state.parties, problem.row(cohort.index)), models)
+    return jax.vmap(of_party)(index, tree.rows(state.parties, problem.row(index)), models)

@@ -21,13 +21,15 @@ from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import initial_server
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
+from resolvent.math.tree import Vector
 from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulate.evaluate import personal_models
 from resolvent.simulate.host_chunks import HostChunks, gather_parties, replace_rows, to_device
 from resolvent.simulate.host_states import HostStates
 from resolvent.simulate.plan import Plan
 from resolvent.simulate.states import Chunk, Federation
-from resolvent.simulate.storage import Storage
+from resolvent.simulate.storage import CohortView, EvaluationView, Storage, whole_cohort
 from resolvent.simulate.tree_files import digest
 
 __all__ = ["HostStorage", "PartyRows", "PartyView"]
@@ -106,24 +108,29 @@ class HostStorage(Storage):
             self._writes.pop(0).result()
 
     @override
-    def evaluated_state(self) -> Federation:
-        return self._state_of(self.problem, self._evaluated)
+    def evaluated_parties(self) -> list[EvaluationView]:
+        return [EvaluationView(self.problem, self._state_of(self.problem, self._evaluated),
+                               jnp.asarray(self._evaluated), np.arange(len(self._evaluated)))]
+
+    @override
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        assert self._cohort_problem is not None
+        return [whole_cohort(self._cohort_problem, chunk)]
 
     def _state_of(self, problem: PartySubset, ids: NDArray[np.int32]) -> Federation:
         self._wait_for_writes()
         return Federation(self._server, self._states.complete(problem, self._states.read(ids)))
+
+    def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
+        """The models that these parties use, leaves [M, ...]."""
+        problem, state = self.view(ids)
+        return personal_models(algorithm, problem, state, jnp.asarray(ids))
 
     def view(self, ids: NDArray[np.integer]) -> PartyView:
         """The problem and the state of these parties, gathered now."""
         ascending = np.unique(ids).astype(np.int32)
         problem = gather_parties(self._model, self._data, ascending)
         return PartyView(problem, self._state_of(problem, ascending))
-
-    @property
-    @override
-    def cohort_problem(self) -> Problem:
-        assert self._cohort_problem is not None
-        return self._cohort_problem
 
     @override
     def final_state(self) -> Federation:

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.round import uses_shared_model
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.problem import PartyScores, SolvedProblem
 from resolvent.problem.subset import PartySubset
 from resolvent.simulate.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
 from resolvent.simulate.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulate.messages import MessageBytes
 from resolvent.simulate.metrics_table import MetricsTable
 from resolvent.simulate.plan import Plan
-from resolvent.simulate.states import Chunk, Federation, RoundRecord
+from resolvent.simulate.states import Chunk, RoundRecord
 from resolvent.simulate.stopwatch import Stopwatch, stopwatch
+from resolvent.simulate.storage import EvaluationView, Storage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,25 +30,25 @@ __all__ = ["Measurements"]
 class Measurements:
     """The metrics of one run, and its seconds and bytes."""
 
-    def __init__(self, plan: Plan, problem: Problem, message: MessageBytes) -> None:
+    def __init__(self, plan: Plan, storage: Storage, message: MessageBytes) -> None:
         """Prepare.
 
         Args:
             plan: the plan of the run.
-            problem: the problem on which models are evaluated.
+            storage: the data and the states of the parties.
             message: bytes of a party's messages in a round.
         """
-        self._algorithm, self._evaluation, self._problem, self._message = (
-            plan.algorithm, plan.evaluation, problem, message)
+        problem = storage.problem
+        self._algorithm, self._evaluation, self._storage, self._problem, self._message = (
+            plan.algorithm, plan.evaluation, storage, problem, message)
         self._shares = plan.training_participation.shares(problem.sizes) if isinstance(problem, SolvedProblem) else None
         self._table = MetricsTable(plan.name)
         self._seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self._seconds_per_round: list[float] = []
         self._cpu_per_round: list[float] = []
         self._bytes = {"down": 0, "up": 0}
-        self._index = jnp.asarray(plan.evaluation.parties)
-        rows = np.asarray(problem.row(self._index))
-        self._has_samples = [np.asarray(problem.split_sizes(i))[rows] > 0 for i in range(len(problem.splits))]
+        self._index = plan.evaluation.parties
+        self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
         # The parties of a subset under local ids, for functions of all parties of a problem.
         self._parties_problem = problem.inner if isinstance(problem, PartySubset) else problem
         self._uses_shared_model: bool | None = None
@@ -68,34 +68,39 @@ class Measurements:
         self._seconds, self._bytes = facts["seconds"], facts["bytes"]
         self._seconds_per_round, self._cpu_per_round = facts["seconds_per_round"], facts["cpu_per_round"]
 
-    def evaluate(self, state: Federation, rounds: int) -> None:
+    def evaluate(self, rounds: int) -> None:
         """Evaluate the personal models and the shared model on every split, after this number of rounds."""
         with stopwatch() as watch:
-            self._evaluate(state, rounds)
+            self._evaluate(self._storage.evaluated_parties(), rounds)
         self._add_seconds(watch, "evaluation")
 
-    def _evaluate(self, state: Federation, rounds: int) -> None:
-        shared = self._algorithm.server_model(state.server)
+    def _evaluate(self, views: list[EvaluationView], rounds: int) -> None:
+        algorithm, state = self._algorithm, views[0].state
+        shared = algorithm.server_model(state.server)
         if self._uses_shared_model is None:
             self._uses_shared_model = uses_shared_model(
-                self._algorithm, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties),
+                algorithm, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties),
                 jax.eval_shape(self._problem.oracle, jnp.array(0)))
         if not self._uses_shared_model:
-            models = personal_models(self._algorithm, self._problem, state, self._index)
-            scores = evaluate_models(self._problem, models, self._index)
-            self._add_scores(("",), scores.loss, scores.score, rounds)
+            scores = [evaluate_models(v.problem, personal_models(algorithm, v.problem, v.state, v.index), v.index)
+                      for v in views]
+            self._collect_scores(("",), views, scores, rounds)
         if shared is not None:
             prefixes = ("", "global_") if self._uses_shared_model else ("global_",)
-            loss, score = self._problem.evaluate_shared(shared, np.asarray(self._index))
-            self._add_scores(prefixes, loss, score, rounds)
+            scores = [PartyScores(*v.problem.evaluate_shared(algorithm.server_model(v.state.server),
+                                                             np.asarray(v.index))) for v in views]
+            self._collect_scores(prefixes, views, scores, rounds)
             self._evaluate_gap(shared, rounds)
             self._measure_dissimilarity(shared, rounds)
         if rounds == 0:
             self._measure_heterogeneity()
 
-    def _add_scores(self, prefixes: tuple[str, ...], loss: ArrayLike, score: ArrayLike, rounds: int) -> None:
-        """Add losses and scores, [M, splits] each, under names with these prefixes."""
-        loss, score, parties = np.asarray(loss), np.asarray(score), np.asarray(self._index)
+    def _collect_scores(self, prefixes: tuple[str, ...], views: list[EvaluationView], scores: list[PartyScores],
+                        rounds: int) -> None:
+        """Add the losses and scores of all evaluated parties under names with these prefixes."""
+        parties, positions = self._index, [v.positions for v in views]
+        loss = self._storage.collect(positions, [part.loss for part in scores], len(parties))
+        score = self._storage.collect(positions, [part.score for part in scores], len(parties))
         for prefix in prefixes:
             for number, (split, mask) in enumerate(zip(self._problem.splits, self._has_samples, strict=True)):
                 for metric, values in (("loss", loss), (self._problem.score_name, score)):
@@ -120,25 +125,26 @@ class Measurements:
             self._table.add(0, None, "train", "heterogeneity", heterogeneity)
             self._table.add(0, None, "train", "heterogeneity_gradient", optimum.gradient_norm)
 
-    def measure_line(self, chunk: Chunk, rounds: int, problem: Problem) -> None:
+    def measure_line(self, chunk: Chunk, rounds: int) -> None:
         """The loss on the line from each party's model to the new shared model, and of the shared model before.
 
         Args:
             chunk: the chunk that ends with the aggregation.
             rounds: number of rounds so far.
-            problem: a problem with at least the parties of the aggregation.
         """
-        snapshot, shared = chunk.snapshot, self._algorithm.server_model(chunk.state.server)
-        if shared is None or "line" not in self._evaluation.diagnostics:
+        shared_model, record, train = self._algorithm.server_model, chunk.snapshot.record, jnp.array(0)
+        if shared_model(chunk.state.server) is None or "line" not in self._evaluation.diagnostics:
             return
         with stopwatch() as watch:
-            index, counted = snapshot.record.index, np.asarray(snapshot.record.counted)
-            train = jnp.array(0)
-            losses = np.asarray(loss_along_line(problem, snapshot.models, shared, index, train))
-            before = tree.stack(self._algorithm.server_model(snapshot.server_before), 1)
-            previous, _ = evaluate_split(problem, before, jnp.zeros_like(index), index, train)
-            parties = np.asarray(index)[counted]
-            self._table.add(rounds, parties, "train", "line_previous", np.asarray(previous)[counted])
+            views, counted = self._storage.last_cohort(chunk), np.asarray(record.counted)
+            positions, size = [v.positions for v in views], len(counted)
+            losses = self._storage.collect(positions, [
+                loss_along_line(v.problem, v.models, shared_model(v.server), v.index, train) for v in views], size)
+            previous = self._storage.collect(positions, [
+                evaluate_split(v.problem, tree.stack(shared_model(v.server_before), 1), jnp.zeros_like(v.index),
+                               v.index, train)[0] for v in views], size)
+            parties = np.asarray(record.index)[counted]
+            self._table.add(rounds, parties, "train", "line_previous", previous[counted])
             for i, s in enumerate(np.linspace(0, 1, LINE_POINTS)):
                 self._table.add(rounds, parties, "train", f"line_{s:.1f}", losses[counted, i])
         self._add_seconds(watch, "evaluation")

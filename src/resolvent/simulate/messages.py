@@ -31,7 +31,7 @@ class MessageBytes(NamedTuple):
 def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> MessageBytes:
     """Bytes that one party receives and sends in a round; encoded arrays count in their wire format."""
     shapes = _messages.eval_shape(  # type: ignore[no-untyped-call]
-        algorithm, problem, state.server, tree.rows(state.parties, 0), jnp.array(0))
+        algorithm, problem, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties), jnp.array(0))
     return MessageBytes(*(-(-wire_bits(part) // 8) for part in shapes))
 
 

@@ -3,8 +3,9 @@
 The number of rounds is an argument of the compiled function, so the division into calls changes no bit of a result.
 """
 
-import jax
 import numpy as np
+
+from resolvent.simulate.processes import from_writer
 
 __all__ = ["Pace"]
 
@@ -29,7 +30,4 @@ class Pace:
         """
         fitting = int(rounds * _SECONDS_OF_A_CALL / max(seconds, 1e-9))
         self.rounds = max(1, min(fitting, _MAX_GROWTH * self.rounds))
-        if jax.process_count() > 1:
-            from jax.experimental import multihost_utils
-
-            self.rounds = int(multihost_utils.broadcast_one_to_all(np.int32(min(self.rounds, np.iinfo(np.int32).max))))
+        self.rounds = from_writer(min(self.rounds, np.iinfo(np.int32).max))

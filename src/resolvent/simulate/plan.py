@@ -89,14 +89,19 @@ class Task:
         assert source is not None
         return source.init
 
+    def split_sizes(self, split: str) -> NDArray[np.integer]:
+        """[N] number of samples of each party in a split."""
+        if self.data is not None:
+            return self.data.sizes(split)
+        assert self.problem is not None
+        return np.asarray(self.problem.split_sizes(self.problem.splits.index(split)))
+
     @property
     def validation_sizes(self) -> ArrayLike | None:
         """[N] number of validation samples of each party; None if the problem has no such split."""
-        if self.data is not None:
-            return self.data.sizes("validation")
-        assert self.problem is not None
-        splits = self.problem.splits
-        return self.problem.split_sizes(splits.index("validation")) if "validation" in splits else None
+        if self.problem is not None and "validation" not in self.problem.splits:
+            return None
+        return self.split_sizes("validation")
 
 
 @dataclass(frozen=True, eq=False)

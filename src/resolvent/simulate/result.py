@@ -1,26 +1,36 @@
 """The result of a run."""
 
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.data.encoding_files import encoding_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.fitted import Fitted
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
+from resolvent.problem.subset import PartySubset
 from resolvent.simulate.evaluate import personal_models
 from resolvent.simulate.host_storage import HostStorage
-from resolvent.simulate.plots import learning_curves, new_figure
+from resolvent.simulate.model_folder import SavedModels
+from resolvent.simulate.run_readings import RunReadings
+from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.simulate.states import Federation
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 __all__ = ["Result"]
 
@@ -28,7 +38,7 @@ _MODELS_AT_ONCE = 1000  # of parties on the host
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(RunReadings):
     """The models, the metrics and the facts of one run.
 
     Attributes:
@@ -47,7 +57,8 @@ class Result:
         seed: seed of all random numbers.
         digest: SHA-256 of the last state; in host memory, of the server's state and the states of the parties that have
             taken part.
-        storage: the parties' data and states, if they are on the host.
+        storage: the parties' data and states, if they are on the host, or divided among several processes. Then all
+            processes must ask for the same personal models and party states, in the same order.
     """
 
     name: str
@@ -60,17 +71,10 @@ class Result:
     rounds: int
     seed: int
     digest: str
-    storage: HostStorage | None = None
+    storage: HostStorage | ShardStorage | None = None
 
+    @override
     def personal_model(self, party: int | str) -> Vector:
-        """The model that a party uses.
-
-        Args:
-            party: the party's id, or its name in the data.
-
-        Raises:
-            InputError: there is no such party.
-        """
         if self.data is not None:
             k = self.data.index(party)
         elif isinstance(party, int) and 0 <= party < self.problem.parties:
@@ -91,35 +95,71 @@ class Result:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
     def _personal_models(self, ids: np.ndarray[Any, Any]) -> Vector:
-        problem, state = (self.problem, self.state) if self.storage is None else self.storage.view(ids)
-        return personal_models(self.algorithm, problem, state, jnp.asarray(ids))
+        if self.storage is not None:
+            return self.storage.personal_models(self.algorithm, ids)
+        return personal_models(self.algorithm, self.problem, self.state, jnp.asarray(ids))
 
     @property
+    @override
     def server_model(self) -> Vector | None:
-        """The shared model, or None if the algorithm has none."""
         shared: Vector | None = self.algorithm.server_model(self.state.server)
         return jax.tree.map(lambda leaf: leaf, shared)
 
     @property
-    def refused(self) -> dict[str, int]:
-        """Name (or id) of a party -> number of its replies that were not finite; parties without any are left out."""
-        count = self.metrics.loc[self.metrics["metric"] == "refused", "party"].value_counts().sort_index()
-        names = None if self.data is None else self.data.parties
-        return {str(k) if names is None else names[int(k)]: int(times) for k, times in count.items()}  # type: ignore[call-overload]
+    @override
+    def score_name(self) -> str:
+        return self.problem.score_name
 
-    def scores(self, split: str = "test", metric: str | None = None) -> "pd.DataFrame":
-        """A metric of the personal models: a row per evaluated round, a column per party.
+    @property
+    @override
+    def parties(self) -> Sequence[str] | None:
+        return None if self.data is None else self.data.parties
+
+    @property
+    def model(self) -> Model | None:
+        """The predictor and its loss; None if the run had a problem of its own."""
+        problem = self.problem.inner if isinstance(self.problem, PartySubset) else self.problem
+        return problem.model if isinstance(problem, LearningProblem) else None
+
+    @override
+    def fitted(self, site: int | str | None = None) -> Fitted:
+        if self.data is None or self.model is None:
+            raise InputError("the run had a problem without samples, so there are no rows to predict for")
+        params = self.server_model if site is None else self.personal_model(site)
+        if params is None:
+            raise InputError(f"{self.name} has no shared model: name a site")
+        name = None if site is None else self.data.parties[self.data.index(site)]
+        return Fitted(self.model, params, encoding_of(self.data), self.name, name)
+
+    @property
+    def saved_models(self) -> SavedModels:
+        """The models of the run with what is needed to use them, as they are written to a folder."""
+        names = [f"party {k}" for k in range(self.problem.parties)] if self.data is None else self.data.parties
+        encoding = None if self.data is None else encoding_of(self.data)
+        return SavedModels(self.name, self.rounds, names, self.personal_models, self.server_model, self.model, encoding)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the models, the metrics and the facts to a folder, from which ``rv.load`` reads them.
+
+        The parties' samples, the algorithm and its state are not written: pickle the result to keep all of them.
 
         Args:
-            split: ``train``, ``validation`` or ``test``.
-            metric: name of the metric; default: the problem's score.
-        """
-        name = self.problem.score_name if metric is None else metric
-        rows = self.metrics[(self.metrics["metric"] == name) & (self.metrics["split"] == split)]
-        return rows.pivot(index="round", columns="party", values="value")
+            folder: a folder that does not exist or is empty. It is complete, or it does not exist.
 
-    def plot(self, split: str = "test") -> "Figure":
-        """The learning curve: the mean score of the personal models over parties, and their spread."""
-        figure, axes = new_figure()
-        learning_curves(axes, self.metrics, self.problem.score_name, split)
-        return figure
+        Raises:
+            InputError: the folder is in use.
+        """
+        from resolvent.simulate.saved_result import write_result
+
+        write_result(Path(folder), self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.storage is not None:
+            raise pickle.PicklingError("a result in host memory or of several processes cannot be pickled: use "
+                                       "result.save(folder)")
+        try:
+            pickle.dumps((self.algorithm, self.model))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # functions without an importable name
+            raise pickle.PicklingError(f"the algorithm or the model cannot be pickled ({error}): use "
+                                       "result.save(folder), or define its functions in a module") from error
+        return dict(self.__dict__)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
@@ -31,6 +32,7 @@ from resolvent.simulate.plan import (
 from resolvent.simulate.progress import Progress, progress_bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.simulate.stopwatch import stopwatch
 from resolvent.simulate.systems import VirtualClock
 
@@ -98,6 +100,7 @@ def simulate(
     """
     enable_compilation_cache()
     task = Task.from_arguments(model, data)
+    algorithm = with_memory(algorithm, task.init if task.problem is None else task.problem)
     place_of_states = choose_memory(memory, algorithm, task, name)
     participation = Full() if participation is None else participation
     plan = Plan(
@@ -113,11 +116,11 @@ def simulate(
 def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
     """Run the rounds that no checkpoint has, and evaluate on the way."""
     storage, every = placement.storage, plan.evaluation.every
-    measurements = Measurements(plan, storage.problem, placement.message)
+    measurements = Measurements(plan, storage, placement.message)
     checkpoints = RunCheckpoints(plan, storage, measurements)
     done = checkpoints.restore()
     if done == 0:
-        measurements.evaluate(storage.evaluated_state(), 0)
+        measurements.evaluate(0)
     checkpoints.barrier(done)
     pace = Pace()
     with progress_bar(progress if checkpoints.is_writer else False, plan.name, plan.rounds) as report:
@@ -130,9 +133,9 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
             measurements.add_chunk(chunk, done, count, watch)
             done += count
             if done == next_evaluation:
-                measurements.evaluate(storage.evaluated_state(), done)
+                measurements.evaluate(done)
                 if done in (every, plan.rounds):
-                    measurements.measure_line(chunk, done, storage.cohort_problem)
+                    measurements.measure_line(chunk, done)
             checkpoints.write_if_due(done)
             report(done, plan.rounds)
     checkpoints.barrier(done)  # no process continues, and perhaps resumes, before the checkpoint is complete
@@ -141,4 +144,4 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
         facts["scheduler_seconds"] = placement.scheduler_seconds
     return Result(plan.name, plan.algorithm, storage.problem, plan.task.data, storage.final_state(),
                   measurements.metrics(), facts, plan.rounds, plan.seed, storage.digest(),
-                  storage if isinstance(storage, HostStorage) else None)
+                  storage if isinstance(storage, HostStorage | ShardStorage) else None)

@@ -26,9 +26,9 @@ from resolvent.math import tree
 from resolvent.xla.loops import lane_queue
 from resolvent.xla.small_call import no_inline
 
-__all__ = ["Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
+__all__ = ["AXIS", "Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
 
-_AXIS = "parties"
+AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
 _REPLICATED = _spec()
 
@@ -161,7 +161,7 @@ class Sharded(Scheduler):
     @classmethod
     def over(cls, inner: Scheduler, devices: "list[jax.Device] | None" = None) -> "Sharded":
         """Over these devices; default: all devices, including those of other processes."""
-        return cls(inner, Mesh(jax.devices() if devices is None else devices, (_AXIS,)))
+        return cls(inner, Mesh(jax.devices() if devices is None else devices, (AXIS,)))
 
     @override
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
@@ -172,7 +172,7 @@ class Sharded(Scheduler):
         def on_device(shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
             # Every device computes the whole distribution, because that costs less than to receive it.
             slots = distribute(amount, self.mesh.size, slots_per_device)
-            first = jax.lax.axis_index(_AXIS) * slots_per_device
+            first = jax.lax.axis_index(AXIS) * slots_per_device
             local_slots = jax.lax.dynamic_slice_in_dim(slots, first, slots_per_device)
             results = self.inner(distinct_work, shared, _jobs_of_slots(jobs, local_slots, amount),
                                  jnp.append(amount, 0)[local_slots])
@@ -273,7 +273,7 @@ def _all_gather(leaves: list[Array]) -> list[Array]:
     parts = {}
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):  # in an order that all processes share
         flat = [leaf.reshape(-1) for leaf in leaves if leaf.dtype == dtype]
-        message = jax.lax.all_gather(no_inline(jnp.concatenate)(flat), _AXIS)
+        message = jax.lax.all_gather(no_inline(jnp.concatenate)(flat), AXIS)
         ends = list(itertools.accumulate(map(len, flat)))
         parts[dtype] = iter(jnp.split(message, ends[:-1], axis=1))
     return [next(parts[leaf.dtype]).reshape(-1, *leaf.shape[1:]) for leaf in leaves]

@@ -4,14 +4,17 @@ Both run the same compiled rounds, with bit-identical results.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
+from resolvent.algorithms.algorithm import ServerState
 from resolvent.algorithms.cohort import check_ids
 from resolvent.problem.problem import Problem
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
@@ -21,9 +24,45 @@ from resolvent.simulate.schedulers import Scheduler
 from resolvent.simulate.states import Chunk, Federation
 from resolvent.simulate.tree_files import digest
 
-__all__ = ["DeviceStorage", "Storage"]
+__all__ = ["CohortView", "DeviceStorage", "EvaluationView", "Storage", "call_capacity", "whole_cohort"]
 
 _MAX_RECORDS = 2**20  # of parties in the record of a compiled call; a record has about 10 bytes
+
+
+class EvaluationView(NamedTuple):
+    """Evaluated parties whose data are on one device of this process.
+
+    Attributes:
+        problem: a problem with these parties.
+        state: the server's state and the states of these parties.
+        index: [m] their ids.
+        positions: [m] their positions among all evaluated parties.
+    """
+
+    problem: Problem
+    state: Federation
+    index: Int[Array, " m"]
+    positions: NDArray[np.intp]
+
+
+class CohortView(NamedTuple):
+    """Parties of the last cohort whose data are on one device of this process.
+
+    Attributes:
+        problem: a problem with these parties.
+        models: their models before the aggregation, leaves [L, ...].
+        index: [L] their ids; the first m rows count.
+        positions: [m] their positions in the cohort.
+        server: the server's state after the round.
+        server_before: the server's state before the round.
+    """
+
+    problem: Problem
+    models: PyTree[Any]
+    index: Int[Array, " L"]
+    positions: NDArray[np.intp]
+    server: ServerState
+    server_before: ServerState
 
 
 class Storage(ABC):
@@ -32,10 +71,13 @@ class Storage(ABC):
     Attributes:
         problem: the problem on which models are evaluated.
         capacity: the maximum number of rounds in one compiled call.
+        is_shared: whether every process has a part only. Then all processes must call ``collect``,
+            ``checkpoint_state``, ``digest`` and the methods of the result together.
     """
 
     problem: Problem
     capacity: int
+    is_shared: bool = False
 
     @abstractmethod
     def first_inputs(self) -> ChunkInputs:
@@ -56,13 +98,26 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def evaluated_state(self) -> Federation:
-        """The current state, with the rows of at least the parties that are evaluated."""
+    def evaluated_parties(self) -> list[EvaluationView]:
+        """The evaluated parties of this process in the current state, by device."""
 
-    @property
     @abstractmethod
-    def cohort_problem(self) -> Problem:
-        """A problem with at least the parties of the last cohort."""
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        """The parties of the last cohort of a chunk, by device."""
+
+    def collect(self, positions: Sequence[NDArray[np.intp]], parts: Sequence[ArrayLike], size: int) -> NDArray[Any]:
+        """An array [size, ...] from rows that the views have; of several processes, from the rows of all.
+
+        Args:
+            positions: for each view, the positions of its rows.
+            parts: for each view, its rows; further rows are ignored.
+            size: number of rows.
+        """
+        arrays = [np.asarray(part) for part in parts]
+        collected = np.zeros((size, *arrays[0].shape[1:]), arrays[0].dtype)
+        for at, rows in zip(positions, arrays, strict=True):
+            collected[at] = rows[:len(at)]
+        return collected
 
     @abstractmethod
     def final_state(self) -> Federation:
@@ -84,9 +139,9 @@ class Storage(ABC):
     def confirm_checkpoint(self) -> None:
         """Called when the last ``checkpoint_state`` is on the disk."""
 
+    @abstractmethod
     def digest(self) -> str:
         """SHA-256 of the state."""
-        return digest(self.evaluated_state())
 
 
 class DeviceStorage(Storage):
@@ -101,8 +156,8 @@ class DeviceStorage(Storage):
             scheduler: the scheduler of the first rounds.
         """
         self.problem = problem
-        self.capacity = max(1, min(plan.evaluation.every, plan.rounds, _MAX_RECORDS // plan.cohort_size))
-        self._scheduler = scheduler
+        self.capacity = call_capacity(plan)
+        self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)
         training = problem.pooled() if plan.pools_data else problem
         participation = plan.training_participation
         self._state: Federation = initial_state(plan.algorithm, training, participation, jnp.array(plan.seed))
@@ -125,13 +180,12 @@ class DeviceStorage(Storage):
         return local, rounds
 
     @override
-    def evaluated_state(self) -> Federation:
-        return self._state
+    def evaluated_parties(self) -> list[EvaluationView]:
+        return [EvaluationView(self.problem, self._state, self._evaluated, np.arange(len(self._evaluated)))]
 
-    @property
     @override
-    def cohort_problem(self) -> Problem:
-        return self.problem
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        return [whole_cohort(self.problem, chunk)]
 
     @override
     def final_state(self) -> Federation:
@@ -149,3 +203,19 @@ class DeviceStorage(Storage):
     @override
     def confirm_checkpoint(self) -> None:
         pass
+
+    @override
+    def digest(self) -> str:
+        return digest(self._state)
+
+
+def call_capacity(plan: Plan) -> int:
+    """The maximum number of rounds in one compiled call, if all parties are on devices."""
+    return max(1, min(plan.evaluation.every, plan.rounds, _MAX_RECORDS // plan.cohort_size))
+
+
+def whole_cohort(problem: Problem, chunk: Chunk) -> CohortView:
+    """The view of a cohort whose parties are all on one device."""
+    record = chunk.snapshot.record
+    return CohortView(problem, chunk.snapshot.models, record.index, np.arange(len(record.index)), chunk.state.server,
+                      chunk.snapshot.server_before)

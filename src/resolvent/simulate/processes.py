@@ -1,0 +1,70 @@
+"""Several processes that run one federation together, connected by JAX.
+
+The first process is the writer: it alone writes files and shows progress. What the processes exchange outside of
+compiled rounds goes through the functions of this module, which all processes must call in the same order.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["connect", "from_writer", "gather_over_processes", "is_writer", "sum_over_processes", "text_from_writer"]
+
+
+def connect(address: str | None = None, count: int | None = None, number: int | None = None) -> None:
+    """Connect this process with the others of its run. It must be called before anything is computed.
+
+    Args:
+        address: ``HOST:PORT`` on which the first process listens; default: that of the cluster (Slurm, Open MPI, or
+            another one that ``jax.distributed`` detects).
+        count: number of processes; default: that of the cluster.
+        number: number of this process, from 0 on; default: that of the cluster.
+    """
+    update: Callable[..., None] = jax.config.update
+    update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(address, count, number)
+
+
+def is_writer() -> bool:
+    """Whether this process writes files and shows progress."""
+    return jax.process_index() == 0
+
+
+def gather_over_processes(values: NDArray[Any]) -> NDArray[Any]:
+    """[P, ...] the values of all processes, which have the same shape and dtype in each."""
+    if jax.process_count() == 1:
+        return values[None]
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(values)).reshape(jax.process_count(), *values.shape)
+
+
+def sum_over_processes(values: NDArray[Any]) -> NDArray[Any]:
+    """The sum of the values of all processes."""
+    return gather_over_processes(values).sum(axis=0, dtype=values.dtype)
+
+
+def from_writer(number: int) -> int:
+    """The number that the writer process has."""
+    if jax.process_count() == 1:
+        return number
+    from jax.experimental import multihost_utils
+
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def text_from_writer(text: str) -> str:
+    """The text that the writer process has."""
+    if jax.process_count() == 1:
+        return text
+    from jax.experimental import multihost_utils
+
+    encoded = text.encode()
+    size = from_writer(len(encoded))
+    buffer = np.zeros(size, np.uint8)
+    if is_writer():
+        buffer[:] = np.frombuffer(encoded, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(buffer)).tobytes().decode()
