@@ -51,7 +51,7 @@ def point():
 def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
     reference = expected(data, w, index)
-    np.testing.assert_allclose(problem.evaluate_shared(w, np.array(index, np.int32)), reference, rtol=1e-12)
+    np.testing.assert_allclose(tuple(problem.evaluate_shared(w, np.array(index, np.int32)).values()), reference, rtol=1e-12)
     alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(split)) for split in range(len(SPLITS))] for k in index]
     np.testing.assert_allclose(alone, reference.transpose(1, 2, 0), rtol=1e-12)
 
@@ -60,7 +60,7 @@ def test_equal_accuracies_are_equal_bits_by_either_evaluation(data):
     """In float32, where 1/3 differs from its float64 value. Comparisons of parties need equal bits."""
     with jax.enable_x64(False):
         problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4), data), jax.tree.map(np.float32, point())
-        _, together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))
+        together = problem.evaluate_shared(w, np.arange(5, dtype=np.int32))["accuracy"]
         alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(j))[1] for j in range(len(SPLITS))]
                  for k in range(5)]
     assert together.dtype == np.float32
@@ -71,14 +71,14 @@ def test_gathered_parties_are_evaluated_under_their_numbers(data):
     numbers, w = np.array([1, 3], np.int32), point()
     gathered = Gatherer(rv.models.logistic(6, 4), data)(numbers, 3)
     for index in (numbers, numbers[::-1]):
-        np.testing.assert_allclose(gathered.evaluate_shared(w, index), expected(data, w, index), rtol=1e-12)
+        np.testing.assert_allclose(tuple(gathered.evaluate_shared(w, index).values()), expected(data, w, index), rtol=1e-12)
 
 
 def test_parties_without_samples_in_any_split_have_no_means():
     x = np.zeros((3, 2))
     data = rv.FederatedData.from_arrays([x, x], [np.zeros(3, int), np.ones(3, int)], validation=0, test=0)
     problem = rv.problems.LearningProblem(rv.models.logistic(2, 2), data)
-    loss, score = problem.evaluate_shared(problem.init(jax.random.key(0)), np.array([0, 1], np.int32))
+    loss, score = problem.evaluate_shared(problem.init(jax.random.key(0)), np.array([0, 1], np.int32)).values()
     np.testing.assert_allclose(loss[:, 0], np.log(2), rtol=1e-12)
     assert score.shape == (2, 3)
     assert np.isnan(loss[:, 1:]).all()
@@ -89,6 +89,6 @@ def test_a_problem_of_another_kind_is_asked_party_by_party():
     rng = np.random.default_rng(0)
     problem = rv.problems.QuadraticProblem.least_squares(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 5)))
     w = jnp.array([0.3, -1.0])
-    loss, score = problem.evaluate_shared(w, np.array([2, 0], np.int32))
+    loss, score = problem.evaluate_shared(w, np.array([2, 0], np.int32)).values()
     np.testing.assert_allclose(loss, [[problem.oracle(jnp.array(k)).value(w)] for k in (2, 0)], rtol=1e-12)
     np.testing.assert_array_equal(loss, score)

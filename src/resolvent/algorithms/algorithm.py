@@ -6,7 +6,9 @@ Nothing in this file knows about simulation or networks.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -24,7 +26,8 @@ from resolvent.problem.subproblem import Subproblem
 
 __all__ = [
     "Algorithm", "Info", "Message", "Method", "PartyState", "Phase", "Replies", "Reply", "ServerState",
-    "SharedModelMethod", "StragglerPolicy", "local_work",
+    "SharedModelMethod", "StragglerPolicy", "local_solvers", "local_work",
+    "record_local_work",
 ]
 
 ServerState: TypeAlias = Any
@@ -33,6 +36,7 @@ Message: TypeAlias = Any
 Reply: TypeAlias = Any
 Info = dict[str, Any]
 StragglerPolicy = Literal["drop", "keep"]
+_local_work: ContextVar[list[LocalSolver] | None] = ContextVar("local_work", default=None)
 
 
 class Replies(eqx.Module):
@@ -75,7 +79,7 @@ class Phase(NamedTuple):
         message: (server state, k) -> the message to party k.
         party: (party state, message, oracle, key, effort) -> (party state, reply, info). Under info, ``model`` is the
             party's model at the end of its local work; scalars can be recorded per party and round. The compiler
-            removes what is not recorded.
+            removes what is not recorded. ``memory`` is that of ``local_work``.
         server: (server state, replies, key) -> (server state, info).
     """
 
@@ -191,7 +195,34 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
                effort: Float[Array, ""]) -> tuple[Vector, Info]:
     """Solve a subproblem and record ``model``, ``steps`` and FedProx's ``inexactness``.
 
-    Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2.
+    Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2. If the party has a memory
+    (``Oracle.memory``), the work begins with it, and ``memory`` is the one after it.
     """
-    w, steps = solver(subproblem, start, key, effort)
-    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), "inexactness": subproblem.inexactness(w, start)}
+    if (work := _local_work.get()) is not None:
+        work.append(solver)
+    memory, after = subproblem.oracle.memory, {}
+    if memory is None:
+        w, steps = solver(subproblem, start, key, effort)
+    else:
+        w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, memory)
+    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), "inexactness": subproblem.inexactness(w, start),
+               **after}
+
+
+@contextmanager
+def record_local_work() -> Iterator[list[LocalSolver]]:
+    """The solvers of all ``local_work`` that is traced within, in order; a loop counts once."""
+    work: list[LocalSolver] = []
+    token = _local_work.set(work)
+    try:
+        yield work
+    finally:
+        _local_work.reset(token)
+
+
+def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:
+    """All local solvers of an algorithm and of those inside it."""
+    def is_solver(part: Any) -> bool:
+        return isinstance(part, LocalSolver)
+
+    return [part for part in jax.tree.leaves(algorithm, is_leaf=is_solver) if is_solver(part)]

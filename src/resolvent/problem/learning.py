@@ -98,7 +98,7 @@ class LearningProblem(Problem):
         return jax.tree.map(lambda s: jnp.where(is_empty, jnp.nan, s / jnp.maximum(oracle.samples, 1)), sums)  # type: ignore[no-any-return]
 
     @override
-    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         """The means of ``evaluate_party``, computed in blocks of rows that may belong to several parties.
 
         The rows are summed in double precision. The means have the model's dtype, as those of ``evaluate_party`` have:
@@ -112,7 +112,7 @@ class LearningProblem(Problem):
             of_rows = np.stack(_evaluate_rows(self, w, jnp.asarray(rows, jnp.int32)), dtype=np.float64)
             means[:, has_rows] = np.add.reduceat(of_rows, (ends - length)[has_rows], axis=1) / length[has_rows]
         loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1).astype(tree.dtype(w))
-        return loss, score
+        return {"loss": loss, self.score_name: score}
 
     def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
         return SampleOracle(samples=self.length[split, k], model=self.model, x=self.x, y=self.y,

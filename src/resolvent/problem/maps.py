@@ -173,5 +173,6 @@ def through(oracle: Oracle, map: Map) -> Oracle:
         alpha = jnp.asarray(map.alpha)
         constant_part = (1 - alpha) * map.fixed
         return QuadraticOracle(oracle.samples, alpha**2 * oracle.hessian,
-                               alpha * (oracle.linear - oracle.hessian @ constant_part), oracle.value(constant_part))
-    return Composed(oracle.samples, oracle, map)
+                               alpha * (oracle.linear - oracle.hessian @ constant_part), oracle.value(constant_part),
+                               memory=oracle.memory)
+    return Composed(oracle.samples, oracle, map, memory=oracle.memory)

@@ -80,6 +80,10 @@ class MixedProblem(SolvedProblem):
         return self.inner.evaluate_party(tree.lerp(tree.rows(self.optima, k), w, self.alpha), k, split)
 
     @override
+    def report(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
+        return self.inner.report(tree.lerp(tree.rows(self.optima, k), w, self.alpha), k, split)
+
+    @override
     def optimum(self, shares: Float[Array, " N"]) -> Vector:
         """The minimiser for shares by size, whatever ``shares`` are, computed on construction."""
         return self.minimiser

@@ -6,7 +6,7 @@ A local solver uses only its oracle, so the same solver works for samples, quadr
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,19 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 
-__all__ = ["Oracle", "QuadraticOracle", "SampleOracle", "ShapeOracle"]
+__all__ = ["Memory", "Oracle", "QuadraticOracle", "SampleOracle", "ShapeOracle"]
+
+
+class Memory(NamedTuple):
+    """What a party's local work hands on from one round to the next; () where there is nothing.
+
+    Attributes:
+        oracle: of the oracle, such as the last outputs of a policy (``Oracle.init_memory``).
+        solver: of the local solver, such as the moments of an optimizer (``LocalSolver.init_memory``).
+    """
+
+    oracle: PyTree[Any] = ()
+    solver: PyTree[Any] = ()
 
 
 class Oracle(eqx.Module):
@@ -27,9 +39,11 @@ class Oracle(eqx.Module):
 
     Attributes:
         samples: n_k, the number of samples that minibatches are drawn from; at least 1.
+        memory: what the party's last local work handed on; None if nothing is stored between rounds.
     """
 
     samples: Int[Array, ""]
+    memory: Memory | None = eqx.field(default=None, kw_only=True)
 
     @abstractmethod
     def value(self, w: Vector) -> Float[Array, ""]:
@@ -48,6 +62,22 @@ class Oracle(eqx.Module):
             positions: positions of the samples among the party's, in [0, samples).
             mask: which of the positions belong to the minibatch.
         """
+
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        """The oracle's memory before the first round; () if its gradients do not depend on earlier ones."""
+        return ()
+
+    def batch_grad_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
+                               mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
+        """As ``batch_grad``, from a memory, with the memory after it.
+
+        Args:
+            w: the point.
+            memory: as ``init_memory`` or this function returned it; () for ``batch_grad`` without a memory.
+            positions: positions of the samples among the party's.
+            mask: which of the positions belong to the minibatch.
+        """
+        return self.batch_grad(w, positions, mask), memory
 
     def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
         """The exact minimiser over w of f_k(w) + <linear, w> + weight/2 |w - center|^2.

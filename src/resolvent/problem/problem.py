@@ -1,7 +1,7 @@
 """Problems: the objectives f_1, ..., f_N of all parties as one pytree, from which each party's oracle is derived."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -15,6 +15,9 @@ from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+
+# Name of a score -> its values: [splits] of one model on one party's samples; [M, splits] of several parties.
+PartyScores: TypeAlias = dict[str, Float[Array, "*M splits"]]
 
 __all__ = ["PartyScores", "Problem", "SolvedProblem", "party_scores", "shares_by_size"]
 
@@ -56,6 +59,17 @@ class Problem(CheckedArguments, eqx.Module):
     def oracle(self, k: Int[Array, ""]) -> Oracle:
         """f_k; ``k`` may be traced."""
 
+    def at(self, t: Int[Array, ""]) -> "Problem":
+        """The problem of round ``t``, for data that change with the rounds; by default the problem itself.
+
+        The parties, their sizes and the shapes of their models stay the same. Evaluations use the problem itself, so
+        that the scores of all rounds are of the same samples.
+
+        Args:
+            t: number of the round; it may be traced. The first states of the parties are those of round 0.
+        """
+        return self
+
     def pooled(self) -> "Problem":
         """The problem of one party that has the training samples of all: its objective is sum_k n_k/n f_k.
 
@@ -84,22 +98,18 @@ class Problem(CheckedArguments, eqx.Module):
             The means; nan if the party has no samples in the split.
         """
 
-    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """``evaluate_party`` of one model for the parties ``index`` and all splits: [M, splits] each. Not traceable."""
-        loss, score = _evaluate_parties(self, w, jnp.asarray(index))
-        return np.asarray(loss), np.asarray(score)
+    def report(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
+        """All scores of model ``w`` on party k's samples of one split, by name: ``loss``, ``score_name`` and others.
 
+        By default they are those of ``evaluate_party``. A problem with further scores overrides it; each of them is a
+        metric of a run, and is nan if the party has no samples in the split.
+        """
+        loss, score = self.evaluate_party(w, k, split)
+        return {"loss": loss, self.score_name: score}
 
-class PartyScores(NamedTuple):
-    """The scores of one model on one party's samples; with leading axes for several parties.
-
-    Attributes:
-        loss: [splits] mean loss on the samples of each split; NaN without samples.
-        score: [splits] mean score (``Problem.score_name``), likewise.
-    """
-
-    loss: Float[Array, "*M splits"]
-    score: Float[Array, "*M splits"]
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+        """``report`` of one model for the parties ``index`` and all splits: [M, splits] each. Not traceable."""
+        return {name: np.asarray(scores) for name, scores in _evaluate_parties(self, w, jnp.asarray(index)).items()}
 
 
 def party_scores(problem: Problem, model: Vector, k: Int[Array, ""]) -> PartyScores:
@@ -108,7 +118,8 @@ def party_scores(problem: Problem, model: Vector, k: Int[Array, ""]) -> PartySco
     They depend on the party's samples and the model only, so that a party can compute them where its data are.
     """
     splits = jnp.arange(len(problem.splits))
-    return PartyScores(*jax.lax.map(lambda split: problem.evaluate_party(model, k, split), splits))
+    scores: PartyScores = jax.lax.map(lambda split: problem.report(model, k, split), splits)
+    return scores
 
 
 @jax.jit

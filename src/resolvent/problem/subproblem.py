@@ -1,8 +1,10 @@
 """The subproblem that a party solves in every algorithm."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -46,6 +48,12 @@ class Subproblem(eqx.Module):
     def batch_smooth(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         """A minibatch estimate of ``smooth``."""
         return self._add_linear(self.oracle.batch_grad(w, positions, mask))
+
+    def batch_smooth_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
+                                 mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
+        """As ``batch_smooth``, from a memory of the oracle, with the memory after it."""
+        gradient, after = self.oracle.batch_grad_with_memory(w, memory, positions, mask)
+        return self._add_linear(gradient), after
 
     def pull(self, g: Vector, w: Vector) -> Vector:
         """g + weight*(w - center): add the gradient of the proximal term at w to g."""

@@ -63,7 +63,11 @@ class PartySubset(Problem):
         return self.inner.evaluate_party(w, self.row(k), split)
 
     @override
-    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def report(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
+        return self.inner.report(w, self.row(k), split)
+
+    @override
+    def evaluate_shared(self, w: Vector, index: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         return self.inner.evaluate_shared(w, np.asarray(self.row(jnp.asarray(index))))
 
 

@@ -87,8 +87,8 @@ class Measurements:
             self._collect_scores(("",), views, scores, rounds)
         if shared is not None:
             prefixes = ("", "global_") if self._uses_shared_model else ("global_",)
-            scores = [PartyScores(*v.problem.evaluate_shared(algorithm.server_model(v.state.server),
-                                                             np.asarray(v.index))) for v in views]
+            scores = [v.problem.evaluate_shared(algorithm.server_model(v.state.server), np.asarray(v.index))
+                      for v in views]
             self._collect_scores(prefixes, views, scores, rounds)
             self._evaluate_gap(shared, rounds)
             self._measure_dissimilarity(shared, rounds)
@@ -97,14 +97,15 @@ class Measurements:
 
     def _collect_scores(self, prefixes: tuple[str, ...], views: list[EvaluationView], scores: list[PartyScores],
                         rounds: int) -> None:
-        """Add the losses and scores of all evaluated parties under names with these prefixes."""
+        """Add the scores of all evaluated parties under names with these prefixes: the loss and the score first."""
         parties, positions = self._index, [v.positions for v in views]
-        loss = self._storage.collect(positions, [part.loss for part in scores], len(parties))
-        score = self._storage.collect(positions, [part.score for part in scores], len(parties))
+        names = dict.fromkeys(("loss", self._problem.score_name, *scores[0]))
+        by_name = {name: self._storage.collect(positions, [part[name] for part in scores], len(parties))
+                   for name in names}
         for prefix in prefixes:
             for number, (split, mask) in enumerate(zip(self._problem.splits, self._has_samples, strict=True)):
-                for metric, values in (("loss", loss), (self._problem.score_name, score)):
-                    self._table.add(rounds, parties[mask], split, prefix + metric, values[mask, number])
+                for name, values in by_name.items():
+                    self._table.add(rounds, parties[mask], split, prefix + name, values[mask, number])
 
     def _evaluate_gap(self, shared: Vector, rounds: int) -> None:
         if isinstance(self._problem, SolvedProblem) and rounds == 0:  # the rounds record it themselves

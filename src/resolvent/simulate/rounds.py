@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulate import engine
@@ -39,7 +40,8 @@ def initial_state(algorithm: Algorithm, problem: Problem, participation: Partici
         >>> initial_state(rv.fedavg(rv.solvers.GD(0.1)), problem).server.shape
         (2,)
     """
-    state: Federation = engine.initial_state(algorithm, problem, _participation(participation), jnp.array(seed))
+    state: Federation = engine.initial_state(with_memory(algorithm, problem), problem, _participation(participation),
+                                             jnp.array(seed))
     return state
 
 
@@ -89,7 +91,7 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
         The state; the record, leaves [rounds, ...]; the cohort's models and the server's state before the last
         aggregation.
     """
-    participation = _participation(participation)
+    algorithm, participation = with_memory(algorithm, problem), _participation(participation)
     # A copy, because run_chunk takes over the buffers of its argument.
     state = initial_state(algorithm, problem, participation, seed) if state is None else jax.tree.map(jnp.array, state)
     arguments = (algorithm, problem, participation, state, jnp.array(seed), jnp.array(start), jnp.array(rounds))

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
+from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import (
     collect_replies,
@@ -38,7 +39,7 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     Raises:
         InputError: the participation draws a party twice in a round, or a cohort that is wrong otherwise.
     """
-    ids = range(problem.parties)
+    algorithm, ids = with_memory(algorithm, problem), range(problem.parties)
     server = _first_server(algorithm, problem, participation, seed)
     parties = [_first_party(algorithm, problem, seed, k) for k in ids]
     shapes = reply_shapes(algorithm, jax.eval_shape(problem.init, keys.initial_key(seed)))
@@ -48,11 +49,12 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
         check_cohort(cohort, rows=participation.capacity(len(ids)), parties=len(ids),
                      owner=type(participation).__name__, start=t)
         working = np.asarray(working_parties(algorithm, cohort))
+        of_round = problem.at(jnp.array(t))
         for phase in range(len(algorithm.phases)):
             after, replies = list(parties), {}
             for k, works, effort in zip(np.asarray(cohort.index).tolist(), working, cohort.effort, strict=True):
                 if works:
-                    after[k], replies[k] = _party_work(algorithm, problem, server, parties[k], key, k, effort, phase)
+                    after[k], replies[k] = _party_work(algorithm, of_round, server, parties[k], key, k, effort, phase)
             collected = collect_replies(replies, shapes[phase], cohort)
             parties = [commit_party(after[k], parties[k], counted=k not in collected.refused) for k in ids]
             working = np.asarray(collected.replies.alive)
@@ -94,7 +96,8 @@ def _first_server(algorithm: Algorithm, problem: Problem, participation: Partici
 @jax.jit
 def _first_party(algorithm: Algorithm, problem: Problem, seed: int, k: int) -> PartyState:
     key, party_id = keys.initial_key(seed), jnp.asarray(k)
-    return initial_party(algorithm, problem.init(key), problem.oracle(party_id), key, party_id)
+    first = problem.at(jnp.array(0))
+    return initial_party(algorithm, problem.init(key), first.oracle(party_id), key, party_id)
 
 
 def _stacked(server: ServerState, parties: list[PartyState]) -> Federation:

@@ -1,4 +1,4 @@
-"""How much work a local solver does, and the loop over shuffled minibatches that does it."""
+"""How much work a local solver does, and the loop over minibatches that does it."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.errors import InputError, check_range
-from resolvent.math import tree
+from resolvent.problem.solvers.batches import Batches
 from resolvent.xla import loops
-from resolvent.xla.shuffle import Shuffle
 
 __all__ = ["MinibatchBudget", "Stop", "check_budget", "over_minibatches", "scale_budget"]
 
@@ -58,37 +57,33 @@ class MinibatchBudget(NamedTuple):
 
 
 def over_minibatches(step: Callable[[State, Array, Array], State], state: State, samples: Int[Array, ""], key: Array,
-                     effort: Float[Array, ""], budget: MinibatchBudget) -> tuple[State, Int[Array, ""]]:
-    """Run ``step(state, positions, mask)`` over shuffled minibatches, without replacement within an epoch.
+                     effort: Float[Array, ""], budget: MinibatchBudget,
+                     batches: Batches) -> tuple[State, Int[Array, ""]]:
+    """Run ``step(state, positions, mask)`` over minibatches.
 
     Args:
         step: one step, on the samples at ``positions`` for which ``mask`` is true.
         state: the first state.
         samples: number of samples.
-        key: key of the shuffles.
+        key: key of the minibatches.
         effort: the fraction of the work that is done, in [0, 1].
         budget: the work at full effort.
+        batches: chooses the minibatch of each step.
 
     Returns:
         The last state, and the number of steps made.
     """
     batch_size = budget.batch_size
-    per_epoch = (samples + batch_size - 1) // batch_size
     total = budget.count_steps(samples, effort)
 
-    def draw_positions(steps: Int[Array, " S"]) -> tuple[Array, Array]:
-        epoch, i = jnp.divmod(jnp.minimum(steps, total - 1), jnp.maximum(per_epoch, 1))
-        index = i[:, None] * batch_size + jnp.arange(batch_size)
-        mask = index < samples
-        shuffles = Shuffle.draw_many(key, epoch[0], epoch[-1], samples, capacity=len(steps))
-        shuffle: Shuffle = tree.rows(shuffles, epoch - epoch[0])
-        return shuffle(jnp.where(mask, index, 0)), mask
+    def draw(steps: Int[Array, " S"]) -> tuple[Array, Array]:
+        return batches.draw(key, jnp.minimum(steps, total - 1), samples, batch_size)
 
     # The positions of many steps are computed together and outside of the loop over steps. This makes random bits
-    # cheap, and XLA cannot fuse the shuffle with the gather of samples, where it would repeat it for every feature.
+    # cheap, and XLA cannot fuse the draw with the gather of samples, where it would repeat it for every feature.
     block = min(_PREFETCHED_STEPS, max(1, _PREFETCHED_SAMPLES // batch_size))
-    last = loops.fori_loop_with_prefetch(draw_positions, lambda minibatch, state: step(state, *minibatch), state,
-                                         total=total, block=block)
+    last = loops.fori_loop_with_prefetch(draw, lambda minibatch, state: step(state, *minibatch), state, total=total,
+                                         block=block)
     return last, total
 
 

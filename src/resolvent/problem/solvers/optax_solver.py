@@ -1,36 +1,56 @@
 """Local solvers from optax's optimizers, on minibatches of the whole subproblem.
 
-They see the proximal term through its gradient, weight * (w - center). The optimizer's state is new in every round,
-because a party keeps nothing between rounds but its algorithm's state.
+They see the proximal term through its gradient, weight * (w - center), or make an implicit step towards the center
+after the optimizer's step. The optimizer's state is new in every round, or each party keeps its own.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import checked
-from resolvent.errors import check_range
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Memory
+from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, check_budget, over_minibatches
-from resolvent.problem.solvers.optimizers import Optimizer, as_optimizer, named_optimizer, traced_optimizer
+from resolvent.problem.solvers.optimizers import (
+    Optimizer,
+    TracedOptimizer,
+    as_optimizer,
+    named_optimizer,
+    traced_optimizer,
+)
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["OptaxSolver", "adam", "momentum", "optax_solver"]
 
 
+ProximalTerm = Literal["gradient", "implicit"]
+
+
 class _State(NamedTuple):
     params: Vector
     optimizer: Any
+    memory: PyTree[Any]  # of the oracle
 
 
 class OptaxSolver(LocalSolver):
-    """Any optax optimizer on minibatch gradients of the whole subproblem.
+    """Any optax optimizer on minibatch gradients of the subproblem.
+
+    With s the weight of the proximal term, c its center and g a minibatch gradient of f_k + <linear, .>, a step is
+
+    * gradient: w <- w + update(g + s (w - c));
+    * implicit: w <- kappa (w + update(g)) + (1 - kappa) c with kappa = 1/(1 + eta s), where eta is the optimizer's
+      learning rate: line 12 of Fed+ with an optimizer's step instead of a gradient step. With plain SGD it is the
+      implicit step of ``rv.SGD``.
 
     Attributes:
         optimizer: an ``optax.GradientTransformation``, or a ``traced_optimizer``, with which another learning rate does
@@ -38,9 +58,14 @@ class OptaxSolver(LocalSolver):
         batch_size: samples per step; the last batch of an epoch may be smaller.
         epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Exclusive with ``steps``.
         steps: gradient steps, for work that does not grow with the party; a straggler makes ceil(effort * steps).
+        keep: whether each party keeps the optimizer's state, such as Adam's moments, between rounds. Otherwise it is
+            new in every round. The state is private to the party: it is never sent.
+        proximal: the ``gradient`` of the proximal term is added to g, or an ``implicit`` step follows the optimizer's.
+        batches: chooses the minibatches: ``Shuffled()``, or ``Consecutive(bias)`` for time series.
 
     Raises:
-        InputError: ``optimizer`` is not an optimizer.
+        InputError: ``optimizer`` is not an optimizer; or ``proximal="implicit"``, and it is not a ``traced_optimizer``
+            with a number as its learning rate.
         InputError: ``batch_size``, ``epochs`` or ``steps`` is not positive, or both ``epochs`` and ``steps`` are set.
 
     Example:
@@ -52,9 +77,14 @@ class OptaxSolver(LocalSolver):
     batch_size: int = eqx.field(static=True, default=20, kw_only=True)
     epochs: ArrayLike | None = eqx.field(default=None, kw_only=True)
     steps: ArrayLike | None = eqx.field(default=None, kw_only=True)
+    keep: bool = eqx.field(static=True, default=False, kw_only=True)
+    proximal: ProximalTerm = eqx.field(static=True, default="gradient", kw_only=True)
+    batches: Batches = eqx.field(default=Shuffled(), kw_only=True)
 
     def __check_init__(self) -> None:
         check_budget(self)
+        if self.proximal == "implicit":
+            _learning_rate(self.optimizer)
 
     @override
     def limit_batches(self, samples: int) -> "OptaxSolver":
@@ -65,29 +95,61 @@ class OptaxSolver(LocalSolver):
         return self._budget.work(samples)
 
     @override
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        # Moments in float32: in float16 the squares of small gradients and Adam's eps are zero.
+        return self.optimizer.build().init(tree.widen(w)) if self.keep else ()
+
+    @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+        return self.solve_with_memory(subproblem, start, key, effort, Memory())[:2]
+
+    @override
+    def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                          memory: Memory) -> tuple[Vector, Int[Array, ""], Memory]:
         optimizer = self.optimizer.build()
 
         def step(state: _State, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _State:
-            gradient = subproblem.pull(subproblem.batch_smooth(state.params, positions, mask), state.params)
+            g, oracle_memory = subproblem.batch_smooth_with_memory(state.params, state.memory, positions, mask)
+            gradient = subproblem.pull(g, state.params) if self.proximal == "gradient" else g
             update, after = optimizer.update(tree.widen(gradient), state.optimizer, tree.widen(state.params))
+            w = tree.axpy(1, update, state.params)
             # The state keeps its dtypes, as the loop requires, even where a setting has a wider one.
-            return _State(tree.axpy(1, update, state.params), tree.map2(lambda _, new: new, state.optimizer, after))
+            return _State(w if self.proximal == "gradient" else self._implicit_step(subproblem, w),
+                          tree.map2(lambda _, new: new, state.optimizer, after), oracle_memory)
 
-        # Moments in float32: in float16 the squares of small gradients and Adam's eps are zero.
-        first = _State(start, optimizer.init(tree.widen(start)))
-        last, total = over_minibatches(step, first, subproblem.oracle.samples, key, effort, self._budget)
-        return last.params, total
+        moments = memory.solver if self.keep and memory.solver != () else optimizer.init(tree.widen(start))
+        last, total = over_minibatches(step, _State(start, moments, memory.oracle), subproblem.oracle.samples, key,
+                                       effort, self._budget, self.batches)
+        return last.params, total, Memory(last.memory, last.optimizer if self.keep else ())
+
+    def _implicit_step(self, subproblem: Subproblem, w: Vector) -> Vector:
+        """kappa w + (1 - kappa) c."""
+        kappa = 1 / (1 + jnp.asarray(_learning_rate(self.optimizer)) * subproblem.weight)
+        return tree.lerp(subproblem.center, w, kappa)
 
     @property
     def _budget(self) -> MinibatchBudget:
         return MinibatchBudget(self.batch_size, self.epochs, self.steps)
 
 
+def _learning_rate(optimizer: Optimizer) -> ArrayLike:
+    """The learning rate of a traced optimizer.
+
+    Raises:
+        InputError: it is not a traced optimizer, or its learning rate is not a number.
+    """
+    if isinstance(optimizer, TracedOptimizer) and "learning_rate" in optimizer.hyperparams:
+        return optimizer.hyperparams["learning_rate"]
+    raise InputError("OptaxSolver(proximal='implicit') needs the learning rate of the optimizer as a number: use "
+                     "traced_optimizer, such as traced_optimizer(optax.adam, learning_rate=0.001), or "
+                     "proximal='gradient'")
+
+
 @checked
 def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, epochs: float | None = None,
-             steps: float | None = None) -> LocalSolver:
+             steps: float | None = None,
+             keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = Shuffled()) -> LocalSolver:
     """SGD with momentum: m <- decay m + g, w <- w - eta m, with g the gradient of the whole subproblem.
 
     Args:
@@ -96,6 +158,9 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
         batch_size: samples per step; the last batch of an epoch may be smaller.
         epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Exclusive with steps.
         steps: gradient steps, for work that does not grow with the party.
+        keep: whether each party keeps the optimizer's state between rounds; otherwise it is new in every round.
+        proximal: how the proximal term enters: by its ``gradient``, or by an ``implicit`` step, see OptaxSolver.
+        batches: chooses the minibatches: Shuffled, or Consecutive for time series.
 
     Raises:
         InputError: a rate or a budget is not positive, or a decay lies outside [0, 1).
@@ -106,13 +171,14 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
     check_range("momentum", "(0, inf)", learning_rate=learning_rate)
     check_range("momentum", "[0, 1)", decay=decay)
     return OptaxSolver(traced_optimizer(optax.sgd, learning_rate=learning_rate, momentum=decay), batch_size=batch_size,
-                       epochs=epochs, steps=steps)
+                       epochs=epochs, steps=steps, keep=keep, proximal=proximal, batches=batches)
 
 
 @checked
 def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, batch_size: int = 20,
-         epochs: float | None = None, steps: float | None = None) -> LocalSolver:
-    """Adam on minibatches of the whole subproblem, with moments that start at zero in every round.
+         epochs: float | None = None, steps: float | None = None,
+         keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = Shuffled()) -> LocalSolver:
+    """Adam on minibatches of the whole subproblem; its moments start at zero in every round, or each party keeps its.
 
     Args:
         learning_rate: the step size.
@@ -122,6 +188,9 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
         batch_size: samples per step; the last batch of an epoch may be smaller.
         epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Exclusive with steps.
         steps: gradient steps, for work that does not grow with the party.
+        keep: whether each party keeps the optimizer's state between rounds; otherwise it is new in every round.
+        proximal: how the proximal term enters: by its ``gradient``, or by an ``implicit`` step, see OptaxSolver.
+        batches: chooses the minibatches: Shuffled, or Consecutive for time series.
 
     Raises:
         InputError: a rate or a budget is not positive, or a decay lies outside [0, 1).
@@ -135,12 +204,14 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
     check_range("adam", "(0, inf)", learning_rate=learning_rate)
     check_range("adam", "[0, 1)", b1=b1, b2=b2)
     optimizer = traced_optimizer(optax.adam, learning_rate=learning_rate, b1=b1, b2=b2, eps=eps)
-    return OptaxSolver(optimizer, batch_size=batch_size, epochs=epochs, steps=steps)
+    return OptaxSolver(optimizer, batch_size=batch_size, epochs=epochs, steps=steps, keep=keep, proximal=proximal,
+                       batches=batches)
 
 
 @checked
 def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, float | bool] | None = None,
-                 batch_size: int = 20, epochs: float | None = None, steps: float | None = None) -> LocalSolver:
+                 batch_size: int = 20, epochs: float | None = None, steps: float | None = None,
+                 keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = Shuffled()) -> LocalSolver:
     """Any optax optimizer by its name, on minibatches of the whole subproblem.
 
     It is ``OptaxSolver`` for experiment files and sweeps: the learning rate and the other numbers are traced values.
@@ -152,6 +223,9 @@ def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, fl
         batch_size: samples per step; the last batch of an epoch may be smaller.
         epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Exclusive with steps.
         steps: gradient steps, for work that does not grow with the party.
+        keep: whether each party keeps the optimizer's state between rounds; otherwise it is new in every round.
+        proximal: how the proximal term enters: by its ``gradient``, or by an ``implicit`` step, see OptaxSolver.
+        batches: chooses the minibatches: Shuffled, or Consecutive for time series.
 
     Raises:
         InputError: optax has no such optimizer, or it does not take these settings.
@@ -162,4 +236,4 @@ def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, fl
     """
     check_range("optax_solver", "(0, inf)", learning_rate=learning_rate)
     return OptaxSolver(named_optimizer(optimizer, learning_rate, settings), batch_size=batch_size, epochs=epochs,
-                       steps=steps)
+                       steps=steps, keep=keep, proximal=proximal, batches=batches)

@@ -9,16 +9,18 @@ Loops have the party's own number of steps, so they are right with and without `
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Memory
+from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
@@ -47,6 +49,27 @@ class LocalSolver(CheckedArguments, eqx.Module):
             The last parameters, and the number of gradient steps made.
         """
 
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        """The solver's memory before the first round; () if it begins anew in every round."""
+        return ()
+
+    def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                          memory: Memory) -> tuple[Vector, Int[Array, ""], Memory]:
+        """Work on the subproblem from the memory of earlier rounds.
+
+        Args:
+            subproblem: the objective.
+            start: the first parameters.
+            key: a random key.
+            effort: the fraction of the full work that is done, in [0, 1]; 0 changes nothing.
+            memory: of the oracle and of the solver. Where it is (), they begin anew.
+
+        Returns:
+            The last parameters, the number of gradient steps made, and the memory after them. By default the memory
+            does not change.
+        """
+        return *self(subproblem, start, key, effort), memory
+
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
         """Estimated number of samples processed at full effort by parties of these sizes; used for load balancing.
 
@@ -63,8 +86,13 @@ class LocalSolver(CheckedArguments, eqx.Module):
         return self
 
 
+class _Iterate(NamedTuple):
+    params: Vector
+    memory: PyTree[Any]  # of the oracle
+
+
 class SGD(LocalSolver):
-    """Minibatch stochastic gradient descent, without replacement within an epoch.
+    """Minibatch stochastic gradient descent, by default without replacement within an epoch.
 
     With eta the learning rate, g a minibatch gradient of f_k + <linear, .>, c the center and s the weight, a step is
 
@@ -81,6 +109,7 @@ class SGD(LocalSolver):
         proximal: the ``implicit`` or the ``explicit`` step.
         stop: a straggler stops after an ``epoch``, or after any ``step``, which it must if there is only one epoch
             (FedProx, Figure 9).
+        batches: chooses the minibatches: ``Shuffled()``, or ``Consecutive(bias)`` for time series.
 
     Raises:
         InputError: a number is not positive, both ``epochs`` and ``steps`` are set, or an option does not exist.
@@ -95,6 +124,7 @@ class SGD(LocalSolver):
     steps: ArrayLike | None = None
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     stop: Stop = eqx.field(static=True, default="epoch")
+    batches: Batches = Shuffled()
 
     def __check_init__(self) -> None:
         check_budget(self)
@@ -106,11 +136,19 @@ class SGD(LocalSolver):
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        def step(w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-            g = subproblem.batch_smooth(w, positions, mask)
-            return _proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
+        return self.solve_with_memory(subproblem, start, key, effort, Memory())[:2]
 
-        return over_minibatches(step, start, subproblem.oracle.samples, key, effort, self._budget)
+    @override
+    def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                          memory: Memory) -> tuple[Vector, Int[Array, ""], Memory]:
+        def step(iterate: _Iterate, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _Iterate:
+            w, memory = iterate
+            g, memory = subproblem.batch_smooth_with_memory(w, memory, positions, mask)
+            return _Iterate(_proximal_step(subproblem, w, g, self.learning_rate, self.proximal), memory)
+
+        last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem.oracle.samples, key, effort,
+                                       self._budget, self.batches)
+        return last.params, total, memory._replace(oracle=last.memory)
 
     @override
     def limit_batches(self, samples: int) -> "SGD":

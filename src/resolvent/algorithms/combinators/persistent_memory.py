@@ -1,0 +1,158 @@
+"""Memory of local work: what a party's solver and oracle hand on from one round to the next.
+
+The moments of Adam, or the last outputs of a policy, belong to a party's local work: no method's formula has them, and
+they are never sent. ``simulate`` adds this combinator around an algorithm whose solver or problem has a memory, so that
+every method works with them unchanged. Without a memory, algorithms stay as they are.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import (
+    Algorithm,
+    Info,
+    Message,
+    PartyState,
+    Reply,
+    local_solvers,
+    record_local_work,
+)
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, contains, innermost
+from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.round import Private
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Memory, Oracle, ShapeOracle
+from resolvent.problem.problem import Problem
+
+__all__ = ["PersistentMemory", "PersistentMemoryState", "with_memory"]
+
+
+class PersistentMemoryState(NamedTuple):
+    """A party's state.
+
+    Attributes:
+        inner: the inner algorithm's party state.
+        memory: a ``Memory``; private, so that a refused reply does not reset it.
+    """
+
+    inner: PartyState
+    memory: Private
+
+
+class PersistentMemory(Combinator):
+    """The inner algorithm; each party keeps the memory of its local work between rounds.
+
+    An absent party keeps its memory, and so does one whose late work is dropped. The memory of a party whose reply is
+    refused is new. A memory that is not finite is not stored: the party keeps the one before it, so that a diverged
+    round does not spoil the following ones.
+
+    Attributes:
+        inner: an algorithm that works at most once in each phase with a local solver.
+
+    Raises:
+        InputError: the inner algorithm keeps its memory already.
+    """
+
+    def __check_init__(self) -> None:
+        if contains(self.inner, PersistentMemory):
+            raise InputError("PersistentMemory got an algorithm that keeps its memory already: use it once")
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersistentMemoryState:
+        memory = Memory(oracle.init_memory(w0), _solver_memory(self.inner, w0))
+        return PersistentMemoryState(self.inner.init_party(w0, oracle, key), Private(memory))
+
+    @override
+    def party(self, inner: InnerParty, state: PersistentMemoryState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[PersistentMemoryState, Reply, Info]:
+        memory: Memory = state.memory.value
+        after, reply, info = inner(state.inner, message, remembering(oracle, memory), key, effort)
+        info = dict(info)
+        new = info.pop("memory", memory)
+        is_finite = tree.finite([x for x in jax.tree.leaves(new) if jnp.issubdtype(x.dtype, jnp.inexact)])
+        new = jax.tree.map(lambda a, b: jnp.where(is_finite, a, b).astype(b.dtype), new, memory)
+        return PersistentMemoryState(after, Private(new)), reply, info
+
+    @override
+    def personal_model(self, state: PersistentMemoryState, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, message, oracle)
+
+
+def remembering(oracle: Oracle, memory: Memory) -> Oracle:
+    """The oracle with the memory from which local work begins."""
+    with_it: Oracle = eqx.tree_at(lambda o: o.memory, oracle, memory, is_leaf=lambda x: x is None)
+    return with_it
+
+
+def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector]) -> Algorithm:
+    """The algorithm itself, or with ``PersistentMemory`` if its solver or the problem's oracles have a memory.
+
+    Args:
+        algorithm: the algorithm.
+        source: the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
+
+    Raises:
+        InputError: the algorithm cannot keep the memory: it works several times in a phase, or in loops of its own.
+    """
+    if contains(algorithm, PersistentMemory):
+        return algorithm
+    k, key = jnp.array(0), root_key(0)
+    try:
+        w0 = jax.eval_shape(source.init if isinstance(source, Problem) else source, key)
+        oracle = jax.eval_shape(lambda: source.at(k).oracle(k) if isinstance(source, Problem) else ShapeOracle())
+        of_oracle = jax.eval_shape(lambda oracle, w: oracle.init_memory(w), oracle, w0)
+    except (TypeError, ValueError, KeyError):
+        return algorithm  # the parts do not fit together, which is reported when they are traced
+    memory = Memory(of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))
+    if not jax.tree.leaves(memory):
+        return algorithm
+    _check_local_work(algorithm, w0, oracle, memory)
+    return PersistentMemory(algorithm)
+
+
+def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
+    """The memory of the algorithm's local solver before the first round.
+
+    Raises:
+        InputError: several solvers have a memory.
+    """
+    memories = [memory for solver in local_solvers(algorithm) if jax.tree.leaves(memory := solver.init_memory(w0))]
+    if len(memories) > 1:
+        raise InputError(f"{type(innermost(algorithm)).__name__} has {len(memories)} local solvers with a memory, and a "
+                         "party keeps that of one: set keep=False for all but one")
+    return memories[0] if memories else ()
+
+
+def _check_local_work(algorithm: Algorithm, w0: Vector, oracle: Oracle, memory: Memory) -> None:
+    """Refuse an algorithm that does not hand on the memory of its local work, from a trace without data."""
+    counts: list[int] = []
+    handed_on: list[bool] = []
+
+    def trace(w0: Vector, oracle: Oracle, memory: Memory) -> None:
+        k, key = jnp.array(0), root_key(0)
+        server, state = algorithm.init(w0, jnp.ones(1)), algorithm.init_party(w0, oracle, key)
+        for phase in algorithm.phases:
+            with record_local_work() as work:
+                message = phase.message(server, k)
+                info = phase.party(state, message, remembering(oracle, memory), key, jnp.ones(()))[2]
+            counts.append(len(work))
+            handed_on.append("memory" in info)
+
+    jax.eval_shape(trace, w0, oracle, memory)
+    title = type(innermost(algorithm)).__name__
+    has_solver_memory = bool(jax.tree.leaves(memory.solver))
+    advice = ("set keep=False for the solver" if has_solver_memory
+              else "use a problem whose oracles have no memory, such as a portfolio with memory='recomputed'")
+    if max(counts) > 1:
+        raise InputError(f"{title} works {max(counts)} times with a local solver in one phase, so that a party cannot "
+                         f"keep one memory: {advice}")
+    if has_solver_memory and not any(handed_on):
+        raise InputError(f"{title} does not hand on the memory of its local solver: {advice}")
