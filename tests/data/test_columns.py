@@ -157,7 +157,7 @@ def test_many_different_labels_are_classes_only_if_the_task_says_so_or_rows_repe
         from_frame(pd.DataFrame({"p": "a", "x": 0.0, "y": np.arange(549) % 110}), "p", "y")
 
 
-@pytest.mark.parametrize(("label", "kind"), [("city", "string"), ("smokes", "boolean")])
+@pytest.mark.parametrize(("label", "kind"), [("city", "text"), ("smokes", "boolean")])
 def test_regression_needs_numbers(label, kind):
     with pytest.raises(InputError, match=f"'{label}' holds {kind} values: set task: classification"):
         from_frame(people().dropna(), "hospital", label, task="regression")

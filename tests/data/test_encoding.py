@@ -1,15 +1,18 @@
 """The encoding of a table: scaling, missing values, categories; that no held-out row leaks; and new rows."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from table_samples import column, digest, inputs_of, people, wine
 
-from resolvent.data.encoding import CategoryColumn, LabelEncoding, NumberColumn, TableEncoding
-from resolvent.data.tables import from_frame
+from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.data.digests import DamagedFileError
+from resolvent.data.encoding import TableEncoding
+from resolvent.data.encoding_files import encoding_of, from_plain, read_encoding, to_plain, write_encoding
+from resolvent.data.new_rows import read_rows
+from resolvent.data.tables import from_frame, table
 from resolvent.errors import InputError
 
 # Scaling
@@ -190,23 +193,30 @@ def test_the_fitted_encoding_states_its_columns():
     data = from_frame(frame, "p", "y", missing="indicate", validation=0, test=0)
     assert data.encoding == TableEncoding(
         party="p", label=LabelEncoding("y", "text", "classification", ("no", "yes")),
-        numbers=(NumberColumn("n", 2.0, 2.75, pytest.approx(np.std([1, 2, 2, 6]))),
-                 NumberColumn("b", 1.0, 0.75, pytest.approx(np.sqrt(3) / 4))),
+        numbers=(NumberColumn("n", 2.0, 2.75, pytest.approx(np.std([1, 2, 2, 6])), 1.0, 6.0),
+                 NumberColumn("b", 1.0, 0.75, pytest.approx(np.sqrt(3) / 4), 0.0, 1.0, is_boolean=True)),
         categories=(CategoryColumn("c", "v", ("u", "v")),), marked=("n", "c"), missing="indicate")
     assert data.encoding.features == data.features == ("n", "b", "c=u", "c=v", "n missing", "c missing")
 
 
-def test_every_field_survives_json():
+def test_an_encoding_survives_its_file(tmp_path):
     encoding = from_frame(people(), "hospital", "ill", missing="indicate").encoding
-    fields = dataclasses.asdict(encoding)
-    loaded = json.loads(json.dumps(fields))
-    again = TableEncoding(
-        loaded["party"], LabelEncoding(**loaded["label"] | {"classes": tuple(loaded["label"]["classes"])}),
-        tuple(NumberColumn(**c) for c in loaded["numbers"]),
-        tuple(CategoryColumn(**c | {"levels": tuple(c["levels"])}) for c in loaded["categories"]),
-        tuple(loaded["marked"]), loaded["missing"])
+    write_encoding(tmp_path / "encoding.json", encoding)
+    again = read_encoding(tmp_path / "encoding.json")
     assert again == encoding
     np.testing.assert_array_equal(again.transform(people()), encoding.transform(people()))
+
+
+def test_a_damaged_encoding_or_one_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "encoding.json"
+    write_encoding(path, from_frame(wine(), "site", "cultivar").encoding)
+    path.write_text(path.read_text().replace("alcohol", "alcohal", 1))
+    with pytest.raises(DamagedFileError, match=r"encoding.json is damaged.*: write it again"):
+        read_encoding(path)
+    with pytest.raises(InputError, match=r"version 99, .* reads 1: install the version that wrote it"):
+        from_plain(to_plain(from_frame(wine(), "site", "cultivar").encoding) | {"version": 99})
+    with pytest.raises(DamagedFileError, match=r"is no encoding"):
+        from_plain({"version": 1, "kind": "table"})
 
 
 @pytest.mark.parametrize("scale", ["standard", "none"])
@@ -251,7 +261,130 @@ def test_new_rows_that_do_not_fit_are_refused(change, message):
         fitted.transform(change(rows))
 
 
-def test_other_data_have_no_encoding():
+def test_true_and_false_are_not_mixed_with_numbers():
+    frame = people().dropna()
+    encoding = from_frame(frame, "hospital", "ill").encoding
+    assert encoding.transform(frame.assign(smokes=frame["smokes"].astype(int))).shape == (len(frame), 7)
+    with pytest.raises(InputError, match=r"'smokes' holds numbers other than 0 and 1.* true/false"):
+        encoding.transform(frame.assign(smokes=2))
+    with pytest.raises(InputError, match=r"'age' holds true/false, and the encoding was fitted to numbers"):
+        encoding.transform(frame.assign(age=True))
+
+
+# Other rows by a fitted encoding
+
+
+def test_other_rows_get_the_inputs_of_the_fitted_encoding_and_not_one_of_their_moments():
+    """Rows of one site: their own moments would give other inputs."""
+    frame = wine()
+    fitted = from_frame(frame, "site", "cultivar").encoding
+    rows = frame[frame["site"] == "Site 1"]
+    data = from_frame(rows, "site", "cultivar", encoding=fitted, validation=0, test=0.5)
+    expected = {tuple(x) for x in fitted.transform(rows)}
+    assert {tuple(x) for x in data.x} == expected
+    assert (data.encoding, data.classes, data.parties) == (fitted, fitted.classes, ("Site 1",))
+    order = {tuple(x): y for x, y in zip(fitted.transform(rows), rows["cultivar"], strict=True)}
+    assert [data.classes[y] for y in data.y] == [order[tuple(x)] for x in data.x]
+    estimated = from_frame(rows, "site", "cultivar", validation=0, test=0.5)
+    assert np.abs(estimated.x - data.x).max() > 0.1
+
+
+def test_the_names_of_party_and_label_may_differ_at_a_site():
+    fitted = from_frame(wine(), "site", "cultivar").encoding
+    rows = wine().rename(columns={"site": "clinic", "cultivar": "kind"})
+    data = from_frame(rows, "clinic", "kind", encoding=fitted)
+    assert (data.encoding.party, data.encoding.label.name) == ("clinic", "kind")
+    assert data.encoding.numbers == fitted.numbers
+
+
+@pytest.mark.parametrize("option", [{"scale": "none"}, {"missing": "impute"}, {"features": ["alcohol"]},
+                                    {"task": "classification"}, {"exclude": ["ash"]}])
+def test_options_that_the_encoding_determines_are_refused(option):
+    fitted = from_frame(wine(), "site", "cultivar").encoding
+    with pytest.raises(InputError, match=rf"^{next(iter(option))}: the encoding determines it: leave it out"):
+        from_frame(wine(), "site", "cultivar", encoding=fitted, **option)
+
+
+def test_labels_of_other_rows_are_classes_of_the_fitted_table():
+    frame = wine()
+    fitted = from_frame(frame, "site", "cultivar").encoding
+    np.testing.assert_array_equal(fitted.decode_labels(fitted.encode_labels(frame)), frame["cultivar"])
+    np.testing.assert_array_equal(fitted.encode_labels(frame.iloc[:2], ["class_1", "class_0"]), [1, 0])
+    frame.loc[5, "cultivar"] = "class_11"
+    with pytest.raises(InputError, match=r"row 5, column 'cultivar': the label is 'class_11'.*did you mean 'class_1"):
+        fitted.encode_labels(frame)
+    with pytest.raises(InputError, match=r"the label 'cultivar' holds integer values, .* fitted to text values"):
+        fitted.encode_labels(frame.assign(cultivar=1))
+    frame.loc[5, "cultivar"] = None
+    with pytest.raises(InputError, match=r"row 5, column 'cultivar': the label is missing"):
+        fitted.encode_labels(frame)
+    with pytest.raises(InputError, match=r"not one column 'cultivar', the label"):
+        fitted.encode_labels(frame.drop(columns="cultivar"))
+
+
+@pytest.mark.parametrize("labels", [[True, False], [3, -7], [0.5, 2.0], ["yes", "no"]])
+def test_labels_keep_their_kind(labels):
+    frame = wine().assign(y=np.array(labels)[np.arange(178) % 2])
+    fitted = from_frame(frame, "site", "y", exclude=["cultivar"], task="classification").encoding
+    decoded = fitted.decode_labels(fitted.encode_labels(frame))
+    assert decoded.tolist() == frame["y"].tolist()
+    assert type(decoded.tolist()[0]) is type(labels[0])
+
+
+# What differs from the training rows is counted and said.
+
+
+def test_rows_of_the_training_table_give_no_remark():
+    frame = people().dropna()
+    remarks = from_frame(frame, "hospital", "ill", validation=0, test=0).encoding.encode(frame).remarks
+    assert remarks.messages() == ()
+
+
+def test_another_unit_is_counted_and_said():
+    frame = people().dropna()
+    encoding = from_frame(frame, "hospital", "ill", validation=0, test=0).encoding
+    low, high = frame["age"].min(), frame["age"].max()
+    in_months = frame.assign(age=frame["age"] * 12)
+    [(name, far)] = encoding.encode(in_months).remarks.far
+    is_far = in_months["age"] > 2 * high - low
+    assert name == "age"
+    assert far == (is_far.sum(), low, high, in_months["age"][is_far].iloc[0])
+    [message] = encoding.encode(in_months).remarks.messages()
+    assert message == (f"'age': {is_far.sum()} of {len(frame)} rows lie far outside the training rows' range, "
+                       f"{low:g} to {high:g}, such as {far.example:g}: check the unit")
+
+
+def test_columns_without_use_and_imputed_values_are_said():
+    encoding = from_frame(people(), "hospital", "ill", missing="impute", exclude=["id"]).encoding
+    remarks = encoding.encode(people().assign(extra=0)).remarks
+    assert (remarks.unused, remarks.imputed) == (("id", "extra"), (("age", 3), ("city", 2)))
+    assert remarks.messages() == ("'age': 3 of 60 values are missing and were imputed",
+                                  "'city': 2 of 60 values are missing and were imputed",
+                                  "columns that the model does not use: 'id', 'extra'")
+    data = from_frame(people().assign(extra=0), "hospital", "ill", encoding=encoding)
+    assert data.notes == ("inputs made by a fitted encoding", *remarks.messages())
+
+
+def test_new_rows_are_read_from_a_file_as_the_training_table_was(tmp_path):
+    """Levels such as 007 stay text, with and without the columns of the party and the label, for every separator."""
+    frame = wine().assign(ward=np.array(["007", "7", "x"])[np.arange(178) % 3])
+    frame.to_csv(tmp_path / "old.csv", index=False)
+    data = table(str(tmp_path / "old.csv"), "site", "cultivar")
+    rows = frame[frame["ward"] != "x"].drop(columns=["site", "cultivar"])
+    rows.to_csv(tmp_path / "new.csv", sep=";", index=False)
+    rows.to_parquet(tmp_path / "new.parquet")
+    for name in ("new.csv", "new.parquet"):
+        read = read_rows(str(tmp_path / name), data.encoding)
+        np.testing.assert_array_equal(data.encoding.transform(read), data.encoding.transform(rows))
+    assert list(read_rows(str(tmp_path / "new.csv"), data.encoding).index[:2]) == [2, 3]  # lines of the file
+
+
+def test_arrays_have_an_encoding_of_their_shape_and_range():
     from resolvent.data.datasets import synthetic
 
-    assert synthetic(parties=2).encoding is None
+    data = synthetic(parties=2, features=3)
+    assert data.encoding is None
+    encoding = encoding_of(data)
+    train = inputs_of(data, "train")
+    assert (encoding.shape, encoding.task, encoding.low, encoding.high) == (
+        (3,), "regression", train.min(), train.max())

@@ -25,8 +25,9 @@ def summary(finished):
 def test_files(finished):
     assert set(contents(finished.folder)) == {
         "experiment.yaml", "summary.json", "metrics.parquet", "report.html", "models/alone/parties.safetensors",
-        "models/alone/tree.json", *(f"models/{m}/{file}" for m in ("FedAvg-pluskeep", "FedProx-0", "FedAvg-once-more")
-                                    for file in ("parties.safetensors", "server.safetensors", "tree.json"))}
+        "models/alone/tree.json", "models/alone/encoding.json", *(
+            f"models/{m}/{file}" for m in ("FedAvg-pluskeep", "FedProx-0", "FedAvg-once-more")
+            for file in ("parties.safetensors", "server.safetensors", "tree.json", "encoding.json"))}
     assert [p.name for p in finished.folder.parent.iterdir()] == ["small"]
 
 
@@ -115,10 +116,10 @@ def test_models_can_be_read_without_this_library(finished):
                 for leaf, value in model.items():
                     np.testing.assert_array_equal(tensors[leaf][k], value)
         if name == "alone":
-            assert set(note["files"]) == {"parties.safetensors"}
+            assert set(note["files"]) == {"parties.safetensors", "encoding.json"}
             assert not np.array_equal(tensors["weight"][0], tensors["weight"][1])
         else:
-            assert set(note["files"]) == {"parties.safetensors", "server.safetensors"}
+            assert set(note["files"]) == {"parties.safetensors", "server.safetensors", "encoding.json"}
             for leaf, value in load_file(folder / "server.safetensors").items():
                 np.testing.assert_array_equal(value, result.server_model[leaf])
 

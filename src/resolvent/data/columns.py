@@ -17,8 +17,8 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_empty", "is_text",
-           "read_feature", "read_label", "read_parties", "read_text"]
+__all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_boolean", "is_empty",
+           "is_text", "label_kind", "read_feature", "read_label", "read_parties", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
@@ -64,6 +64,13 @@ def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
 def is_text(values: NDArray[Any]) -> bool:
     """Whether a feature that was read is a category."""
     return values.dtype == object
+
+
+def is_boolean(column: "pd.Series[Any]") -> bool:
+    """Whether a column holds true/false only, besides missing values."""
+    from pandas.api import types
+
+    return types.infer_dtype(column[~is_empty(column)], skipna=True) == "boolean"
 
 
 def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
@@ -145,6 +152,23 @@ class Label(NamedTuple):
     task: Task
 
 
+def label_kind(name: str, column: "pd.Series[Any]") -> LabelKind:
+    """The kind of the values of a label column, in which no value is missing.
+
+    Raises:
+        InputError: the values are of no known kind, or of several.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    kind = types.infer_dtype(column.cat.categories if is_category else column, skipna=True)
+    if kind not in _LABEL_KINDS:
+        raise InputError(f"the label {shorten(repr(name))} holds {kind} values ({shorten(column.dtype)}): it must be "
+                         "all numbers, all true/false or all text; convert it, or name another label")
+    return _LABEL_KINDS[kind]
+
+
 def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]) -> Label:
     """The label column, in which no value is missing.
 
@@ -155,18 +179,13 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
             different ones to be classes unless ``task`` says so.
     """
     import pandas as pd
-    from pandas.api import types
 
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
-    pandas_kind = types.infer_dtype(column.cat.categories if is_category else column, skipna=True)
     title = f"the label {shorten(repr(name))}"
-    if pandas_kind not in _LABEL_KINDS:
-        raise InputError(f"{title} holds {pandas_kind} values ({shorten(column.dtype)}): it must be all numbers, "
-                         "all true/false or all text; convert it, or name another label")
-    kind = _LABEL_KINDS[pandas_kind]
+    kind = label_kind(name, column)
     if task == "regression" or (task == "auto" and kind == "decimal" and not is_category):
         if kind in ("boolean", "text"):
-            raise InputError(f"{title} holds {pandas_kind} values: set task: classification, or name "
+            raise InputError(f"{title} holds {kind} values: set task: classification, or name "
                              "another label for regression, which needs numbers")
         return Label(_to_floats(title, column), kind, "regression")
     values = np.array(column.tolist(), str if kind == "text" else None)

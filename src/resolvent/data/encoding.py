@@ -11,126 +11,32 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from resolvent.data.columns import (
-    Columns,
-    LabelKind,
-    RowNames,
-    check_magnitudes,
-    is_empty,
-    is_text,
-    read_feature,
-    read_parties,
-    read_text,
+from resolvent.data.column_encodings import (
+    CategoryColumn,
+    LabelEncoding,
+    NumberColumn,
+    Scale,
+    fit_categories,
+    fit_numbers,
+    is_missing,
 )
+from resolvent.data.columns import Columns, RowNames, check_magnitudes, is_text, read_parties
+from resolvent.data.encoded_rows import EncodedRows, Encoding, Far, Remarks, count_far
 from resolvent.data.samples import Task
 from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CategoryColumn", "LabelEncoding", "Missing", "NumberColumn", "Scale", "TableEncoding", "check_missing",
-           "missing_values"]
+__all__ = ["Missing", "TableEncoding", "check_missing", "missing_values"]
 
 Missing = Literal["refuse", "impute", "indicate"]
-Scale = Literal["standard", "none"]
 
 
 @dataclass(frozen=True)
-class NumberColumn:
-    """A column of numbers or true/false; it becomes one input, (x - mean) / deviation.
-
-    Attributes:
-        name: of the column.
-        imputed: the number that replaces a missing one: the median of the training rows.
-        mean: of the training rows; 0 if numbers are not scaled.
-        deviation: standard deviation of the training rows; 1 if numbers are not scaled, or are all equal.
-    """
-
-    name: str
-    imputed: float
-    mean: float = 0.0
-    deviation: float = 1.0
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The names of its inputs."""
-        return (self.name,)
-
-    def read(self, column: "pd.Series[Any]") -> NDArray[np.float64]:
-        """[n] its numbers in a table; NaN if missing.
-
-        Raises:
-            InputError: the table's column does not hold numbers.
-        """
-        values = read_feature(self.name, column)
-        if is_text(values):
-            raise InputError(f"column {shorten(repr(self.name))} holds text ({shorten(column.dtype)}), and the "
-                             "encoding was fitted to numbers: convert it to numbers")
-        return values
-
-    def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[n, 1] imputed and scaled numbers."""
-        scaled: NDArray[np.float64] = (np.where(np.isnan(values), self.imputed, values) - self.mean) / self.deviation
-        return scaled[:, None]
-
-
-@dataclass(frozen=True)
-class CategoryColumn:
-    """A column of text; it becomes one 0/1 input per level (one-hot encoding).
-
-    Attributes:
-        name: of the column.
-        imputed: the level that replaces a missing one: the most frequent level of the training rows.
-        levels: the values that may occur, sorted.
-    """
-
-    name: str
-    imputed: str
-    levels: tuple[str, ...]
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The names of its inputs, ``column=level``."""
-        return tuple(f"{self.name}={level}" for level in self.levels)
-
-    def read(self, column: "pd.Series[Any]") -> NDArray[Any]:
-        """[n] its levels in a table, as text; NaN if missing."""
-        return read_text(column, is_empty(column))
-
-    def encode(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """[n, levels] imputed and one-hot encoded levels; a row of zeros for an unknown level."""
-        number_of = {level: i for i, level in enumerate(self.levels)}
-        imputed = number_of[self.imputed]
-        numbers = [number_of.get(v, -1) if isinstance(v, str) else imputed for v in values]
-        one_hot: NDArray[np.bool_] = np.array(numbers, int)[:, None] == np.arange(len(self.levels))
-        return one_hot.astype(float)
-
-    def is_unknown(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """[n] whether a value is none of the levels; a missing value is not unknown."""
-        levels = set(self.levels)
-        return np.array([isinstance(v, str) and v not in levels for v in values], bool)
-
-
-@dataclass(frozen=True)
-class LabelEncoding:
-    """The label column.
-
-    Attributes:
-        name: of the column.
-        kind: the type of its values.
-        task: ``classification`` or ``regression``.
-        classes: the classes' names in the order of their numbers; empty for regression.
-    """
-
-    name: str
-    kind: LabelKind
-    task: Task
-    classes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class TableEncoding:
+class TableEncoding(Encoding):
     """How the columns of a table become inputs.
 
     All fields are plain values, so that the object can be written to JSON with ``dataclasses.asdict``.
@@ -153,7 +59,7 @@ class TableEncoding:
 
     @classmethod
     def fit(cls, columns: Columns, train: NDArray[np.integer], *, party: str, label: LabelEncoding, missing: Missing,
-            scale: Scale) -> "TableEncoding":
+            scale: Scale, booleans: frozenset[str] = frozenset()) -> "TableEncoding":
         """Fit an encoding to the columns of a table.
 
         Args:
@@ -163,6 +69,7 @@ class TableEncoding:
             label: the label column.
             missing: what to do with missing values.
             scale: ``standard``: numbers get mean 0 and deviation 1 over the training rows; ``none``: they do not.
+            booleans: the names of the columns that hold true/false.
 
         Raises:
             InputError: a column has missing values and no value in a training row.
@@ -174,7 +81,7 @@ class TableEncoding:
                                  "to impute: exclude it, or use smaller shares for validation and test")
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}
-        return cls(party, label, _fit_numbers(numbers, train, scale), _fit_categories(texts, train),
+        return cls(party, label, fit_numbers(numbers, train, scale, booleans), fit_categories(texts, train),
                    tuple(gaps) if missing == "indicate" else (), missing)
 
     @property
@@ -183,48 +90,106 @@ class TableEncoding:
         return (*self.numbers, *self.categories)
 
     @property
+    @override
+    def task(self) -> Task:
+        return self.label.task
+
+    @property
+    @override
+    def classes(self) -> tuple[str, ...]:
+        return self.label.classes
+
+    @property
+    @override
     def features(self) -> tuple[str, ...]:
-        """The names of the inputs."""
         return (*(name for column in self.columns for name in column.features),
                 *(f"{name} missing" for name in self.marked))
 
-    def transform(self, frame: "pd.DataFrame") -> NDArray[np.float32]:
-        """The inputs of a table's rows.
+    @property
+    @override
+    def input_shape(self) -> tuple[int, ...]:
+        return (len(self.features),)
+
+    @property
+    @override
+    def vocabulary(self) -> tuple[str, ...]:
+        return ()
+
+    @override
+    def encode(self, rows: Any) -> EncodedRows:
+        """Encode the rows of a table.
 
         Args:
-            frame: a table that has at least the columns of the encoding; it is not changed. The columns of the party
-                and the label may be absent.
-
-        Returns:
-            [n, features] inputs.
+            rows: a data frame that has at least the columns of the encoding, in any order; it is not changed. The
+                columns of the party and the label may be absent.
 
         Raises:
             InputError: a column is absent or holds values of another kind; a value is missing (if the encoding refuses
                 that), infinite, or a level that the fitted table did not have. The message names row and column.
         """
+        frame = self._named(rows)
+        names = self._row_names(frame)
+        columns: Columns = {column.name: column.read(frame[column.name]) for column in self.columns}
+        check_magnitudes(columns.items(), names)
+        if self.missing == "refuse":
+            check_missing(columns, names, "fill it in, or leave the row out; a model that was fitted with missing: "
+                          "impute accepts it")
+        for category in self.categories:
+            names.refuse(category.is_unknown(columns[category.name])[:, None], [category.name],
+                         f"the value is none of {shorten(', '.join(map(repr, category.levels)))}, the values of the "
+                         "table that the encoding was fitted to: correct it, or leave the row out")
+        used = {self.party, self.label.name, *(column.name for column in self.columns)}
+        remarks = Remarks(len(frame), unused=tuple(c for c in frame.columns if c not in used),
+                          imputed=tuple((c, int(gap.sum())) for c, gap in missing_values(columns).items()),
+                          far=self._far_values(columns))
+        return EncodedRows(self.encode_columns(columns, names), frame.index, remarks)
+
+    def _named(self, rows: Any) -> "pd.DataFrame":
+        """The table with names of columns that are texts, after a check that it has every column of the encoding."""
         import pandas as pd
 
-        names = [str(c) for c in frame.columns]
-        frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
+        if not isinstance(rows, pd.DataFrame):
+            raise InputError(f"the rows are a {type(rows).__name__}, and the model was fitted to a table: give a "
+                             "pandas.DataFrame with its columns")
+        names = [str(c) for c in rows.columns]
+        if not len(rows):
+            raise InputError("the table has no rows: give at least one")
         for column in self.columns:
             if names.count(column.name) != 1:
                 count = "no" if column.name not in names else "more than one"
                 raise InputError(f"the table has {count} column {shorten(repr(column.name))}, which the encoding needs "
                                  f"once: its columns are {shorten(', '.join(map(repr, names)))}"
                                  f"{nearest(column.name, set(names) - {column.name})}")
-        parties = read_parties(frame[self.party]) if names.count(self.party) == 1 else None
-        rows = RowNames(frame.index, parties)
-        columns: Columns = {column.name: column.read(frame[column.name]) for column in self.columns}
-        check_magnitudes(columns.items(), rows)
-        if self.missing == "refuse":
-            check_missing(columns, rows)
-        for category in self.categories:
-            rows.refuse(category.is_unknown(columns[category.name])[:, None], [category.name],
-                        f"the value is none of {shorten(', '.join(map(repr, category.levels)))}, the values of the "
-                        "table that the encoding was fitted to: correct it, or leave the row out")
-        return self.encode(columns, rows)
+        return rows.set_axis(pd.Index(names, dtype=object), axis=1)
 
-    def encode(self, columns: Columns, rows: RowNames) -> NDArray[np.float32]:
+    def _row_names(self, frame: "pd.DataFrame") -> RowNames:
+        has_parties = list(frame.columns).count(self.party) == 1
+        return RowNames(frame.index, read_parties(frame[self.party]) if has_parties else None)
+
+    def _far_values(self, columns: Columns) -> tuple[tuple[str, Far], ...]:
+        counts = ((c.name, count_far(c.is_far(columns[c.name]), columns[c.name], c.low, c.high)) for c in self.numbers)
+        return tuple((name, far) for name, far in counts if far is not None)
+
+    @override
+    def encode_labels(self, rows: Any, labels: Any = None) -> NDArray[Any]:
+        import pandas as pd
+
+        frame = self._named(rows)
+        if labels is not None:
+            if len(labels) != len(frame):
+                raise InputError(f"there are {len(labels)} labels for {len(frame)} rows: give one label per row")
+            return self.label.encode(pd.Series(labels, name=self.label.name), self._row_names(frame))
+        names = [str(c) for c in frame.columns]
+        if names.count(self.label.name) != 1:
+            raise InputError(f"the table has not one column {shorten(repr(self.label.name))}, the label: its columns "
+                             f"are {shorten(', '.join(map(repr, names)))}{nearest(self.label.name, names)}")
+        return self.label.encode(frame[self.label.name], self._row_names(frame))
+
+    @override
+    def decode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        return self.label.decode(y)
+
+    def encode_columns(self, columns: Columns, rows: RowNames) -> NDArray[np.float32]:
         """[n, features] inputs of columns that were read and checked.
 
         Raises:
@@ -242,47 +207,14 @@ class TableEncoding:
 
 def missing_values(columns: Columns) -> dict[str, NDArray[np.bool_]]:
     """[n] whether a value is missing, of each column that has missing values."""
-    gaps = {name: _is_missing(values) for name, values in columns.items()}
+    gaps = {name: is_missing(values) for name, values in columns.items()}
     return {name: gap for name, gap in gaps.items() if gap.any()}
 
 
-def check_missing(columns: Columns, rows: RowNames) -> None:
-    """Raise an error if a value is missing; it names the first one and counts all of them."""
+def check_missing(columns: Columns, rows: RowNames, advice: str) -> None:
+    """Raise an error if a value is missing; it names the first one, counts all of them, and ends with the advice."""
     gaps = missing_values(columns)
     if gaps:
         count = sum(int(gap.sum()) for gap in gaps.values())
         rows.refuse(np.column_stack(list(gaps.values())), list(gaps),
-                    f"the value is missing (missing values: {count}, columns with any: {len(gaps)}): set missing: "
-                    "impute, or indicate to mark them as well, or exclude the column")
-
-
-def _fit_numbers(columns: Columns, train: NDArray[np.integer], scale: Scale) -> tuple[NumberColumn, ...]:
-    from sklearn.impute import SimpleImputer  # here, because importing scikit-learn takes more than 1 s
-    from sklearn.preprocessing import StandardScaler
-
-    if not columns:
-        return ()
-    imputer = SimpleImputer(strategy="median")
-    filled = imputer.fit_transform(np.column_stack(list(columns.values()))[train])
-    medians = imputer.statistics_.tolist()
-    if scale == "none":
-        return tuple(map(NumberColumn, columns, medians))
-    scaler = StandardScaler().fit(filled)
-    return tuple(map(NumberColumn, columns, medians, scaler.mean_.tolist(), scaler.scale_.tolist()))
-
-
-def _fit_categories(columns: Columns, train: NDArray[np.integer]) -> tuple[CategoryColumn, ...]:
-    return tuple(CategoryColumn(name, _most_frequent(values[train]), tuple(sorted({*values[~_is_missing(values)]})))
-                 for name, values in columns.items())
-
-
-def _is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    import pandas as pd
-
-    return np.asarray(pd.isna(values))
-
-
-def _most_frequent(values: NDArray[Any]) -> str:
-    """The most frequent text; of equally frequent ones the first in alphabetical order."""
-    levels, counts = np.unique(values[~_is_missing(values)], return_counts=True)
-    return str(levels[np.argmax(counts)])
+                    f"the value is missing (missing values: {count}, columns with any: {len(gaps)}): {advice}")

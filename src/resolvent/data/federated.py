@@ -19,7 +19,7 @@ from resolvent.errors import InputError, check_range, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resolvent.data.encoding import TableEncoding
+    from resolvent.data.encoded_rows import Encoding
 
 __all__ = ["SPLITS", "FederatedData", "Split", "Task"]
 
@@ -55,7 +55,7 @@ class FederatedData:
         notes: facts for the reader of a report, such as which party is an outlier or what was imputed.
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
             Such inputs stay integers; all others become floating numbers.
-        encoding: how the inputs were made from a table's columns; None if the data do not come from a table.
+        encoding: how the inputs were made, fitted to the training rows; None for plain arrays, see `encoding_of`.
 
     Raises:
         InputError: there is a vocabulary, and inputs are not integers of its range.
@@ -71,7 +71,7 @@ class FederatedData:
     name: str = "data"
     notes: tuple[str, ...] = field(default=())
     vocabulary: tuple[str, ...] = ()
-    encoding: "TableEncoding | None" = None
+    encoding: "Encoding | None" = None
 
     def __post_init__(self) -> None:
         if self.vocabulary:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
+from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.data.federated import FederatedData
 from resolvent.data.files import find
 from resolvent.data.partitions import IID, Partition, PowerLaw, divide
@@ -22,7 +23,6 @@ FASHION_CLASSES = ["T-shirt/top", "trouser", "pullover", "dress", "coat", "sanda
                    "ankle boot"]
 CIFAR_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 _DIGITS = [str(c) for c in range(10)]
-_WHITE = 255
 _DEVIATION_OFFSET = 0.001  # in the authors' program of FedProx; it also avoids division by 0 in constant pixels
 _BLOCK = 4096  # images per block of a sum
 
@@ -187,17 +187,25 @@ def _federate(images: _Images, partition: Partition, shift: Shift | None, scale:
     """
     data = divide(images.x, images.y, partition, seed=seed, classes=images.classes, validation=validation, test=test,
                   name=images.name)
-    data = replace(data, x=np.divide(data.x, _WHITE, dtype=np.float32))
+    scaling = _fit_scaling(images.x, scale)
+    data = replace(data, x=scaling.to_unit(data.x))
     data = data if shift is None else shift(data, seed)
+    data = replace(data, x=scaling.standardise(data.x), encoding=ArrayEncoding(
+        data.input_shape, data.task, data.classes, pixels=scaling))
     if scale == "unit":
         return data
-    mean, square = _moments(images.x)
+    return data.with_notes("pixels standardised by the mean and deviation of all images, pooled")
+
+
+def _fit_scaling(pixels: NDArray[np.uint8], scale: Scale) -> PixelScaling:
+    """The scaling of images of 0 to 255, by the moments of all of them."""
+    if scale == "unit":
+        return PixelScaling()
+    mean, square = _moments(pixels)
     if scale == "overall":
         mean, square = mean.mean(), square.mean()
     deviation = np.sqrt(np.maximum(square - mean**2, 0)) + (_DEVIATION_OFFSET if scale == "standard" else 0)
-    scaled = np.subtract(data.x, mean / _WHITE, dtype=np.float32)
-    scaled /= (deviation / _WHITE).astype(np.float32)
-    return replace(data, x=scaled).with_notes("pixels standardised by the mean and deviation of all images, pooled")
+    return PixelScaling(tuple(np.ravel(mean).tolist()), tuple(np.ravel(deviation).tolist()))
 
 
 def _moments(x: NDArray[np.uint8]) -> NDArray[Any]:

@@ -1,37 +1,35 @@
 """Data from a table: a CSV or Parquet file, or a frame. One column names the party, one holds the label.
 
-`columns` reads the columns, `encoding` turns them into inputs, and `text_tables` reads text files with the line of each
-row, for errors.
+`columns` reads the columns, `encoding` turns them into inputs, and `table_files` reads files.
 """
 
-import csv
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
+from resolvent.data.column_encodings import LabelEncoding, Scale
 from resolvent.data.columns import (
     Columns,
     RowNames,
     check_magnitudes,
+    is_boolean,
     is_empty,
     is_text,
     read_feature,
     read_label,
     read_parties,
 )
-from resolvent.data.encoding import LabelEncoding, Missing, Scale, TableEncoding, check_missing, missing_values
+from resolvent.data.encoding import Missing, TableEncoding, check_missing, missing_values
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import check_encodable
+from resolvent.data.table_files import read_table_file
 from resolvent.data.text_formats import Decimal, TextFormat
-from resolvent.data.text_tables import read_text_table
 from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:
@@ -40,10 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["from_frame", "table"]
 
 AnyTask = Literal["auto", "classification", "regression"]
-_TEXT_ENDINGS = (".csv", ".csv.gz", ".tsv")
 _MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
-_SPREADSHEET_ENGINES = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".xlsb": "pyxlsb", ".ods": "odfpy"}
-_SPREADSHEET_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")  # ZIP, and Excel's older format
 
 
 @checked
@@ -83,74 +78,20 @@ def table(
         InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
             message names the setting that decides; or what `from_frame` raises.
     """
-    text = TextFormat(separator, decimal, encoding)
-    path = Path(table).expanduser()
-    ending = next((s for s in (*_TEXT_ENDINGS, ".parquet") if path.name.lower().endswith(s)), None)
-    if ending is None:
-        raise _not_a_table(str(table))
-    if ending == ".parquet" and text != TextFormat():
-        raise InputError(f"{shorten(repr(str(table)))} is a Parquet file: separator, decimal and encoding are settings "
-                         "of text files: leave them out")
-    _check_exists(path)
+    def is_used(column: str) -> bool:
+        is_feature = column not in (exclude or []) if features is None else column in features
+        return column == label or (column != party and is_feature)
 
-    def is_feature(column: str) -> bool:
-        return column not in (exclude or []) if features is None else column in features
-
-    frame = _read_file(path, ending, lambda: read_text_table(path, text, party, label, is_feature))
+    frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, label), (party,), is_used)
     return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
-                      scale=scale, validation=validation, test=test, seed=seed, name=path.name[: -len(ending)])
-
-
-def _not_a_table(table: str) -> InputError:
-    """The error for a file whose name does not end as that of a table; it says how to convert a spreadsheet."""
-    name = shorten(repr(table))
-    if Path(table).suffix.lower() not in _SPREADSHEET_ENGINES:
-        return InputError(f"{name} cannot be read: name a .csv, .csv.gz, .tsv or .parquet file")
-    return InputError(f"{name} is a spreadsheet, which cannot be read: {_conversion(table)}")
-
-
-def _conversion(table: str) -> str:
-    engine = _SPREADSHEET_ENGINES.get(Path(table).suffix.lower(), "openpyxl")
-    return (f"save it as CSV (UTF-8) in the spreadsheet program, or convert it with pandas and {engine}: "
-            f"pandas.read_excel({shorten(repr(table))}).to_csv({shorten(repr(str(Path(table).with_suffix('.csv'))))}, "
-            "index=False)")
-
-
-def _check_exists(path: Path) -> None:
-    try:
-        if path.is_file():
-            return
-        similar = nearest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
-    except OSError:  # the name is too long, or a folder cannot be searched
-        similar = ""
-    raise InputError(f"there is no file {shorten(repr(str(path.absolute())))}: name an existing one{similar}")
-
-
-def _read_file(path: Path, ending: str, read_text: "Callable[[], pd.DataFrame]") -> "pd.DataFrame":
-    """The table in a file; errors of the libraries that read it become an `InputError`."""
-    import pandas as pd
-    import pyarrow as pa
-
-    title = shorten(repr(str(path)))
-    try:
-        with path.open("rb") as file:
-            is_spreadsheet = file.read(8).startswith(_SPREADSHEET_MAGIC)
-        if is_spreadsheet:
-            raise InputError(f"{title} cannot be read as {ending}: it is a spreadsheet or a ZIP archive: for a "
-                             f"spreadsheet, {_conversion(str(path))}")
-        return pd.read_parquet(path) if ending == ".parquet" else read_text()
-    except InputError:
-        raise
-    except (OSError, EOFError, ValueError, OverflowError, csv.Error, zlib.error, pa.ArrowException) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise InputError(f"{title} cannot be read as {ending}: {shorten(reason)}. It may be cut off, or in another "
-                         "format than its name says: write or download it again") from error
+                      scale=scale, validation=validation, test=test, seed=seed, name=name)
 
 
 def from_frame(
     frame: "pd.DataFrame", party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
+    encoding: TableEncoding | None = None,
 ) -> FederatedData:
     """Data from a frame with a row per sample, a column that names the party and one that holds the label.
 
@@ -164,6 +105,10 @@ def from_frame(
     Args:
         frame: the table; it is not changed. The other arguments are those of `table`.
         name: the name of the data set, for reports.
+        encoding: a fitted encoding, such as the ``encoding`` of other data, which is applied to the rows; nothing is
+            estimated from them. It determines the features, the task and what is done with missing values, so these
+            options must be left out. Notes say how the rows differ from those that it was fitted to. None: an encoding
+            is fitted.
 
     Raises:
         InputError: a column or value cannot be used. The message names the party, the row (its index label) and the
@@ -184,6 +129,12 @@ def from_frame(
                                      "scale": (scale, Scale)}.items():
         if value not in get_args(allowed):
             raise InputError(f"{option}={shorten(repr(value))} is not known: use one of {', '.join(get_args(allowed))}")
+    if encoding is not None:
+        for option, changed in {"features": features, "exclude": exclude, "task": task != "auto",
+                                "missing": missing != "refuse", "scale": scale != "standard"}.items():
+            if changed:
+                raise InputError(f"{option}: the encoding determines it: leave it out")
+        return _encoded(frame, party, label, encoding, validation, test, seed, name)
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
     chosen = _choose_columns(names, party, label, features, exclude)
@@ -197,18 +148,40 @@ def from_frame(
     target = read_label(label, frame[label], task)
     check_magnitudes([*columns.items(), (label, target.values)], rows)
     if missing == "refuse":
-        check_missing(columns, rows)
+        check_missing(columns, rows, "set missing: impute, or indicate to mark them as well, or exclude the column")
     # Row numbers are split first: the encoding is fitted to the training rows.
     parties, members = _group_rows(owners)
     data = FederatedData.from_arrays(members, [target.values[m] for m in members], parties=parties, task=target.task,
                                      validation=validation, test=test, seed=seed, name=name)
     train = np.concatenate([data.party(k)[0] for k in range(len(data))])
     encoding = TableEncoding.fit(columns, train, party=party, missing=missing, scale=scale,
-                                 label=LabelEncoding(label, target.kind, data.task, data.classes))
+                                 label=LabelEncoding(label, target.kind, data.task, data.classes),
+                                 booleans=frozenset(c for c in chosen if is_boolean(frame[c])))
     for feature in encoding.features:
         check_encodable(feature, "the name of an input")
-    data = replace(data, x=encoding.encode(columns, rows)[data.x], features=encoding.features, encoding=encoding)
+    data = replace(data, x=encoding.encode_columns(columns, rows)[data.x], features=encoding.features,
+                   encoding=encoding)
     return data.with_notes(*_notes(columns, encoding, scale), *_identifier_notes(columns, features is not None))
+
+
+def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncoding, validation: float, test: float,
+             seed: int, name: str) -> FederatedData:
+    """Data from a frame by a fitted encoding; nothing is estimated from the rows."""
+    import pandas as pd
+
+    names = [str(c) for c in frame.columns]
+    frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
+    _choose_columns(names, party, label, [c.name for c in encoding.columns if c.name in names] or None, None)
+    owners = _read_parties(frame, party)
+    encoding = replace(encoding, party=party, label=replace(encoding.label, name=label))
+    encoded, y = encoding.encode(frame), encoding.encode_labels(frame)
+    parties, members = _group_rows(owners)
+    data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=encoding.task,
+                                     validation=validation, test=test, seed=seed, name=name)
+    labels = y[data.x] if encoding.task == "classification" else data.y
+    data = replace(data, x=encoded.x[data.x], y=labels, classes=encoding.classes, features=encoding.features,
+                   encoding=encoding)
+    return data.with_notes("inputs made by a fitted encoding", *encoded.remarks.messages())
 
 
 def _choose_columns(

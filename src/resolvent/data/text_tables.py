@@ -2,7 +2,7 @@
 
 import gzip
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["read_text_table"]
 
 
-def read_text_table(path: Path, text: TextFormat, party: str, label: str,
-                    is_feature: Callable[[str], bool]) -> "pd.DataFrame":
-    """Read a text table with a header, gzipped if its name ends in ``.gz``; the column ``party`` is read as text.
+def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: Collection[str],
+                    is_used: Callable[[str], bool]) -> "pd.DataFrame":
+    """Read a text table with a header, gzipped if its name ends in ``.gz``.
 
     Args:
         path: of the file. If its name contains ``.tsv``, tabs are its usual separator, otherwise commas.
         text: the format of the file, which is recognised where it is ``auto``.
-        party: the column that names the party.
-        label: the column to predict.
-        is_feature: whether a column is used. The decimal mark is recognised from these columns and the label.
+        wanted: columns that the header must have, from which the separator is recognised.
+        texts: columns that are read as text, so that ``007`` is not ``7``.
+        is_used: whether a column is used. The decimal mark is recognised from these columns.
 
     Raises:
         InputError: the format cannot be recognised, or a row has more or fewer values than the header has names.
@@ -42,8 +42,8 @@ def read_text_table(path: Path, text: TextFormat, party: str, label: str,
     data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
     data, separator = to_utf8(data, text.encoding, name), text.separator
     if separator == "auto":
-        data, separator = find_separator(data, "\t" if ".tsv" in path.name.lower() else ",", (party, label), name)
-    frame = _read_frame(data, separator, text.decimal, party, label, is_feature)
+        data, separator = find_separator(data, "\t" if ".tsv" in path.name.lower() else ",", wanted, name)
+    frame = _read_frame(data, separator, text.decimal, texts, is_used)
     header = next(iterate_records(data, separator))[1]
     if not isinstance(frame.index, pd.RangeIndex):
         hint = ", and put numbers with a decimal comma in quotes" if separator == "," else ""
@@ -64,18 +64,19 @@ def read_text_table(path: Path, text: TextFormat, party: str, label: str,
     return frame.set_axis(names, axis=1).set_axis(lines, axis=0)
 
 
-def _read_frame(data: bytes, separator: str, decimal: str, party: str, label: str,
-                is_feature: Callable[[str], bool]) -> "pd.DataFrame":
+def _read_frame(data: bytes, separator: str, decimal: str, texts: Collection[str],
+                is_used: Callable[[str], bool]) -> "pd.DataFrame":
     """The table with pandas' names of the columns; its decimal mark is recognised if ``decimal`` is ``auto``."""
     import pandas as pd
 
     def read(mark: str) -> "pd.DataFrame":
-        return pd.read_csv(io.BytesIO(data), sep=separator, decimal=mark, dtype={party: str}, low_memory=False)
+        return pd.read_csv(io.BytesIO(data), sep=separator, decimal=mark, dtype=dict.fromkeys(texts, str),
+                           low_memory=False)
 
     if decimal != "auto":
         return read(decimal)
     frame = read(".")
-    used = [c for c in frame.columns if c == label or (c != party and is_feature(c))]
+    used = [c for c in frame.columns if is_used(c)]
     columns = find_comma_columns(frame, used)
     if not columns:
         return frame

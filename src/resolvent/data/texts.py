@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from resolvent.arguments import checked
 from resolvent.data import files
+from resolvent.data.array_encoding import ArrayEncoding
 from resolvent.data.federated import FederatedData
 from resolvent.data.partitions import ByUser, Partition, divide
 from resolvent.data.readers import iterate_xml_rows
@@ -76,8 +77,10 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
         raise InputError(f"shakespeare: no role of {shorten(file)} speaks more than {length} characters: ask for a "
                          "smaller length")
     samples, users = np.concatenate(windows), np.repeat(np.arange(len(roles)), [len(w) for w in windows])
-    return divide(samples[:, :-1], samples[:, -1], partition, users=users, names=roles, classes=list(CHARACTERS),
+    data = divide(samples[:, :-1], samples[:, -1], partition, users=users, names=roles, classes=list(CHARACTERS),
                   seed=seed, validation=validation, test=test, name="Shakespeare", vocabulary=tuple(CHARACTERS))
+    return replace(data, encoding=ArrayEncoding(data.input_shape, data.task, data.classes, tokens=data.vocabulary,
+                                                text="characters"))
 
 
 def _read_speeches(path: Path) -> dict[str, str]:
@@ -155,8 +158,10 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
     table = table[table[label].isin(names)]
     y = table[label].map({c: i for i, c in enumerate(names)}).to_numpy()
     x, token_words = encode_words([split_words(t) for t in table[text]], words, vocabulary)
-    return divide(x, y, partition, users=table[user].to_numpy(str), classes=names, seed=seed, validation=validation,
+    data = divide(x, y, partition, users=table[user].to_numpy(str), classes=names, seed=seed, validation=validation,
                   test=test, name=path.name.split(".")[0], vocabulary=token_words)
+    return replace(data, encoding=ArrayEncoding(data.input_shape, data.task, data.classes, tokens=token_words,
+                                                text="words"))
 
 
 def _read_messages(path: Path, columns: Sequence[str]) -> "pd.DataFrame":

@@ -11,6 +11,7 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.problem.models import Model
@@ -150,6 +151,13 @@ class ExperimentFile:
         with _located(self.location), self.precision():
             return self._build()
 
+    def build_model(self, inputs: FederatedData | Encoding) -> Model:
+        """The model for these inputs, or for those of a fitted encoding."""
+        model: Model = self._part("model").build(
+            features=int(np.prod(inputs.input_shape)), classes=inputs.outputs, task=inputs.task,
+            shape=inputs.input_shape, vocabulary=inputs.vocabulary)
+        return model
+
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """A context in which arrays have the experiment's precision."""
         context: contextlib.AbstractContextManager[None] = jax.enable_x64(self.bound.values["precision"] == "float64")
@@ -164,9 +172,7 @@ class ExperimentFile:
             data = parts["data"] = self._part("data").build()
             held_out = data.sizes("validation")
             check_model(self.bound, data)
-            parts["model"] = self._part("model").build(
-                features=int(np.prod(data.input_shape)), classes=data.outputs, task=data.task, shape=data.input_shape,
-                vocabulary=data.vocabulary)
+            parts["model"] = self.build_model(data)
         parts["solver"] = self._part("solver").build()
         parts["algorithms"] = {label: part.build(solver=parts["solver"]) for label, part in self._algorithms.items()}
         for label, algorithm in parts["algorithms"].items():

@@ -38,6 +38,15 @@ class Loss(CheckedArguments, eqx.Module):
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
         """The score of each sample."""
 
+    def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
+        """The probability of each class.
+
+        Raises:
+            InputError: the loss defines no probabilities; losses of regression do not.
+        """
+        raise InputError(f"{type(self).__name__} defines no probabilities of classes: use the outputs of the model, or "
+                         "give the loss a method probabilities()")
+
 
 class CrossEntropy(Loss):
     """Multinomial cross-entropy of logits [B, classes] and class numbers; the score is the accuracy."""
@@ -61,6 +70,11 @@ class CrossEntropy(Loss):
         """1 where the label has the largest logit."""
         return (jnp.argmax(outputs, axis=-1) == y).astype(outputs.dtype)
 
+    @override
+    def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
+        """softmax(outputs)."""
+        return jax.nn.softmax(outputs, axis=-1)
+
 
 class BinaryCrossEntropy(Loss):
     """Logistic loss of one logit per sample, [B] or [B, 1], and labels 0 or 1; the score is the accuracy."""
@@ -80,6 +94,12 @@ class BinaryCrossEntropy(Loss):
         """1 where the sign of the logit agrees with the label."""
         logit = outputs.reshape(len(outputs))
         return ((logit > 0) == (y > 0)).astype(logit.dtype)
+
+    @override
+    def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
+        """1 - sigmoid(outputs) and sigmoid(outputs)."""
+        logit = outputs.reshape(len(outputs))
+        return jnp.stack([jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit)], axis=1)
 
 
 class SquaredError(Loss):

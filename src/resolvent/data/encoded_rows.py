@@ -1,0 +1,160 @@
+"""What every fitted encoding does: from the rows of a table, images, texts or arrays to the inputs of a model.
+
+An encoding needs no training data, so that a party can apply it where its own data are.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.samples import Task
+from resolvent.errors import shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["EncodedRows", "Encoding", "Far", "Remarks", "UnusualRowsWarning", "count_far"]
+
+
+class UnusualRowsWarning(UserWarning):
+    """Rows can be encoded, but differ from the training rows in a way that a reader of predictions should know."""
+
+
+class Far(NamedTuple):
+    """Values far outside the range of the training rows: by more than the width of the range.
+
+    Attributes:
+        rows: number of rows with such values.
+        low: smallest value of the training rows.
+        high: largest value of the training rows.
+        example: one of the values.
+    """
+
+    rows: int
+    low: float
+    high: float
+    example: float
+
+
+@dataclass(frozen=True)
+class Remarks:
+    """How rows differ from the training rows.
+
+    Attributes:
+        rows: number of rows.
+        unused: names of the columns that the model does not use.
+        imputed: name of a column -> number of missing values that were imputed.
+        far: name of a column, or ``input`` -> the values far outside the range of the training rows.
+        unknown: number of words or characters that are not in the vocabulary.
+    """
+
+    rows: int
+    unused: tuple[str, ...] = ()
+    imputed: tuple[tuple[str, int], ...] = ()
+    far: tuple[tuple[str, Far], ...] = ()
+    unknown: int = 0
+
+    def messages(self) -> tuple[str, ...]:
+        """One sentence for each remark."""
+        lines = [f"{shorten(repr(name))}: {far.rows} of {self.rows} rows lie far outside the training rows' range, "
+                 f"{far.low:g} to {far.high:g}, such as {far.example:g}: check the unit" for name, far in self.far]
+        lines += [f"{shorten(repr(name))}: {count} of {self.rows} values are missing and were imputed"
+                  for name, count in self.imputed]
+        if self.unknown:
+            lines.append(f"words or characters that are not in the vocabulary: {self.unknown}")
+        if self.unused:
+            lines.append(f"columns that the model does not use: {shorten(', '.join(map(repr, self.unused)))}")
+        return tuple(lines)
+
+
+class EncodedRows(NamedTuple):
+    """Rows as inputs of a model.
+
+    Attributes:
+        x: [n, ...] inputs.
+        names: the rows' names in errors and predictions; of a text file, the lines on which rows begin.
+        remarks: how the rows differ from the training rows.
+    """
+
+    x: NDArray[Any]
+    names: "pd.Index[Any]"
+    remarks: Remarks
+
+
+class Encoding(ABC):
+    """How rows become inputs, fitted once to the training rows and applied to any rows.
+
+    Subclasses are frozen dataclasses with plain values only, so that they can be written to JSON.
+    """
+
+    @property
+    @abstractmethod
+    def task(self) -> Task:
+        """Classification or regression."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[str, ...]:
+        """The classes' names, in the order of their numbers; empty for regression."""
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """The names of the inputs; empty if they have none."""
+
+    @property
+    @abstractmethod
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> tuple[str, ...]:
+        """The texts of the tokens 0, 1, ..., if inputs are sequences of tokens."""
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs that a model needs: one per class; 1 for regression."""
+        return len(self.classes) if self.task == "classification" else 1
+
+    @abstractmethod
+    def encode(self, rows: Any) -> EncodedRows:
+        """Encode rows.
+
+        Args:
+            rows: a table for a ``TableEncoding``; arrays, images or texts for an ``ArrayEncoding``.
+
+        Raises:
+            InputError: rows do not fit the encoding. The message names the row and the column.
+        """
+
+    @abstractmethod
+    def encode_labels(self, rows: Any, labels: Any = None) -> NDArray[Any]:
+        """[n] class numbers or targets of rows.
+
+        Args:
+            rows: the rows.
+            labels: [n] labels; None: those in the label column of the table.
+
+        Raises:
+            InputError: a label is missing, or is none of the classes.
+        """
+
+    @abstractmethod
+    def decode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        """[n] labels, as the data have them, of class numbers or targets."""
+
+    def transform(self, rows: Any) -> NDArray[Any]:
+        """[n, ...] the inputs of rows, see ``encode``."""
+        return self.encode(rows).x
+
+
+def count_far(is_far: NDArray[np.bool_], values: NDArray[Any], low: float | None, high: float | None) -> Far | None:
+    """The values for which ``is_far`` is true, and the range of the training rows; None if there are none."""
+    if low is None or high is None or not is_far.any():
+        return None
+    by_row = is_far.reshape(len(is_far), -1).any(axis=1)
+    return Far(int(by_row.sum()), low, high, float(values[is_far][0]))

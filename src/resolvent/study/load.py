@@ -1,0 +1,107 @@
+"""``load``: a trained model, or a saved result, from a folder."""
+
+from pathlib import Path
+from typing import overload
+
+from resolvent.arguments import checked
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.fitted import Fitted
+from resolvent.problem.models.model import Model
+from resolvent.simulate.model_folder import NOTE_FILE, ModelFolder
+from resolvent.simulate.saved_result import RESULT_FILE, SavedResult
+
+__all__ = ["load", "load_fitted"]
+
+_SUMMARY_FILE = "summary.json"
+_EXPERIMENT_FILE = "experiment.yaml"
+
+
+@overload
+def load(path: Path | str, *, method: str, site: int | str | None = None, model: Model | None = None) -> Fitted: ...
+@overload
+def load(path: Path | str, *, method: str | None = None, site: int | str, model: Model | None = None) -> Fitted: ...
+@overload
+def load(path: Path | str, *, model: Model | None = None) -> SavedResult: ...
+@checked
+def load(path: Path | str, *, method: str | None = None, site: int | str | None = None,
+         model: Model | None = None) -> Fitted | SavedResult:
+    """Load a trained model from a run folder, or a result that ``Result.save`` wrote.
+
+    With a method or a site it is the model of that method: the personal model of the site, or without a site the shared
+    model. With neither it is the saved result.
+
+    Args:
+        path: a folder that ``resolvent run`` or ``Result.save`` wrote, or one folder of its ``models``.
+        method: name of a method of the run; may be left out if there is only one.
+        site: name or id of a party.
+        model: the model of the run, if it is neither one of the library's nor named in the experiment file.
+
+    Raises:
+        InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
+    """
+    folder = Path(path).expanduser()
+    if method is None and site is None:
+        if (folder / RESULT_FILE).is_file():
+            return SavedResult(folder, model)
+        raise InputError(f"{folder}: name a method, {_choices(_methods(folder))}, and a site for its personal model")
+    return load_fitted(folder, method, site, model)
+
+
+def load_fitted(folder: Path, method: str | None, site: int | str | None, model: Model | None = None) -> Fitted:
+    """The model of a method: the personal one of a site, or the shared one.
+
+    Args:
+        folder: the folder of a run or of a saved result, or one folder of its ``models``.
+        method: name of the method; None: the only one.
+        site: name or id of a party; None: the shared model.
+        model: the model of the run; None: it is built from the folder.
+
+    Raises:
+        InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
+    """
+    methods = _methods(folder)
+    if method is None and len(methods) > 1:
+        raise InputError(f"{folder} has several methods: name {_choices(methods)}")
+    name = next(iter(methods)) if method is None else method
+    if name not in methods:
+        raise InputError(f"{folder} has no method {quote(name)}; there are {shorten(', '.join(methods))}"
+                         f"{nearest(name, methods)}")
+    models = ModelFolder(methods[name])
+    if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
+        model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
+    return models.fitted(site, model)
+
+
+def _methods(folder: Path) -> dict[str, Path]:
+    """The folder of each method's models, by its name.
+
+    Raises:
+        InputError: the folder has no models.
+    """
+    if (folder / NOTE_FILE).is_file():
+        folders = [folder]
+    elif (folder / RESULT_FILE).is_file():
+        folders = [folder / "models"]
+    elif (folder / _SUMMARY_FILE).is_file():
+        from resolvent.study.checks import folder_name
+        from resolvent.study.summary import read_summary
+
+        folders = [folder / "models" / folder_name(label) for label in read_summary(folder)["methods"]]
+    else:
+        partial = folder.with_name(f"{folder.name}.partial")
+        similar = [p.name for p in folder.parent.glob("*") if p.is_dir()] if folder.parent.is_dir() else []
+        reason = (f"the run is not finished: finish it with --resume (it is in {partial})" if partial.is_dir() else
+                  f"there is no finished run and no saved result{nearest(folder.name, similar)}")
+        raise InputError(f"{folder}: {reason}")
+    return {ModelFolder(path).method: path for path in folders}
+
+
+def _choices(methods: dict[str, Path]) -> str:
+    return f"one of {shorten(', '.join(methods))}" if len(methods) > 1 else next(iter(methods))
+
+
+def _model_of_experiment(path: Path, models: ModelFolder) -> Model | None:
+    """The model that an experiment file names, for the inputs of the saved models."""
+    from resolvent.study.experiment import ExperimentFile
+
+    return ExperimentFile.load(str(path)).build_model(models.encoding)
