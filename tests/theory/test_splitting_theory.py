@@ -69,6 +69,18 @@ def test_theorem_1_with_sampled_users_fedprox_converges_to_a_common_minimiser(et
     assert np.linalg.norm(path[0] - np.asarray(last)) > 5
 
 
+def test_the_averages_of_theorem_2_sum_from_the_model_after_the_first_round():
+    """sum_{s=1}^t eta_s w_s / sum_{s=1}^t eta_s; before the first round the average is w_0."""
+    problem, schedule = problem_of(*quadratic(0.4)), rv.schedules.InversePower(3.0)
+    plain = rv.splitting(EXACT, eta=schedule)
+    averaged = rv.combinators.ErgodicAveraging(plain, weight=schedule, include_first=False)
+    models, averages = (shared_models(algorithm, problem, 6) for algorithm in (plain, averaged))
+    np.testing.assert_array_equal(averages[0], models[0])
+    weights = 3 / (1 + np.arange(7))
+    for t in range(1, 7):
+        np.testing.assert_allclose(averages[t], weights[1:t + 1] @ models[1:t + 1] / weights[1:t + 1].sum(), atol=1e-12)
+
+
 def test_theorem_3_with_an_interior_the_plain_iterates_converge_but_not_linearly():
     """Steps that meet Theorem 2's conditions, and a solution set with interior points.
 

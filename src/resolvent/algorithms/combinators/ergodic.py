@@ -10,6 +10,7 @@ properties.
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -71,9 +72,11 @@ class ErgodicAveraging(Combinator):
     Attributes:
         inner: an algorithm with one shared model: its server holds the iterate, or it is decentralised splitting.
         weight: weight of round t's model: the schedule of the inner algorithm's step, or 1 for the plain average.
+        include_first: whether w_0 is averaged too; Theorem 2 sums from w_1.
     """
 
     weight: Schedule | float = 1.0
+    include_first: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
         if server_iterate(self.inner) is None and not isinstance(innermost(self.inner), DecentralisedSplitting):
@@ -85,7 +88,10 @@ class ErgodicAveraging(Combinator):
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> ErgodicState:
-        return ErgodicState(jax.tree.map(jnp.array, w0), as_schedule(self.weight)(jnp.array(0)), jnp.array(0))
+        first = as_schedule(self.weight)(jnp.array(0))
+        # With a total of zero the first update replaces w_0 by w_1.
+        return ErgodicState(jax.tree.map(jnp.array, w0), first if self.include_first else jnp.zeros_like(first),
+                            jnp.array(0))
 
     @override
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:

@@ -8,8 +8,8 @@ import numpy as np
 from resolvent.study.reproductions.curves import Curve, Item, Panels, name_of, quotient, rule
 
 __all__ = ["best", "climb", "difference", "difference_of_panels", "gain", "highest", "lately", "lately_of_panels",
-           "lead", "level", "ratio", "ratio_of_panels", "relative_gap", "rise", "same_limit", "sooner", "steadier",
-           "steadier_panels", "when_stopped"]
+           "lead", "level", "ratio", "ratio_of_panels", "relative_gap", "rise", "same_limit", "sooner", "spike",
+           "steadier", "steadier_panels", "when_stopped"]
 
 _INF = float("inf")
 
@@ -49,18 +49,32 @@ def rise(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_most:
 
 @rule
 def climb(figure: Panels, panels: Sequence[str], methods: Sequence[str], begin: int, at_most: float = _INF,
-          at_least: float = 0.0) -> list[Item]:
+          at_least: float = 0.0, over: Sequence[str] = ()) -> list[Item]:
     """From round ``begin`` on, the largest value divided by the smallest one until then is between the bounds.
 
-    A shorter run is read at its last round.
+    A shorter run is read at its last round. With ``over``, this climb divided by the largest one of the methods
+    ``over`` in the same panel is between the bounds.
     """
     def largest_climb(curve: Curve) -> float:
         smallest = np.minimum.accumulate(curve.values)
         return max(quotient(float(v), float(s)) for t, v, s in zip(curve.rounds, curve.values, smallest, strict=True)
                    if t >= min(begin, curve.rounds[-1]))
 
-    return _between({name: largest_climb(curve) for name, curve in _of_methods(figure, panels, methods)}, at_least,
-                    at_most)
+    if not over:
+        return _between({name: largest_climb(curve) for name, curve in _of_methods(figure, panels, methods)}, at_least,
+                        at_most)
+    return _between({f"{name_of(figure, p, m)} / the others' largest": quotient(
+        largest_climb(figure[p][m]), max(largest_climb(figure[p][other]) for other in over))
+        for p in panels for m in methods}, at_least, at_most)
+
+
+@rule
+def spike(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_most: float = _INF,
+          at_least: float = 0.0, begin: int = 1) -> list[Item]:
+    """From round ``begin`` on, the largest value divided by the median is between the bounds."""
+    return _between({name: quotient(float(late.max()), float(np.median(late)))
+                     for name, curve in _of_methods(figure, panels, methods)
+                     for late in (curve.values[curve.rounds >= min(begin, curve.rounds[-1])],)}, at_least, at_most)
 
 
 @rule
@@ -247,16 +261,20 @@ def lately_of_panels(figure: Panels, panels: Sequence[str], methods: Sequence[st
 
 @rule
 def when_stopped(figure: Panels, panels: Mapping[str, str], methods: Sequence[str], to: str, at_least: float,
-                 within: int = 10, by: float = 1.0) -> list[Item]:
+                 within: int = 10, by: float = 1.0, change: float = 0.0) -> list[Item]:
     """The value minus that of the method ``to``, as a mean over panels, is at least ``at_least``.
 
-    Each value is that of the last round or, if the run diverged, of the round in which the loss had grown by more than
-    ``by`` within ``within`` rounds. ``panels`` names the panel of the loss for each panel. Source: FedProx, C.3.2.
+    Each value is that of the round in which the run stopped: the first in which the loss had grown by more than ``by``
+    within ``within`` rounds (divergence) or had changed by less than ``change`` since the evaluation before
+    (convergence), or the last one. ``panels`` names the panel of the loss for each panel. Source: FedProx, C.3.2.
     """
     def stopped_value(panel: str, method: str) -> float:
         loss = figure[panels[panel]][method]
-        diverged = [t for t in loss.rounds[loss.rounds >= within] if not loss.at(t) - loss.at(t - within) <= by]
-        return figure[panel][method].at(diverged[0]) if diverged else figure[panel][method].final
+        has_diverged = [t >= within and not loss.at(t) - loss.at(t - within) <= by for t in loss.rounds]
+        with np.errstate(invalid="ignore"):  # after a divergence both values are infinite
+            has_converged = np.abs(np.diff(loss.values, prepend=np.inf)) < change
+        stops = loss.rounds[np.array(has_diverged) | has_converged]
+        return figure[panel][method].at(stops[0]) if len(stops) else figure[panel][method].final
 
     means = {m: float(np.mean([stopped_value(p, m) - stopped_value(p, to) for p in panels])) for m in methods}
     return [Item(f"{m} - {to}, mean over panels", value, value >= at_least) for m, value in means.items()]
