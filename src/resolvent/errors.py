@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from typing_extensions import override
 
-__all__ = ["BreakdownWarning", "InputError", "Interval", "MissingDataError", "check_range", "nearest", "quote",
-           "shorten"]
+__all__ = ["BreakdownWarning", "InputError", "Interval", "MissingDataError", "ProcessLostError", "check_range",
+           "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -34,6 +34,10 @@ class InputError(ValueError):
 
 class MissingDataError(InputError):
     """A file of a data set is not on this machine; nothing is wrong with the settings."""
+
+
+class ProcessLostError(RuntimeError):
+    """Another process of a run in several processes has ended, so that this one cannot go on."""
 
 
 class BreakdownWarning(UserWarning):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from resolvent.cli.exit_codes import NO_RESOURCE
 from resolvent.cli.interruption import Interrupted, answer_interruptions, end_process, print_interruption
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
+from resolvent.cli.processes import end_connected_process
 
 __all__ = ["main"]
 
@@ -36,6 +37,7 @@ def main() -> None:
             error = next(iter(interruptions), raised)
             code = _report(name_output(error) if isinstance(error, OSError) else error)
             discard_output()
+            end_connected_process(code)
             if isinstance(error, Interrupted):
                 end_process(code)
             sys.exit(code)

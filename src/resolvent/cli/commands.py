@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
+from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.simulate.progress import progress_bars
 
 __all__ = ["parse_and_run"]
@@ -34,6 +35,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     devices: int | None = None,
+    processes: Processes = 1,
     scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
     """Train and compare the methods of an experiment; writes a run folder with a report.
@@ -55,27 +57,78 @@ def run(
         overwrite: replace the content of the folder when the new run is complete.
         devices: split the CPU into this many JAX devices and distribute each cohort over them. On two cores, 2 is
             faster for convolutional and recurrent networks.
+        processes: run in this many processes on this machine, each of which has the data and the states of a part of
+            the parties; or cluster: this is one of the processes that Slurm or Open MPI has started.
         scheduler: how each device runs its parties. sequential: one after the other; lanes: in parallel; queue: in
             parallel, and a lane that is done takes the next party; auto: sequential on a CPU, otherwise lanes;
             measured: time one round of each, and take the fastest.
     """
     from resolvent.cli import terminal
+    from resolvent.simulate.processes import is_writer
     from resolvent.study.experiment import ExperimentFile
     from resolvent.study.runner import run_experiment
 
+    if processes != 1 and processes != "cluster" and not is_started_process():
+        sys.exit(run_in_processes(processes))
     if devices is not None:
         _set_cpu_devices(devices)
+    if processes != 1:
+        connect_processes(processes)
     shortcuts = {"rounds": rounds, "seed": seed}
     changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
     with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)
+    if not is_writer():
+        return
     terminal.print_table(terminal.score_table(summary))
     terminal.print_line(summary["finding"])
     for warning in summary.get("warnings", []):
         terminal.print_warning(warning)
     terminal.print_path("Report", folder / "report.html")
+
+
+def predict(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS")],
+    *,
+    method: str | None = None,
+    site: str | None = None,
+    out: Path = Path("predictions.csv"),
+    overwrite: bool = False,
+    separator: str = "auto",
+    decimal: Literal["auto", ".", ","] = "auto",
+    encoding: str = "auto",
+) -> None:
+    """Predict new rows with a trained model; writes a file with a row for each.
+
+    Try `resolvent predict runs/mine new.csv --method FedAvg+ --site Essen`.
+
+    The rows get the same encoding as the training rows: nothing is estimated from them. Rows that do not fit it are
+    refused, and then no file is written. Values far outside the training rows' range, imputed values and columns that
+    the model does not use are counted on standard error. If the rows have the label column, their score is printed.
+
+    Args:
+        run: a run folder, or a folder that Result.save wrote.
+        rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table; for arrays, an .npy file.
+        method: a method of the run; may be left out if there is only one.
+        site: the party whose personal model predicts; default: the shared model.
+        out: the file of the predictions, .csv or .parquet.
+        overwrite: replace the file if it exists.
+        separator: the character between two values in a text file.
+        decimal: the decimal mark of numbers in a text file.
+        encoding: of a text file, such as utf-8 or cp1252.
+    """
+    from resolvent.cli import terminal
+    from resolvent.data.text_formats import TextFormat
+    from resolvent.study.predictions import predict_file
+
+    predictions = predict_file(run, method, site, rows, out, TextFormat(separator, decimal, encoding),
+                               overwrite=overwrite)
+    if predictions.scores is not None:
+        terminal.print_line(predictions.scores)
+    terminal.print_path(f"Predictions for {predictions.rows} rows", out)
 
 
 def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = False) -> None:
@@ -270,7 +323,7 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
 
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
-    commands: dict[str, Callable[..., Any]] = {"run": run, "list": list_, "show": show, "report": report,
+    commands: dict[str, Callable[..., Any]] = {"run": run, "predict": predict, "list": list_, "show": show, "report": report,
                                                "reproduce": reproduce, "data": data}
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     tyro.extras.subcommand_cli_from_dict(

@@ -5,7 +5,7 @@ import sys
 from typing import NamedTuple
 
 from resolvent.cli.exit_codes import BROKEN_PIPE, NO_DATA, NO_RESOURCE, WRONG_INPUT
-from resolvent.errors import InputError, MissingDataError, shorten
+from resolvent.errors import InputError, MissingDataError, ProcessLostError, shorten
 
 __all__ = ["Failure", "explain"]
 
@@ -49,6 +49,8 @@ def explain(error: BaseException) -> Failure | None:
     """The failure that an exception means; None if it is a defect of resolvent, which needs a traceback."""
     if isinstance(error, InputError):
         return Failure(str(error), NO_DATA if isinstance(error, MissingDataError) else WRONG_INPUT)
+    if isinstance(error, ProcessLostError):
+        return Failure(f"{error}, {_CONTINUE}, with any number of processes", NO_RESOURCE)
     if isinstance(error, BrokenPipeError):
         return Failure("", BROKEN_PIPE)  # as programs that SIGPIPE ends
     if isinstance(error, OSError):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from resolvent.cli.processes import is_started_process
 from resolvent.data.atomic_files import INTERRUPTIONS, is_writing
 
 __all__ = ["Interrupted", "answer_interruptions", "end_process", "print_interruption"]
@@ -169,7 +170,7 @@ def print_interruption(number: int, state: str = "") -> None:
         state: what the process does until it ends; default: how to continue.
     """
     with _lock:
-        if state in _printed:
+        if state in _printed or is_started_process():  # the process that has started this one prints it
             return
         _printed.append(state)
     name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"

@@ -19,12 +19,13 @@ import numpy as np
 
 from resolvent.data.array_files import PackedArray
 from resolvent.data.federated import FederatedData
+from resolvent.data.own_rows import OwnRows
 from resolvent.errors import InputError
 
 if TYPE_CHECKING:
     from resolvent.simulate.plan import Plan
 
-__all__ = ["RunIdentity", "describe", "fingerprint_of", "identity_of"]
+__all__ = ["RunIdentity", "describe", "digest_of_array", "fingerprint_of", "identity_of"]
 
 
 class RunIdentity(NamedTuple):
@@ -106,10 +107,10 @@ def _describe(x: Any, parents: frozenset[int]) -> Iterator[str]:
         yield f"{type(x).__name__} {x!r}"
     elif isinstance(x, Enum):
         yield f"{_name_of(type(x))}.{x.name}"
-    elif isinstance(x, PackedArray):
+    elif isinstance(x, PackedArray | OwnRows):
         yield f"array {x.digest}"
     elif isinstance(x, np.ndarray | np.generic | jax.Array):
-        yield _describe_array(x)
+        yield f"array {digest_of_array(x)}"
     elif isinstance(x, type):
         yield _name_of(x)
     elif (contents := _contents_of(x)) is not None:
@@ -163,8 +164,9 @@ def _name_of(x: Any) -> str:
     return f"{getattr(x, '__module__', '')}.{getattr(x, '__qualname__', '')}"
 
 
-def _describe_array(x: Any) -> str:
+def digest_of_array(x: Any) -> str:
+    """The dtype, the shape and the SHA-256 of the numbers of an array."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     array = np.ascontiguousarray(x)
-    return f"array {array.dtype} {array.shape} {hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()}"
+    return f"{array.dtype} {array.shape} {hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()}"

@@ -4,14 +4,21 @@ The first process is the writer: it alone writes files and shows progress. What 
 compiled rounds goes through the functions of this module, which all processes must call in the same order.
 """
 
-from collections.abc import Callable
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["connect", "from_writer", "gather_over_processes", "is_writer", "sum_over_processes", "text_from_writer"]
+from resolvent.errors import ProcessLostError
+
+__all__ = ["connect", "detect_lost_process", "from_writer", "gather_over_processes", "is_writer", "sum_over_processes", "text_from_writer"]
+
+_SIGNS_OF_A_LOST_PROCESS = ("Gloo", "gloo", "coordination service", "Connection reset by peer", "NCCL")
 
 
 def connect(address: str | None = None, count: int | None = None, number: int | None = None) -> None:
@@ -26,6 +33,38 @@ def connect(address: str | None = None, count: int | None = None, number: int | 
     update: Callable[..., None] = jax.config.update
     update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, count, number)
+    with _silent_output():  # the first exchange between CPUs prints a line
+        gather_over_processes(np.zeros(()))
+
+
+@contextlib.contextmanager
+def _silent_output() -> Iterator[None]:
+    """Discard what libraries print to standard output."""
+    sys.stdout.flush()
+    original, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    try:
+        yield
+    finally:
+        os.dup2(original, 1)
+        os.close(original)
+        os.close(null)
+
+
+@contextlib.contextmanager
+def detect_lost_process() -> Iterator[None]:
+    """Raise one error for all the forms in which libraries report that another process has ended.
+
+    Raises:
+        ProcessLostError: an exchange with another process has failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        if jax.process_count() > 1 and any(sign in str(error) for sign in _SIGNS_OF_A_LOST_PROCESS):
+            raise ProcessLostError("another process of this run has ended, or the connection to it is lost: find the "
+                                   "cause in its output") from error
+        raise
 
 
 def is_writer() -> bool:

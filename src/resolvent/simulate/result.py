@@ -2,9 +2,9 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,21 @@ if TYPE_CHECKING:
 __all__ = ["Result"]
 
 _MODELS_AT_ONCE = 1000  # of parties on the host
+
+
+class CollectedModels(NamedTuple):
+    """The personal models of all parties.
+
+    Attributes:
+        models: leaves [N, ...].
+    """
+
+    models: Vector
+
+    def personal_models(self, algorithm: Algorithm, ids: np.ndarray[Any, Any]) -> Vector:
+        """The models of these parties, leaves [M, ...]."""
+        models: Vector = jax.tree.map(lambda leaf: leaf[ids], self.models)
+        return models
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +86,7 @@ class Result(RunReadings):
     rounds: int
     seed: int
     digest: str
-    storage: HostStorage | ShardStorage | None = None
+    storage: HostStorage | ShardStorage | CollectedModels | None = None
 
     @override
     def personal_model(self, party: int | str) -> Vector:
@@ -98,6 +113,12 @@ class Result(RunReadings):
         if self.storage is not None:
             return self.storage.personal_models(self.algorithm, ids)
         return personal_models(self.algorithm, self.problem, self.state, jnp.asarray(ids))
+
+    def collected(self) -> "Result":
+        """This result with all personal models in this process; of several processes, all must call it."""
+        if not isinstance(self.storage, ShardStorage):
+            return self
+        return replace(self, storage=CollectedModels(self.personal_models))
 
     @property
     @override

@@ -29,6 +29,7 @@ from resolvent.simulate.plan import (
     choose_memory,
     plan_evaluation,
 )
+from resolvent.simulate.processes import detect_lost_process
 from resolvent.simulate.progress import Progress, progress_bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.scheduler_choice import SchedulerChoice
@@ -97,6 +98,7 @@ def simulate(
 
     Raises:
         InputError: the arguments do not fit together. It is raised before the first round.
+        ProcessLostError: the run has several processes, and another one has ended.
     """
     enable_compilation_cache()
     task = Task.from_arguments(model, data)
@@ -110,7 +112,8 @@ def simulate(
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
             diagnostics=diagnostics, clock=clock),
         CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume))
-    return _run(plan, place(plan), progress)
+    with detect_lost_process():
+        return _run(plan, place(plan), progress)
 
 
 def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:

@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.own_rows import keep_parties
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
+from resolvent.simulate.fingerprint import digest_of_array
 from resolvent.simulate.schedulers import AXIS
 
-__all__ = ["REPLICATED", "SHARDED", "PartyShard", "ShardLayout", "assign_parties", "local_view", "on_every_device",
-           "place_shards", "shard_specs"]
+__all__ = ["REPLICATED", "SHARDED", "PartyShard", "ShardLayout", "assign_parties", "keep_own_parties", "local_view",
+           "on_every_device", "place_shards", "shard_specs"]
 
 REPLICATED, SHARDED = PartitionSpec(), PartitionSpec(AXIS)  # type: ignore[no-untyped-call]
 
@@ -190,6 +192,13 @@ def shard_specs(problem: PartyShard) -> Any:
 
     return eqx.tree_at(divided, replicated, [SHARDED] * len(divided(problem)),
                        is_leaf=lambda x: isinstance(x, PartitionSpec))
+
+
+def keep_own_parties(data: FederatedData) -> FederatedData:
+    """The data with the samples of this process's parties only, for runs in several processes."""
+    layout = ShardLayout.of_data(data, Mesh(jax.devices(), (AXIS,)))
+    own = np.concatenate([layout.parties_of(device) for device in layout.local_devices()])
+    return keep_parties(data, own, (digest_of_array(data.x), digest_of_array(data.y)))
 
 
 def on_every_device(function: Callable[..., Any], problem: PartyShard, in_specs: Any, out_specs: Any) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from resolvent.simulate.processes import detect_lost_process
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.scheduler_choice import SchedulerChoice
@@ -31,6 +32,11 @@ class Comparison:
     experiment: Experiment
     results: dict[str, Result]
     alone: str | None
+
+    def collected(self) -> "Comparison":
+        """The comparison with all personal models in this process; of several processes, all must call it."""
+        with detect_lost_process():
+            return replace(self, results={label: result.collected() for label, result in self.results.items()})
 
     @property
     def metrics(self) -> "pd.DataFrame":

@@ -1,12 +1,20 @@
 """One run of an experiment, from its file to the finished folder."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.simulate.diagnostics import READS_ALL_PARTIES
+from resolvent.simulate.processes import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.simulate.shards import keep_own_parties
 from resolvent.study.compare import ProgressOfMethod, compare
-from resolvent.study.experiment import ExperimentFile
+from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.run_folder import (
     CHECKPOINTS,
     begin,
@@ -44,26 +52,74 @@ def run_experiment(
         scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
 
     Returns:
-        The folder and its summary.
+        The folder and its summary; in a process that is not the writer, an empty summary.
 
     Raises:
         InputError: the folder is in use, or the parts of the experiment do not fit together.
+        ProcessLostError: the run has several processes, and another one has ended.
     """
+    if not is_writer():
+        return _join(file, scheduler), {}
     with claim_folder(out, file, resume=resume, overwrite=overwrite) as folder:
         if resume and is_complete(folder):
             summary = finished_summary(folder, file)
             notify(f"the run in {folder} is complete")
+            _announce(_Decision(str(folder), is_complete=True, resume=True))
             return folder, summary
         if resume and not partial_of(folder).exists():
             notify(f"there is no unfinished run in {folder}: it starts from the beginning")
             resume = False
-        experiment = file.build()  # wrong input is refused before the folder exists
+        experiment = _build(file)  # wrong input is refused before the folder exists
         with file.precision(), open_folder(folder, resume=resume) as work:
             begin(work, file, resume=resume)
+            _announce(_Decision(str(work), is_complete=False, resume=resume))
             comparison = compare(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume, progress=progress,
-                                 scheduler=scheduler)
+                                 scheduler=scheduler).collected()
             summary = write_results(work, file, comparison)
             from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
 
             write_report(work)
         return folder, summary
+
+
+class _Decision(NamedTuple):
+    """What the writer process has decided, for the other processes.
+
+    Attributes:
+        folder: the working folder, or that of a complete run.
+        is_complete: whether nothing is left to do.
+        resume: whether the run continues from checkpoints.
+    """
+
+    folder: str
+    is_complete: bool
+    resume: bool
+
+
+def _announce(decision: _Decision) -> None:
+    with detect_lost_process():
+        text_from_writer(json.dumps(decision))
+
+
+def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
+    """Run the experiment together with the writer process, which writes the results. Returns the folder."""
+    experiment = _build(file)
+    with detect_lost_process():
+        decision = _Decision(*json.loads(text_from_writer("")))
+    folder = Path(decision.folder)
+    if not decision.is_complete:
+        with file.precision():
+            compare(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume,
+                    scheduler=scheduler).collected()
+    return folder
+
+
+def _build(file: ExperimentFile) -> Experiment:
+    """The parts of an experiment; of several processes, each keeps the samples of its own parties only."""
+    experiment = file.build()
+    if experiment.data is None or jax.process_count() == 1:
+        return experiment
+    needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
+                         or any(map(uses_pooled_data, experiment.algorithms.values()))
+                         or len(experiment.data) < jax.device_count())
+    return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))

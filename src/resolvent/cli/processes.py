@@ -1,0 +1,164 @@
+"""Several processes of one command on this machine: they are started, watched and ended together.
+
+Each process runs the same command, and gets its number from the environment. The first one writes files and prints; what
+the others print is shown if they fail.
+"""
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import IO, Literal, NamedTuple
+
+from resolvent.cli.exit_codes import FAILURE, NO_RESOURCE
+from resolvent.cli.output import print_error
+
+__all__ = ["Processes", "connect_processes", "end_connected_process", "is_started_process", "run_in_processes"]
+
+Processes = int | Literal["cluster"]
+
+_VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS
+_POLL_SECONDS = 0.05
+_END_SECONDS = 10.0  # for a checkpoint that is being written, when a process is asked to end
+_SHOWN_BYTES = 4000  # of the output of a process that failed
+
+
+class _Process(NamedTuple):
+    number: int
+    popen: "subprocess.Popen[bytes]"
+    output: IO[bytes] | None
+
+
+def is_started_process() -> bool:
+    """Whether this process was started by ``run_in_processes``."""
+    return _VARIABLE in os.environ
+
+
+def connect_processes(processes: Processes) -> None:
+    """Connect this process with the others of its run.
+
+    Args:
+        processes: ``cluster`` if Slurm, Open MPI or another system that JAX detects has started this process.
+
+    Raises:
+        InputError: no cluster was detected, or the processes cannot connect.
+    """
+    from resolvent.errors import InputError
+    from resolvent.simulate.processes import connect
+
+    try:
+        if processes == "cluster":
+            connect()
+            return
+        number, count, address = os.environ[_VARIABLE].split("/")
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        connect(address, int(count), int(number))
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"--processes {processes}: the processes cannot connect: {' '.join(str(error).split())}. On a "
+                         "cluster, start the command with srun or mpirun; on one machine, give a number") from error
+
+
+def end_connected_process(code: int) -> None:
+    """End this process at once if it is connected with others: otherwise JAX would wait for them for minutes."""
+    jax = sys.modules.get("jax")
+    if is_started_process() or (jax is not None and jax.distributed.is_initialized()):
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def run_in_processes(count: int) -> int:
+    """Run the command of this process in ``count`` processes. Returns the exit code.
+
+    If one of them fails, the others are ended.
+    """
+    from resolvent.errors import InputError
+
+    if count < 1:
+        raise InputError(f"--processes {count} must be at least 1")
+    with _started(count) as processes:
+        failed = _wait(processes)
+        if failed is None:
+            return 0
+        code = failed.popen.returncode
+        if failed.number > 0 or code < 0:
+            _report(failed, count)
+        return NO_RESOURCE if code < 0 else code
+
+
+@contextlib.contextmanager
+def _started(count: int) -> Iterator[list[_Process]]:
+    """The processes, which are ended with the block."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    processes: list[_Process] = []
+    try:
+        for number in range(count):
+            output = tempfile.TemporaryFile() if number else None  # noqa: SIM115 - closed below
+            popen = subprocess.Popen(
+                [sys.executable, "-P", "-m", "resolvent.cli", *sys.argv[1:]], stdin=subprocess.PIPE, stdout=output,
+                stderr=output and subprocess.STDOUT, start_new_session=True,
+                env=os.environ | {_VARIABLE: f"{number}/{count}/{address}"})
+            processes.append(_Process(number, popen, output))
+        yield processes
+    finally:
+        _end(processes)
+        for process in processes:
+            if process.output is not None:
+                process.output.close()
+
+
+def _wait(processes: list[_Process]) -> _Process | None:
+    """Wait until all processes have ended, or one has failed; that one is returned."""
+    while True:
+        ended = [process for process in processes if process.popen.poll() is not None]
+        failed = [process for process in ended if process.popen.returncode]
+        if failed:  # one that a signal has ended is the cause of what others report
+            return min(failed, key=lambda process: (process.popen.returncode > 0, process.number))
+        if len(ended) == len(processes):
+            return None
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(processes: list[_Process]) -> None:
+    """Ask the processes to end, and kill those that do not."""
+    deadline = time.monotonic() + _END_SECONDS
+    for process in processes:
+        if process.popen.poll() is None:
+            process.popen.terminate()
+    for process in processes:
+        try:
+            process.popen.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.popen.kill()
+            process.popen.wait()
+        assert process.popen.stdin is not None
+        process.popen.stdin.close()
+
+
+def _report(failed: _Process, count: int) -> None:
+    if failed.output is not None:
+        size = failed.output.seek(0, os.SEEK_END)
+        failed.output.seek(max(0, size - _SHOWN_BYTES))
+        sys.stderr.write(failed.output.read().decode(errors="replace"))
+    code = failed.popen.returncode
+    cause = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"
+    command = shlex.join([*sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])])
+    print_error(f"process {failed.number + 1} of {count} {cause}; the others were stopped. Continue, with any number of "
+                f"processes: resolvent {command}")
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that has started it ends, whose end closes the pipe."""
+    while os.read(0, 1):
+        pass
+    os._exit(FAILURE)
