@@ -21,6 +21,7 @@ from resolvent.problem.portfolio.evaluation import (
     paired_difference,
     probabilistic_ratio,
 )
+from resolvent.problem.portfolio.federation import PortfolioProblem, problem
 from resolvent.problem.portfolio.market import (
     Costs,
     ExactCosts,
@@ -29,11 +30,15 @@ from resolvent.problem.portfolio.market import (
     price_relatives,
     traded_share,
 )
+from resolvent.problem.portfolio.market_data import MarketData, Period, draw_markets, prices
 from resolvent.problem.portfolio.performance import Metrics, annual_return, max_drawdown, metrics, sharpe_ratio
+from resolvent.problem.portfolio.policies import EIIE, Policy, eiie_cnn, eiie_lstm, eiie_rnn
 from resolvent.problem.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
 from resolvent.problem.portfolio.trading import Backtest, backtest
+from resolvent.problem.portfolio.trained import PolicyStrategy
 
 __all__ = [
+    "EIIE",
     "OLMAR",
     "ONS",
     "Backtest",
@@ -43,7 +48,12 @@ __all__ = [
     "Difference",
     "ExactCosts",
     "FirstOrderCosts",
+    "MarketData",
     "Metrics",
+    "Period",
+    "Policy",
+    "PolicyStrategy",
+    "PortfolioProblem",
     "Prices",
     "Strategy",
     "annual_return",
@@ -53,14 +63,20 @@ __all__ = [
     "best_stock",
     "cash",
     "deflated_sharpe_ratio",
+    "draw_markets",
     "drift",
+    "eiie_cnn",
+    "eiie_lstm",
+    "eiie_rnn",
     "expected_best_ratio",
     "log_optimal_weights",
     "max_drawdown",
     "metrics",
     "paired_difference",
     "price_relatives",
+    "prices",
     "probabilistic_ratio",
+    "problem",
     "read_prices",
     "sharpe_ratio",
     "traded_share",
