@@ -4,6 +4,16 @@ Index 0 of weights and relative prices is cash; the assets are 1..m. Rates and r
 """
 
 from resolvent.data.prices import Prices, read_prices
+from resolvent.problem.portfolio.augmenters import (
+    GAN,
+    GBM,
+    VMM,
+    Augmenter,
+    FittedAugmenter,
+    StylisedFacts,
+    generate,
+    stylised_facts,
+)
 from resolvent.problem.portfolio.baseline_strategies import (
     baselines,
     bcrp,
@@ -39,8 +49,12 @@ from resolvent.problem.portfolio.trained import PolicyStrategy
 
 __all__ = [
     "EIIE",
+    "GAN",
+    "GBM",
     "OLMAR",
     "ONS",
+    "VMM",
+    "Augmenter",
     "Backtest",
     "BuyAndHold",
     "ConstantRebalanced",
@@ -48,6 +62,7 @@ __all__ = [
     "Difference",
     "ExactCosts",
     "FirstOrderCosts",
+    "FittedAugmenter",
     "MarketData",
     "Metrics",
     "Period",
@@ -56,6 +71,7 @@ __all__ = [
     "PortfolioProblem",
     "Prices",
     "Strategy",
+    "StylisedFacts",
     "annual_return",
     "backtest",
     "baselines",
@@ -69,6 +85,7 @@ __all__ = [
     "eiie_lstm",
     "eiie_rnn",
     "expected_best_ratio",
+    "generate",
     "log_optimal_weights",
     "max_drawdown",
     "metrics",
@@ -79,6 +96,7 @@ __all__ = [
     "problem",
     "read_prices",
     "sharpe_ratio",
+    "stylised_facts",
     "traded_share",
     "ubah",
     "ucrp",
