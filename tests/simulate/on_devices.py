@@ -1,10 +1,14 @@
-"""Run by test_schedulers.py in separate processes, because a process keeps the devices with which it starts.
+"""Run by test_schedulers.py and test_processes.py in separate processes, because a process keeps the devices with which it starts.
 
 ``two-devices FOLDER``: the command line with ``--devices 2``, and schedulers of two devices against one device.
-``process NUMBER PORT FOLDER``: one of two processes that run a federation together.
+``process NUMBER FOLDER``: one of two processes that run a federation together.
 """
 
+import contextlib
+import io
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,11 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import pytest
 
 import resolvent as rv
 from resolvent import cli
+from resolvent.errors import ProcessLostError
+from resolvent.simulate.processes import connect
 from resolvent.simulate.rounds import run_rounds
 from resolvent.simulate.scheduler_choice import choose_scheduler
+from resolvent.simulate.shards import keep_own_parties
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
@@ -30,10 +38,26 @@ rounds: 2
 diagnostics: []
 """
 
+FEDERATION = """\
+data: {name: digits, parties: 5, classes_per_party: 4, seed: 3}
+model: logistic
+solver: {name: SGD, learning_rate: 0.1, batch_size: 16}
+algorithms: {run: scaffold}
+participation: {name: Stragglers, share: 0.4, inner: {name: Uniform, cohort: 3}}
+rounds: 4
+evaluate_every: 2
+diagnostics: [steps]
+precision: float64
+"""
 
-def federation(scheduler="auto", parties=5, **options):
+
+def digits(parties=5):
+    return rv.datasets.digits(parties=parties, classes_per_party=4, seed=3)
+
+
+def federation(scheduler="auto", parties=5, data=None, **options):
     """A run with states of the server and of the parties, absent parties and stragglers."""
-    data = rv.datasets.digits(parties=parties, classes_per_party=4, seed=3)
+    data = digits(parties) if data is None else data
     settings = {"rounds": 4, "diagnostics": ("steps",), "evaluate_every": 2, "progress": False,
                 "participation": rv.participation.Stragglers(rv.participation.Uniform(cohort=3), share=0.4)} | options
     return rv.simulate(rv.scaffold(rv.SGD(0.1, batch_size=16)), rv.models.logistic(64, 10), data, scheduler=scheduler,
@@ -77,22 +101,54 @@ def check_that_nothing_compiles_again():
     assert compilations == []
 
 
-def process(number, port, folder):
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=number)
+def process(number, folder):
+    """The environment says that Open MPI has started this process."""
+    connect()
     assert (jax.process_count(), jax.device_count()) == (2, 2)
     jax.config.update("jax_enable_x64", True)
-    checkpoint = folder / f"written by {number}"
-    federation(rounds=2, checkpoint=checkpoint)
-    resumed = federation(checkpoint=folder / "written by 0", resume=True)
-    weight = np.asarray(jnp.concatenate([resumed.server_model["weight"].ravel(), resumed.personal_model(4)["bias"]]))
-    (folder / f"{number}.json").write_text(json.dumps({
-        "digest": resumed.digest, "wrote": checkpoint.exists(), "weight": weight.tolist(),
-        "scores": resumed.scores().to_numpy().tolist()}))
+    written = folder / f"written by {number}"
+    whole = federation(rounds=2, checkpoint=written)
+    own = keep_own_parties(digits())
+    resumed = federation(data=own, checkpoint=folder / "of one process", resume=True)
+    with pytest.raises(rv.InputError, match="has those of its own parties only"):
+        np.asarray(own.x)
+    save(folder / f"{number}.json", {
+        "wrote": written.exists(), "digest": resumed.digest, "rows": len(own.x._rows),
+        "bytes": [result.problem.inner.x.nbytes for result in (whole, resumed)], "values": values_of(resumed)})
+    run_command(folder, number)
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        federation()
+    except ProcessLostError as error:
+        save(folder / "lost.json", str(error))
+        os._exit(0)  # JAX would wait for the other process
+
+
+def save(path, value):
+    path.write_text(json.dumps(value))
+
+
+def values_of(result):
+    """Models, states, scores and diagnostics."""
+    parts = [result.server_model["weight"], result.personal_model(4)["bias"], result.personal_models["weight"],
+             *jax.tree.leaves(result.state.parties[np.arange(5)] if result.storage else result.state.parties),
+             result.metrics["value"]]
+    return np.concatenate([np.asarray(part).ravel() for part in parts]).tolist()
+
+
+def run_command(folder, number):
+    """``resolvent run`` of the same federation in the same processes."""
+    file = folder / f"{number}.yaml"
+    file.write_text(FEDERATION)
+    sys.argv = ["resolvent", "run", str(file), "--out", str(folder / "out"), "--processes", "cluster"]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        cli.main()
+    assert bool(output.getvalue()) == (number == 0)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "process":
-        process(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+        process(int(sys.argv[2]), Path(sys.argv[3]))
     else:
         two_devices(Path(sys.argv[2]))

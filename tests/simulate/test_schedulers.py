@@ -1,8 +1,6 @@
 """Schedulers: how they distribute work, and that they do not change results. The contract has a queue as well."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -20,26 +18,6 @@ from resolvent.simulate.rounds import compiled_programs, run_rounds
 from resolvent.simulate.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulate.schedulers import distribute
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
-
-SCRIPT = Path(__file__).parent / "on_devices.py"
-
-
-def start(*arguments):
-    return subprocess.Popen([sys.executable, SCRIPT, *map(str, arguments)], text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, env=os.environ | {"PJRT_NPROC": "1"})
-
-
-def wait_for(*processes):
-    """Wait for all processes, and kill them if one fails: the others would wait for it."""
-    try:
-        for process in processes:
-            output, _ = process.communicate(timeout=300)
-            assert process.returncode == 0, output
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()  # closes its pipe as well
-
 
 @pytest.mark.parametrize(("devices", "slots"), [(1, 11), (2, 6), (2, 9), (2, 11), (3, 4), (3, 6), (7, 2), (7, 3)])
 def test_party_with_the_most_work_goes_first_to_the_device_with_the_least(devices, slots):
@@ -130,21 +108,5 @@ def test_what_compiles_again():
 
 @pytest.mark.devices
 def test_two_devices(tmp_path):
-    wait_for(start("two-devices", tmp_path))
-
-
-@pytest.mark.devices
-def test_two_processes_run_one_federation(tmp_path):
-    """Stopped after two rounds and resumed: the first process writes, and both have the results of one process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    wait_for(*(start("process", number, port, tmp_path) for number in (0, 1)))
-    first, second = (json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1))
-    assert (first.pop("wrote"), second.pop("wrote")) == (True, False)
-    assert first == second
-    with jax.enable_x64(True):
-        one_process = federation()
-        weight = jnp.concatenate([one_process.server_model["weight"].ravel(), one_process.personal_model(4)["bias"]])
-        np.testing.assert_allclose(first["weight"], weight, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(first["scores"], one_process.scores().to_numpy())
+    subprocess.run([sys.executable, Path(__file__).parent / "on_devices.py", "two-devices", tmp_path], check=True,
+                   timeout=300, env=os.environ | {"PJRT_NPROC": "1"})

@@ -126,9 +126,11 @@ def predict(
 
     predictions = predict_file(run, method, site, rows, out, TextFormat(separator, decimal, encoding),
                                overwrite=overwrite)
+    for message in predictions.remarks.messages():
+        terminal.print_note(f"warning: {message}")
     if predictions.scores is not None:
         terminal.print_line(predictions.scores)
-    terminal.print_path(f"Predictions for {predictions.rows} rows", out)
+    terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
 
 
 def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = False) -> None:

@@ -5,6 +5,7 @@ import sys
 from typing import NamedTuple
 
 from resolvent.cli.exit_codes import BROKEN_PIPE, NO_DATA, NO_RESOURCE, WRONG_INPUT
+from resolvent.cli.processes import is_started_process
 from resolvent.errors import InputError, MissingDataError, ProcessLostError, shorten
 
 __all__ = ["Failure", "explain"]
@@ -50,7 +51,8 @@ def explain(error: BaseException) -> Failure | None:
     if isinstance(error, InputError):
         return Failure(str(error), NO_DATA if isinstance(error, MissingDataError) else WRONG_INPUT)
     if isinstance(error, ProcessLostError):
-        return Failure(f"{error}, {_CONTINUE}, with any number of processes", NO_RESOURCE)
+        message = f"{error}, {_CONTINUE}, with any number of processes"
+        return Failure("" if is_started_process() else message, NO_RESOURCE)  # the process that has started it prints
     if isinstance(error, BrokenPipeError):
         return Failure("", BROKEN_PIPE)  # as programs that SIGPIPE ends
     if isinstance(error, OSError):

@@ -24,6 +24,7 @@ __all__ = ["Processes", "connect_processes", "end_connected_process", "is_starte
 
 Processes = int | Literal["cluster"]
 
+_COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")
 _VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0  # for a checkpoint that is being written, when a process is asked to end
@@ -51,8 +52,10 @@ def connect_processes(processes: Processes) -> None:
         InputError: no cluster was detected, or the processes cannot connect.
     """
     from resolvent.errors import InputError
-    from resolvent.simulate.processes import connect
+    from resolvent.simulate.processes import connect, is_connected
 
+    if is_connected():
+        return
     try:
         if processes == "cluster":
             connect()
@@ -105,7 +108,7 @@ def _started(count: int) -> Iterator[list[_Process]]:
         for number in range(count):
             output = tempfile.TemporaryFile() if number else None  # noqa: SIM115 - closed below
             popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "resolvent.cli", *sys.argv[1:]], stdin=subprocess.PIPE, stdout=output,
+                [*_COMMAND, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=output,
                 stderr=output and subprocess.STDOUT, start_new_session=True,
                 env=os.environ | {_VARIABLE: f"{number}/{count}/{address}"})
             processes.append(_Process(number, popen, output))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from resolvent.errors import ProcessLostError
 
-__all__ = ["connect", "detect_lost_process", "from_writer", "gather_over_processes", "is_writer", "sum_over_processes", "text_from_writer"]
+__all__ = ["connect", "detect_lost_process", "from_writer", "gather_over_processes", "is_connected", "is_writer", "sum_over_processes", "text_from_writer"]
 
 _SIGNS_OF_A_LOST_PROCESS = ("Gloo", "gloo", "coordination service", "Connection reset by peer", "NCCL")
 
@@ -65,6 +65,12 @@ def detect_lost_process() -> Iterator[None]:
             raise ProcessLostError("another process of this run has ended, or the connection to it is lost: find the "
                                    "cause in its output") from error
         raise
+
+
+def is_connected() -> bool:
+    """Whether this process is connected with others."""
+    connected: bool = jax.distributed.is_initialized()  # type: ignore[no-untyped-call]
+    return connected
 
 
 def is_writer() -> bool:
