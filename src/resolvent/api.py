@@ -4,29 +4,34 @@ from resolvent.algorithms import aggregators, attacks, combinators, participatio
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import *
 from resolvent.data import datasets, partitions, shifts
+from resolvent.data.encoded_rows import UnusualRowsWarning
 from resolvent.data.federated import FederatedData
 from resolvent.data.packed import open_packed, write_packed
 from resolvent.errors import InputError
 from resolvent.math import codecs, penalties
 from resolvent.problem import models, portfolio, problems, solvers
 from resolvent.problem.explain import explain
+from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
 from resolvent.simulate import schedulers
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.systems import VirtualClock
+from resolvent.study.load import load
 
 __all__ = [
     "SGD",
     "Algorithm",
     "FederatedData",
+    "Fitted",
     "InputError",
     "Model",
     "OptaxSolver",
     "Phase",
     "Replies",
     "Result",
+    "UnusualRowsWarning",
     "VirtualClock",
     "aggregators",
     "attacks",
@@ -34,6 +39,7 @@ __all__ = [
     "combinators",
     "datasets",
     "explain",
+    "load",
     "models",
     "open_packed",
     "participation",

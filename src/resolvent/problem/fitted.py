@@ -58,7 +58,8 @@ class Fitted:
     def __post_init__(self) -> None:
         x = jax.ShapeDtypeStruct((2, *self.encoding.input_shape),  # type: ignore[no-untyped-call]
                                  np.int32 if self.encoding.vocabulary else np.float32)
-        outputs: Any = jax.eval_shape(self.model.apply, self.params, x)
+        with self._precision():
+            outputs: Any = jax.eval_shape(self.model.apply, self.params, x)
         classes = len(self.encoding.classes)
         is_wrong = ((isinstance(self.model.loss, CrossEntropy) and outputs.shape[-1] != classes)
                     or (isinstance(self.model.loss, BinaryCrossEntropy) and classes != 2))
@@ -119,10 +120,19 @@ class Fitted:
             InputError: the rows cannot be encoded; a label is missing or is none of the classes.
         """
         y = self.encoding.encode_labels(rows, labels)
+        return self.score(self.outputs(rows), y)
+
+    def score(self, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:
+        """The mean loss and the mean score of outputs, as `evaluate` returns them.
+
+        Args:
+            outputs: [n, ...] outputs of the model.
+            y: [n] class numbers or targets.
+        """
         with self._precision():
-            outputs, targets = jnp.asarray(self.outputs(rows)), jnp.asarray(y)
-            loss, score = self.model.loss.loss(outputs, targets), self.model.loss.score(outputs, targets)
-            return {"rows": len(y), "loss": float(jnp.mean(loss)), self.model.loss.score_name: float(jnp.mean(score))}
+            loss, score = (float(np.mean(np.asarray(values), dtype=np.float64))
+                           for values in _scores(self.model, jnp.asarray(outputs), jnp.asarray(y)))
+        return {"rows": len(y), "loss": loss, self.model.loss.score_name: score}
 
     def outputs(self, rows: Any) -> NDArray[Any]:
         """[n, ...] the outputs of the model: logits, or predicted numbers.
@@ -179,6 +189,12 @@ class Fitted:
     def _precision(self) -> Any:
         """A context with the precision of the parameters."""
         return jax.enable_x64(any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(self.params)))
+
+
+@jax.jit
+def _scores(model: Model, outputs: Array, y: Array) -> tuple[Array, Array]:
+    """[n] loss and score of each row."""
+    return model.loss.loss(outputs, y), model.loss.score(outputs, y)
 
 
 @jax.jit
