@@ -5,10 +5,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
+from resolvent.problem.portfolio.market_data import MarketData
+from resolvent.problem.portfolio.policies import Policy
+from resolvent.problem.problem import SolvedProblem
 from resolvent.study.binding import Bound, key_text, parameters
 from resolvent.study.registry import REGISTRIES
 
@@ -56,13 +61,22 @@ def _check_labels(algorithms: Any) -> None:
                              f"be written to the same folder, {folder_name(label)}: rename one of them")
 
 
-def check_model(bound: Bound, data: FederatedData) -> None:
+def check_model(bound: Bound, data: FederatedData | MarketData) -> NDArray[np.integer]:
     """Check that the model fits the data, and that the data can rank the methods.
+
+    Returns:
+        [N] number of held-out samples of each party.
 
     Raises:
         InputError: the model is for another task than the data's, or no party has test samples.
     """
-    def fits(function: Callable[..., Any]) -> bool:
+    models, of_prices = REGISTRIES[Model], isinstance(data, MarketData)
+
+    def fits(name: str | None, function: Callable[..., Any]) -> bool:
+        if (name in models.functions_of(Policy)) != of_prices:
+            return False
+        if isinstance(data, MarketData):
+            return True
         known = parameters(function)
         if ("vocabulary" in known) != bool(data.vocabulary):
             return False
@@ -70,13 +84,22 @@ def check_model(bound: Bound, data: FederatedData) -> None:
 
     model = bound.parts["model"]
     assert isinstance(model, Bound)
-    if not fits(model.function):
-        fitting = [name for name, function in REGISTRIES[Model].functions.items() if fits(function)]
-        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are "
-                         f"{'tokens, ' if data.vocabulary else ''}for {data.task}: use {' or '.join(fitting)}")
+    if not fits(model.name, model.function):
+        fitting = [name for name, function in models.functions.items() if fits(name, function)]
+        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are {_kind_of(data)}: use "
+                         f"{' or '.join(fitting)}")
+    if isinstance(data, MarketData):
+        return np.zeros(len(data), np.int64)
     if not data.sizes("test").any():
         raise InputError("data: no party has test samples, and the methods are compared on test samples: "
                          "set a larger share with test")
+    return data.sizes("validation")
+
+
+def _kind_of(data: FederatedData | MarketData) -> str:
+    if isinstance(data, MarketData):
+        return "prices"
+    return f"{'tokens, ' if data.vocabulary else ''}for {data.task}"
 
 
 def check_shared_models(experiment: "Experiment") -> None:
@@ -86,7 +109,7 @@ def check_shared_models(experiment: "Experiment") -> None:
         InputError: a method has none; its optimality gap is not defined.
     """
     problem = experiment.problem
-    if problem is None:
+    if not isinstance(problem, SolvedProblem):
         return
     w0, shares = problem.init(jax.random.key(0)), experiment.participation.shares(problem.sizes)
     for label, algorithm in experiment.algorithms.items():

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resolvent.simulate.processes import detect_lost_process
+from resolvent.data.federated import FederatedData
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.scheduler_choice import SchedulerChoice
@@ -65,11 +68,12 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
     with file.precision():
         experiment = file.build() if experiment is None else experiment
         subject = experiment.model if experiment.problem is None else experiment.problem
-        assert subject is not None
+        assert isinstance(subject, Model | Problem)
+        data = experiment.data if isinstance(experiment.data, FederatedData) else None  # prices are in the problem
         results: dict[str, Result] = {}
         for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
             result = simulate(
-                algorithm, subject, experiment.data, rounds=experiment.rounds, seed=experiment.seed,
+                algorithm, subject, data, rounds=experiment.rounds, seed=experiment.seed,
                 participation=experiment.participation, evaluate_every=experiment.evaluate_every,
                 diagnostics=experiment.diagnostics, clock=experiment.clock, name=label, resume=resume,
                 scheduler=scheduler,

@@ -15,7 +15,10 @@ from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.problem.models import Model
-from resolvent.problem.problem import SolvedProblem
+from resolvent.problem.portfolio.federation import problem_of
+from resolvent.problem.portfolio.market_data import MarketData
+from resolvent.problem.portfolio.policies import Policy
+from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.diagnostics import Diagnostic
 from resolvent.simulate.plan import check_held_out
@@ -36,13 +39,13 @@ class Experiment:
     """A comparison of algorithms on one federation with the same random numbers.
 
     Attributes:
-        data: the parties' samples: a data set by name with its settings, or your own table.
-        model: the model that every party trains.
+        data: the parties' samples: a data set by name with its settings, your own table, or your own prices.
+        model: the model that every party trains; for prices, the policy.
         solver: the local solver of each party, for every algorithm that does not set its own.
         algorithms: the algorithms to compare, each with a label of your choice; or a list of their names, which are
             then the labels.
-        problem: objectives with a known optimum, instead of data and model; the methods are then compared by their
-            optimality gap.
+        problem: objectives of another kind, instead of data and model. If their optimum is known, the methods are
+            compared by their optimality gap, otherwise by the problem's score.
         participation: which parties take part in a round, with which weights, and which are slow.
         rounds: number of rounds.
         seed: seed of the first model, the cohorts, the stragglers and the minibatches.
@@ -53,11 +56,11 @@ class Experiment:
         clock: virtual clock that measures the seconds and the bytes of each round.
     """
 
-    data: FederatedData | None = None
-    model: Model | None = None
+    data: FederatedData | MarketData | None = None
+    model: Model | Policy | None = None
     solver: LocalSolver
     algorithms: dict[str, Algorithm]
-    problem: SolvedProblem | None = None
+    problem: Problem | None = None
     participation: Participation = Full()  # noqa: RUF009 - a frozen module
     rounds: int = 100
     seed: int = 0
@@ -71,7 +74,7 @@ class Experiment:
     def parties(self) -> tuple[str, ...]:
         """The parties' names."""
         if self.data is not None:
-            return tuple(self.data.parties)
+            return tuple(self.data.parties)  # of samples and of prices
         assert self.problem is not None
         return tuple(f"party {k}" for k in range(self.problem.parties))
 
@@ -170,9 +173,13 @@ class ExperimentFile:
             held_out = np.zeros(parts["problem"].parties)
         else:
             data = parts["data"] = self._part("data").build()
-            held_out = data.sizes("validation")
-            check_model(self.bound, data)
-            parts["model"] = self.build_model(data)
+            held_out = check_model(self.bound, data)
+            if isinstance(data, MarketData):
+                parts["model"] = self._part("model").build()
+                with _at_path("data"):
+                    parts["problem"] = problem_of(data, parts["model"])
+            else:
+                parts["model"] = self.build_model(data)
         parts["solver"] = self._part("solver").build()
         parts["algorithms"] = {label: part.build(solver=parts["solver"]) for label, part in self._algorithms.items()}
         for label, algorithm in parts["algorithms"].items():
@@ -216,6 +223,15 @@ class ExperimentFile:
 def experiments() -> dict[str, str]:
     """The shipped experiments: text by name."""
     return shipped_files("resolvent.study", "experiments")
+
+
+@contextlib.contextmanager
+def _at_path(path: str) -> Iterator[None]:
+    """Prefix an error with the path of a key."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -4,12 +4,16 @@ import math
 
 __all__ = ["GAP", "format_value", "higher_is_better", "title_of", "worst_value"]
 
+# Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
+_HIGHER_IS_BETTER = ("accuracy", "annual_return", "sharpe_ratio", "wealth")
+_IN_PERCENT = ("accuracy", "annual_return", "max_drawdown", "turnover", "cash_share", "largest_weight")
 GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether higher values are better: those of accuracies are, those of losses, errors and gaps are not."""
-    return metric.endswith("accuracy")
+    """Whether higher values are better: those of accuracies and returns are, those of losses, errors and gaps are not.
+    """
+    return metric.endswith(_HIGHER_IS_BETTER)
 
 
 def worst_value(metric: str) -> float:
@@ -23,5 +27,5 @@ def title_of(metric: str) -> str:
 
 
 def format_value(value: float, metric: str) -> str:
-    """A value of a metric as text: accuracies in percent."""
-    return f"{value:.1%}" if metric.endswith("accuracy") else f"{value:.4g}"
+    """A value of a metric as text: shares and returns in percent."""
+    return f"{value:.1%}" if metric.endswith(_IN_PERCENT) else f"{value:.4g}"

@@ -32,8 +32,13 @@ from resolvent.math.codecs import Codec
 from resolvent.math.penalties import Penalty
 from resolvent.problem import models, problems, solvers
 from resolvent.problem.models import Model
-from resolvent.problem.problem import SolvedProblem
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.portfolio import augmentation, augmenters, market_data, policies
+from resolvent.problem.portfolio.augmentation import Augmentation
+from resolvent.problem.portfolio.augmenters import Augmenter
+from resolvent.problem.portfolio.market_data import MarketData
+from resolvent.problem.portfolio.policies import Policy
+from resolvent.problem.problem import Problem
+from resolvent.problem.solvers import Batches, LocalSolver
 from resolvent.simulate import systems
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.file_types import file_type, members
@@ -47,10 +52,12 @@ class Registry:
 
     Attributes:
         kind: the base class of the parts.
+        others: further base classes of parts that may be named in the same position.
         title: the kind's name in messages.
         plural: the kind's name in ``resolvent list``.
         namespaces: the modules whose ``__all__`` lists the parts.
         default: the part that a file means when it names none.
+        by_key: a setting, and the part that a file means when it names none and has this setting.
         supplied: parameters that the experiment supplies. A file may set those that are components (an algorithm's own
             solver), but not plain values (a model's number of features, which the data determine).
         number: the part, and its argument, that a bare number in a file stands for.
@@ -65,15 +72,30 @@ class Registry:
     supplied: frozenset[str] = frozenset()
     number: tuple[str, str] | None = None
     typical: str | None = None
+    others: tuple[type, ...] = ()
+    by_key: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """All base classes of the parts."""
+        return (self.kind, *self.others)
 
     @cached_property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """The parts by name, in the order of their definition."""
         made = {name: part for namespace in self.namespaces for name, part in _defined(namespace)
-                if _makes(part, self.kind)}
+                if any(_makes(part, kind) for kind in self.kinds)}
         # Classes are abstract or final, so a class from which another one derives is a base.
         bases = {base for part in made.values() if inspect.isclass(part) for base in part.__mro__[1:]}
         return {name: part for name, part in made.items() if part not in bases and _fits_a_file(part, self.supplied)}
+
+    def functions_of(self, kind: type) -> Mapping[str, Callable[..., Any]]:
+        """The parts with this base class, by name."""
+        return {name: part for name, part in self.functions.items() if _makes(part, kind)}
+
+    def default_of(self, settings: Mapping[str, Any]) -> str | None:
+        """The part that settings without a name mean."""
+        return next((part for key, part in self.by_key if key in settings), self.default)
 
     def name_of(self, name: str) -> str | None:
         """The Python name of the part that a file calls ``name``, or None if there is no such part."""
@@ -99,16 +121,20 @@ class Component:
 
 
 _REGISTRIES = (
-    Registry(FederatedData, "data set", "data", (datasets,), default="table"),
-    Registry(Model, "model", "models", (models,),
+    Registry(FederatedData, "data set", "data", (datasets, market_data), default="table", others=(MarketData,),
+             by_key=(("prices", "prices"),)),
+    Registry(Model, "model", "models", (models, policies), others=(Policy,),
              supplied=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
-    Registry(SolvedProblem, "problem", "problems", (problems,), default="least_squares"),
+    Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
+    Registry(Augmentation, "augmentation", "augmentations", (augmentation,), default="Augmentation"),
+    Registry(Augmenter, "augmenter", "augmenters", (augmenters,)),
     Registry(Partition, "partition", "partitions", (partitions,)),
     Registry(VirtualClock, "clock", "clocks", (systems,), default="VirtualClock"),
     Registry(Shift, "shift", "shifts", (shifts,)),
     Registry(Algorithm, "algorithm", "algorithms", (presets, combinators), supplied=frozenset({"solver"}),
              typical="fedavg"),
     Registry(LocalSolver, "solver", "solvers", (solvers,)),
+    Registry(Batches, "rule for minibatches", "batches", (solvers,)),
     Registry(Participation, "participation", "participation", (participation,)),
     Registry(Penalty, "penalty", "penalties", (penalties,), typical="L1"),
     Registry(Aggregator, "aggregator", "aggregators", (aggregators,), typical="Mean"),
@@ -116,13 +142,13 @@ _REGISTRIES = (
     Registry(Codec, "codec", "codecs", (codecs,), typical="RandK"),
     Registry(Schedule, "schedule", "schedules", (schedules,), number=("Constant", "first")),
 )
-REGISTRIES: dict[type, Registry] = {registry.kind: registry for registry in _REGISTRIES}
+REGISTRIES: dict[type, Registry] = {kind: registry for registry in _REGISTRIES for kind in registry.kinds}
 
 
 def listings() -> dict[str, dict[str, Callable[..., Any]]]:
     """All parts by kind. Combinators are a kind of their own here, after the presets."""
     kinds: dict[str, dict[str, Callable[..., Any]]] = {}
-    for registry in REGISTRIES.values():
+    for registry in _REGISTRIES:
         kinds[registry.plural] = dict(registry.functions)
         if registry.kind is Algorithm:
             kinds["algorithms"] = {name: f for name, f in registry.functions.items() if not inspect.isclass(f)}
@@ -137,6 +163,9 @@ def component_of(hint: Any) -> Component | None:
     parts = tuple(part for part in parts if part is not type(None))
     if any(part in REGISTRIES for part in parts):
         parts = tuple(part for part in parts if part is not float)  # a number stands for one of the parts
+    if len({REGISTRIES[part].kind for part in parts if part in REGISTRIES}) == 1 < len(parts) and all(
+            part in REGISTRIES for part in parts):
+        parts = parts[:1]  # several base classes of one kind
     if len(parts) != 1:
         return None
     (part,) = parts
@@ -185,7 +214,12 @@ def _fits_a_file(part: Callable[..., Any], supplied: frozenset[str]) -> bool:
         hints = hints_of(part)
     except NameError:
         return False
-    return all(component_of(hints.get(name)) or file_type(hints.get(name, Any)) is not None
+    def fits(hint: Any) -> bool:
+        component = component_of(hint)
+        # The arguments of a model follow from the experiment's own data.
+        return file_type(hint) is not None if component is None else component.registry.kind is not Model
+
+    return all(fits(hints.get(name, Any))
                for name, parameter in inspect.signature(part).parameters.items()
                if parameter.default is inspect.Parameter.empty and name not in supplied)
 

@@ -54,8 +54,9 @@ def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
     if score == GAP:
         curves, panels = figures.gap_panel(metrics, methods), figures.gap_panels(metrics, methods)
     else:
-        curves = figures.curves_panel(metrics, methods, score)
-        panels = figures.spread_panels(metrics, methods, score, summary["alone"],
+        split = summary.get("split", "test")
+        curves = figures.curves_panel(metrics, methods, score, split)
+        panels = figures.spread_panels(metrics, methods, score, summary["alone"], split=split,
                                        higher_is_better=summary["higher_is_better"])
     change = figures.change_panel(metrics, methods)
     return {"legend": figures.legend(methods), "curves": Markup(curves), "panels": [Markup(p) for p in panels],
@@ -79,7 +80,7 @@ def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, A
 
 def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     """Per party and method, the last test score minus that of training alone; positive is better."""
-    rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == "test")]
+    rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == summary.get("split", "test"))]
     last = rows[rows["round"] == rows.groupby("method")["round"].transform("max")]
     table = last.pivot(index="party", columns="method", values="value")
     sign = 1 if summary["higher_is_better"] else -1

@@ -8,7 +8,9 @@ import numpy as np
 
 from resolvent.algorithms.participation import Stragglers
 from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
+from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
+from resolvent.problem.problem import SolvedProblem
 from resolvent.simulate.diagnostics import dissimilarity
 from resolvent.simulate.result import Result
 from resolvent.study.compare import Comparison
@@ -63,6 +65,7 @@ def summarize(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
         "seed": experiment.seed,
         "rounds": experiment.rounds,
         "score": verdict.score,
+        "split": verdict.split,
         "higher_is_better": verdict.higher_is_better,
         "alone": verdict.alone,
         "data": _federation(file, experiment),
@@ -76,10 +79,15 @@ def summarize(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
 def _federation(file: ExperimentFile, experiment: Experiment) -> dict[str, Any]:
     """The parties, their numbers of samples, and notes for the reader."""
     data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
-    if data is not None:
+    if isinstance(data, FederatedData):
         return {"name": data.name, "parties": parties, "train": data.sizes("train").tolist(),
                 "test": data.sizes("test").tolist(), "notes": [*data.notes, *_straggler_notes(experiment)]}
     assert problem is not None
+    if not isinstance(problem, SolvedProblem):
+        notes = [] if data is None else data.notes
+        name = file.part_name("problem").replace("_", " ") if data is None else data.name
+        return {"name": name, "parties": parties, "train": np.asarray(problem.sizes).tolist(),
+                "notes": [*notes, *_straggler_notes(experiment)]}
     optimum = problem.optimum(experiment.participation.shares(problem.sizes))
     heterogeneity = float(dissimilarity(problem, optimum).heterogeneity)
     notes = [f"Heterogeneity H = {heterogeneity:.3g}, the mean of |grad f_k|^2 at the optimum",
@@ -102,7 +110,7 @@ def _straggler_notes(experiment: Experiment) -> list[str]:
 def _method(preset: str, result: Result, verdict: Verdict) -> dict[str, Any]:
     table, higher = verdict.table, verdict.higher_is_better
     row = table[table["method"] == result.name].iloc[0].drop("method").to_dict()
-    means = _means(result, verdict.score)
+    means = _means(result, verdict)
     values = means.fillna(-np.inf if higher else np.inf).to_numpy()
     best = int(values.argmax() if higher else values.argmin())
     seconds = result.facts["seconds"]
@@ -120,12 +128,12 @@ def _method(preset: str, result: Result, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _means(result: Result, score: str) -> "pd.Series":
+def _means(result: Result, verdict: Verdict) -> "pd.Series":
     """The score by round: the gap, or the mean over the parties."""
-    if score == GAP:
-        rows: pd.Series = result.metrics[result.metrics["metric"] == score].set_index("round")["value"]
+    if verdict.score == GAP:
+        rows: pd.Series = result.metrics[result.metrics["metric"] == GAP].set_index("round")["value"]
         return rows
-    means: pd.Series = result.scores().mean(axis=1, skipna=False)
+    means: pd.Series = result.scores(verdict.split).mean(axis=1, skipna=False)
     return means
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resolvent.problem.problem import SolvedProblem
 from resolvent.simulate.result import Result
 from resolvent.study.compare import Comparison
 from resolvent.study.gap import GAP_COLUMNS, gap_finding, gap_table
@@ -26,6 +27,7 @@ class Verdict:
 
     Attributes:
         score: the metric that ranks the methods: the problem's score on test samples, or ``gap``.
+        split: the split of that score: ``test``, or the last one of a problem that has no such split.
         higher_is_better: whether higher values of it are better.
         alone: the label of local training, if the parties' scores are compared with it.
         table: a row per method; its columns are those of ``columns_of``.
@@ -33,6 +35,7 @@ class Verdict:
     """
 
     score: str
+    split: str
     higher_is_better: bool
     alone: str | None
     table: "pd.DataFrame"
@@ -42,13 +45,14 @@ class Verdict:
 def judge(comparison: Comparison) -> Verdict:
     """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known."""
     methods = list(comparison.results)
-    if comparison.experiment.problem is not None:
+    if isinstance(comparison.experiment.problem, SolvedProblem):
         gaps = gap_table(comparison.metrics, methods)
-        return Verdict(GAP, False, None, gaps, gap_finding(gaps, comparison.metrics))
+        return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, comparison.metrics))
     problem, alone = comparison.results[methods[0]].problem, comparison.alone
     score, higher = problem.score_name, problem.higher_is_better
-    scores = score_table(comparison.metrics, methods, score, higher_is_better=higher, alone=alone)
-    return Verdict(score, higher, alone, scores, finding(scores, score, alone, higher_is_better=higher))
+    split = "test" if "test" in problem.splits else problem.splits[-1]
+    scores = score_table(comparison.metrics, methods, score, higher_is_better=higher, alone=alone, split=split)
+    return Verdict(score, split, higher, alone, scores, finding(scores, score, alone, higher_is_better=higher))
 
 
 def columns_of(score: str) -> dict[str, str]:

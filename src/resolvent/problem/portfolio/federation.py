@@ -1,7 +1,7 @@
 """The federation of portfolio agents as a problem: one policy, a universe of assets for each party."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,18 +16,16 @@ from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.portfolio.agents import AgentOracle
+from resolvent.problem.portfolio.augmentation import Panel
 from resolvent.problem.portfolio.market import ExactCosts, FirstOrderCosts
-from resolvent.problem.portfolio.market_data import SPLITS, MarketData, Period
+from resolvent.problem.portfolio.market_data import SPLITS, MarketData, MemoryKind, Period
 from resolvent.problem.portfolio.performance import Metrics, metrics
 from resolvent.problem.portfolio.policies import Policy, eiie_cnn
 from resolvent.problem.portfolio.trading import Backtest, backtest
 from resolvent.problem.portfolio.trained import VoteStrategy
 from resolvent.problem.problem import Problem
 
-__all__ = ["Augmented", "PortfolioProblem", "problem"]
-
-MemoryKind = Literal["stored", "recomputed"]
-Panel = Literal["appended", "recent"]
+__all__ = ["Augmented", "PortfolioProblem", "problem", "problem_of"]
 
 
 class Augmented(eqx.Module):
@@ -205,6 +203,17 @@ def problem(data: MarketData, policy: Policy | None = None, *, rate: float = 0.0
         year=None)
     decisions = result.at(jnp.array(0)).oracle(jnp.array(0)).samples
     return replace(result, sizes=jnp.full(len(closes), decisions))
+
+
+def problem_of(data: MarketData, policy: Policy) -> PortfolioProblem:
+    """``problem`` with the settings of the data, for experiment files."""
+    trading, augmentation = data.trading, data.trading.augmentation
+    settings: dict[str, Any] = {"rate": trading.rate, "lag": trading.lag, "discount": trading.discount,
+                                "memory": trading.memory}
+    if augmentation is not None:
+        settings |= {"augmented": augmentation.relatives(data.training_prices.closes, data.universes),
+                     "rounds_per_year": augmentation.rounds, "panel": augmentation.panel}
+    return problem(data, policy, **settings)
 
 
 def _check_days(data: MarketData, closes: np.ndarray[Any, np.dtype[np.float64]], policy: Policy, lag: int) -> None:

@@ -1,7 +1,7 @@
 """The markets of a federation: daily prices, each party's universe of assets, and the periods of a study."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.data.prices import Prices, read_prices
 from resolvent.errors import InputError, check_range
+from resolvent.problem.portfolio.augmentation import Augmentation
 
-__all__ = ["MarketData", "Period", "draw_markets", "prices"]
+__all__ = ["MarketData", "MemoryKind", "Period", "Trading", "draw_markets", "prices"]
 
 SPLITS = ("train", "validation", "test")
+MemoryKind = Literal["stored", "recomputed"]
 
 
 class Period(NamedTuple):
@@ -27,6 +29,24 @@ class Period(NamedTuple):
     days: int
 
 
+class Trading(NamedTuple):
+    """How parties trade and train on a market, see ``problem``.
+
+    Attributes:
+        rate: c, the share of a purchase or a sale that is paid as a fee.
+        lag: number of the latest closes that a decision does not use yet.
+        discount: gamma of the rewards in a minibatch.
+        memory: ``stored`` or ``recomputed``.
+        augmentation: synthetic prices; None if there are none.
+    """
+
+    rate: float = 0.002
+    lag: int = 0
+    discount: float = 1.0
+    memory: MemoryKind = "stored"
+    augmentation: Augmentation | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class MarketData:
     """Prices, universes and periods.
@@ -36,12 +56,29 @@ class MarketData:
         filled: [days, assets] the same; before an asset's first price they are that price.
         universes: [N, m] the columns of each party's assets.
         periods: for training, validation and testing; one after the other.
+        trading: how parties trade and train.
     """
 
     prices: Prices
     filled: NDArray[np.float64]
     universes: NDArray[np.int64]
     periods: tuple[Period, Period, Period]
+    trading: Trading = Trading()  # noqa: RUF009 - a tuple
+
+    @property
+    def name(self) -> str:
+        """Of the prices, for reports and errors."""
+        return self.prices.name
+
+    def __len__(self) -> int:
+        return len(self.universes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know: the periods."""
+        dates = self.prices.dates
+        return [f"{split}: {period.days} days from {dates[period.first + 1]} to {dates[period.first + period.days]}"
+                for split, period in zip(SPLITS, self.periods, strict=True) if period.days]
 
     @property
     def training_prices(self) -> Prices:
@@ -71,7 +108,7 @@ class MarketData:
 
 
 def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: int = 0, train_until: str | None = None,
-           validate_until: str | None = None, test_until: str | None = None) -> MarketData:
+                 validate_until: str | None = None, test_until: str | None = None) -> MarketData:
     """The markets of a federation whose parties trade random universes of the same prices.
 
     Party k's universe is the k-th draw of ``assets`` different columns from NumPy's ``default_rng(seed)``, so that the
@@ -94,7 +131,8 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
     check_range("draw_markets", "[0, inf)", seed=seed)
     columns = len(prices.tickers)
     if assets > columns:
-        raise InputError(f"draw_markets(assets={assets}) must be at most {columns}, the number of tickers in {prices.name}")
+        raise InputError(f"draw_markets(assets={assets}) must be at most {columns}, the number of tickers in "
+                         f"{prices.name}")
     ends = [_last_day(prices, date, name) for name, date in
             (("train_until", train_until or _default_end(prices)), ("validate_until", validate_until),
              ("test_until", test_until or str(prices.dates[-1])))]
@@ -115,7 +153,9 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
 @checked
 def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, train_until: str | None = None,
            validate_until: str | None = None, test_until: str | None = None, tickers: list[str] | None = None,
-           date: str = "Date", separator: str = "auto", encoding: str = "auto") -> MarketData:
+           date: str = "Date", separator: str = "auto", encoding: str = "auto", rate: float = 0.002, lag: int = 0,
+           discount: float = 1.0, memory: MemoryKind = "stored",
+           augmentation: Augmentation | None = None) -> MarketData:
     """Daily closing prices from a CSV file, on which each party trades a random universe of assets.
 
     Args:
@@ -130,19 +170,26 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
         date: the name of the column of dates.
         separator: the character between two values; ``auto``: recognised from the header.
         encoding: of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+        rate: the share of a purchase or a sale that is paid as a fee.
+        lag: number of the latest closes that a decision does not use yet: 0, or 1.
+        discount: in (0, 1]; the b-th reward of a minibatch has the weight discount^b.
+        memory: ``stored``: each party keeps the last output of each day; ``recomputed``: a minibatch computes the
+            weights before it from 5 days.
+        augmentation: synthetic years of prices on which the parties train, too.
 
     Raises:
         InputError: the file is wrong, or a number or a date is out of range.
     """
     table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding)
-    return draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,
-                  validate_until=validate_until, test_until=test_until)
+    data = draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,
+                        validate_until=validate_until, test_until=test_until)
+    return replace(data, trading=Trading(rate, lag, discount, memory, augmentation))
 
 
 def _default_end(prices: Prices) -> str:
     if len(prices.dates) <= 253:
-        raise InputError(f"draw_markets: {prices.name} has {len(prices.dates)} days; set train_until, because the last 252 "
-                         "are for testing by default")
+        raise InputError(f"draw_markets: {prices.name} has {len(prices.dates)} days; set train_until, because the last "
+                         "252 are for testing by default")
     return str(prices.dates[-253])
 
 

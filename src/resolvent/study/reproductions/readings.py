@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.study.compare import compare
 from resolvent.study.metrics import worst_value
@@ -31,7 +32,7 @@ class Readings:
         comparison = compare(experiment.file)
         data = comparison.experiment.data
         self.metrics, self.points = comparison.metrics, experiment.points
-        self.sizes = {} if data is None else {split: data.sizes(split) for split in data.splits}
+        self.sizes = {split: data.sizes(split) for split in data.splits} if isinstance(data, FederatedData) else {}
 
     def curves(self, view: View) -> dict[str, Curve]:
         """The curve of each method that has the view's measure, in the order of the labels.

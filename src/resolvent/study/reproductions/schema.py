@@ -190,6 +190,8 @@ class Search(_Strict):
         rounds: rounds of a trial; default: the experiment's.
         seeds: number of seeds of a trial. They count down from 1000, so that none is among the reported ones.
         panels: the panels that are searched; default: all with runs of their own.
+        experiment: settings of the trials that differ from the panel's, such as a training period that ends before the
+            validation period on which the trials are compared.
     """
 
     select: Criterion
@@ -197,6 +199,7 @@ class Search(_Strict):
     rounds: int | None = None
     seeds: int = 1
     panels: list[str] | None = None
+    experiment: dict[str, Any] = {}
 
     def points(self, label: str) -> list[dict[str, Any]]:
         """The trials of a method; empty if there is nothing to choose."""

@@ -11,7 +11,7 @@ from resolvent.study.reproductions.readings import Readings
 from resolvent.study.reproductions.record import rounded
 from resolvent.study.reproductions.reproduction import Reproduction
 from resolvent.study.reproductions.schema import Setting
-from resolvent.study.reproductions.settings import with_choices
+from resolvent.study.reproductions.settings import merge, with_choices
 
 __all__ = ["ProgressOfPanel", "is_searched", "search"]
 
@@ -50,7 +50,8 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
     algorithms = {name: with_choices({**settings, "algorithms": {name: settings["algorithms"][label]}}, {name: point})
                   ["algorithms"][name] for name, (label, point) in trials.items()}
     panel = reproduction.panels[title]
-    panel = panel.model_copy(update={"experiment": {**panel.experiment, "algorithms": algorithms}})
+    of_panel = {**merge(panel.experiment, grid.experiment), "algorithms": algorithms}
+    panel = panel.model_copy(update={"experiment": of_panel})
     of_trials = reproduction.model_copy(update={"panels": {title: panel}})
     view = reproduction.view(title).model_copy(update=grid.select.model_dump())
     changes = _changes_of_trials((*reproduction.changes(setting, title), *changes), trials)
