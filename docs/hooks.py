@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
+COUNTS = "<!-- the counts of verdicts by paper -->"
 DEFENCES = "<!-- the table of defences -->"
 DEFENCES_FILE = ROOT / "benchmarks" / "defences.json"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
@@ -41,7 +42,7 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks on a page: tables of algorithms, figures, sources of functions, entries of the reference."""
-    for mark, content in ((TABLE, table), (FIGURES, figures), (DEFENCES, defences)):
+    for mark, content in ((TABLE, table), (FIGURES, figures), (COUNTS, counts), (DEFENCES, defences)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
@@ -104,6 +105,14 @@ def figures() -> str:
         for stem in group:
             lines += ["", *figure(stem, records[stem])]
     return "\n".join(lines)
+
+
+def counts() -> str:
+    """The number of claims with each verdict, one row for each paper."""
+    from resolvent.study.reproductions.results import COUNTS, read_records, verdict_counts
+
+    lines = [tuple(map(str, row)) for row in verdict_counts(read_records(RESULTS).values())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (COUNTS, ("---",) + ("---:",) * (len(COUNTS) - 1), *lines))
 
 
 def defences() -> str:

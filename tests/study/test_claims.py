@@ -27,6 +27,7 @@ FALLING = {"p": {"slow": costed(16, 8, 4, 2, 1, each=4), "fast": costed(16, 4, 1
 COSTS = {"p": {f"{m} {a}": costed(*values, alpha=a, method=m) for m, a, values in (
     ("A", 0.1, (4, 1)), ("A", 0.5, (4, 3, 1)), ("A", 1.0, (4, 4, 4)), ("B", 0.5, (4, 3, 1)), ("B", 1.0, (4, 1, 1)),
     ("C", 0.5, (4, 3, 1)), ("C", 1.0, (4, 3, 1)))} | {"baseline": costed(1, 1)}}
+COSTS_OF_METHODS = {"p": {label: c for label, c in COSTS["p"].items() if label != "baseline"}}
 LEADS = {"one": {"A": ending(0.5), "B": ending(0.75), "C": ending(0.625)},
          "two": {"A": ending(0.5), "B": ending(0.25), "C": ending(1.0)}}
 RISES = {"s": {f"{m} {n}": ending(value, N=n, method=m) for m, n, value in
@@ -101,6 +102,8 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
      [((0.025 + 0.5005 / 45) / 2, False)]),
     ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 2}, WORLD,
      [(1.001, False), (2.25, True)]),
+    ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_most": 2}, WORLD,
+     [(1.001, True), (2.25, False)]),
     ("when_stopped", {"panels": {"two": "one"}, "methods": ["A"], "to": "B", "within": 1, "at_least": 0}, WORLD,
      [(1e-3 - 60, False)]),
     ("when_stopped", {"panels": {"two": "two"}, "methods": ["C"], "to": "A", "within": 1, "at_least": 0}, WORLD,
@@ -116,6 +119,9 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("contraction", P | {"methods": ["never"], "begin": 1, "at_least": 1}, FALLING, [(1, True)]),
     ("until", P | {"along": "alpha", "target": 1, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
     ("until", P | {"along": "alpha", "target": 3, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
+    ("settles_sooner", P | {"along": "alpha", "fixed": "method"}, COSTS,
+     [(2, False), (0, True), (0.5, True), (1, True)]),
+    ("at_best", P | {"pairs": {"A": "C"}, "share": 1 / 4, "at_least": 1}, COSTS_OF_METHODS, [(0.5, False)]),
     ("cheaper", P | {"methods": ["fast", "never"], "to": "slow", "share": 1 / 16}, FALLING,
      [(0.5, True), (np.inf, False)]),
     ("cheaper", P | {"methods": ["fast"], "to": "slow", "share": 1 / 4, "by": "bytes_up", "at_most": 0.1}, FALLING,

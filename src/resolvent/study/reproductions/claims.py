@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resolvent.errors import InputError, nearest, quote
-from resolvent.study.reproductions import sweep_rules, value_rules
+from resolvent.study.reproductions import curve_rules, party_rules, sweep_rules, value_rules
 from resolvent.study.reproductions.curves import RULES, Item, Panels
 
-__all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "is_borderline", "spreads_of",
+__all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "is_borderline", "party_rules", "spreads_of",
            "sweep_rules", "thresholds", "value_rules", "verdict_of"]
 
 VERDICTS = ("holds", "holds in part", "does not hold")  # from the best to the worst
 NOT_DECIDED = "not decided"
-_AT_MOST_ONE = ("best", "cheaper", "contraction", "steadier")  # rules whose default threshold is 1
-_MORE_THAN_BY = ("average_rises", "highest")  # rules with the threshold ``by``
+_AT_MOST_ONE = ("best", "cheaper", "contraction", "settles_sooner", "steadier")  # rules whose default threshold is 1
+_MORE_THAN_BY = ("average_rises", "better", "better_of_panels", "gains_grow", "highest")  # with the threshold ``by``
+_WITHIN_IS_NO_THRESHOLD = ("published", "when_stopped")
 
 
 def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
@@ -56,7 +57,7 @@ def thresholds(rule: str, arguments: Mapping[str, Any]) -> list[float]:
         within = float(arguments.get("within", 0.05))
         return [1 - within, 1 + within]
     stated = [float(arguments[key]) for key in ("at_least", "at_most", "within")
-              if key in arguments and not (rule == "when_stopped" and key == "within")]
+              if key in arguments and not (rule in _WITHIN_IS_NO_THRESHOLD and key == "within")]
     return stated or ([1.0] if rule in _AT_MOST_ONE else [])
 
 

@@ -19,12 +19,16 @@ class Curve:
         values: [T] the values; infinite after the method diverged.
         point: the parameters of the sweep that the method stands for; with ``method``, if the sweep has several.
         axes: [T] each, cumulated simulated seconds and bytes, if a clock measured them.
+        parties: [N] the last value of each party, if the values are means over parties.
+        growth: [N, days] of a back-test, the factor by which each party's wealth grows on each day.
     """
 
     rounds: NDArray[np.int64]
     values: NDArray[np.float64]
     point: Mapping[str, Any] = field(default_factory=dict)
     axes: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    parties: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    growth: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def final(self) -> float:

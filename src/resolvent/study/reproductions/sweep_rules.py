@@ -8,7 +8,8 @@ import numpy as np
 
 from resolvent.study.reproductions.curves import Curve, Item, Panels, name_of, quotient, rule
 
-__all__ = ["average_rises", "cheaper", "contraction", "determined_by_product", "inside", "monotone", "slope", "until"]
+__all__ = ["at_best", "average_rises", "cheaper", "contraction", "determined_by_product", "inside", "monotone",
+           "settles_sooner", "slope", "until"]
 
 _INF = float("inf")
 
@@ -47,6 +48,37 @@ def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign
         share = float(np.mean([sign * (a[1] - b[1]) * (a[2] - b[2]) > 0 for a, b in pairs]))
         items.append(Item(f"{panel}: pairs in order", share, share == 1))
     return items
+
+
+@rule
+def settles_sooner(figure: Panels, panels: Sequence[str], along: str, fixed: str, share: float = 1e-8,
+                   near: float = 1.1, at_most: float = 1.0) -> list[Item]:
+    """In a sweep, the rounds to a run's own end at a value of ``along`` divided by those at the next smaller value.
+
+    A run is at its end at ``near`` times its last value, or at ``share`` times its first one if that is larger. The
+    quotients are at most ``at_most``.
+    """
+    def rounds_to_end(curve: Curve) -> float:
+        return curve.rounds_to(max(share * float(curve.values[0]), near * curve.final))
+
+    return [Item(f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}", value, value <= at_most)
+            for panel in panels for name, line in _lines(figure[panel], along, fixed, rounds_to_end).items()
+            for a, b in pairwise(line) for value in (quotient(b[1], a[1]),)]
+
+
+@rule
+def at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], share: float, at_most: float = _INF,
+            at_least: float = 0.0) -> list[Item]:
+    """In a sweep of several methods, the fewest rounds over the sweep of the first of each pair to its target.
+
+    The target is ``share`` times the first value. The rounds are divided by those of the second of the pair.
+    """
+    def fewest(panel: str, method: str) -> float:
+        return min(c.rounds_to(share * float(c.values[0])) for c in figure[panel].values()
+                   if c.point["method"] == method)
+
+    return [Item(f"{name_of(figure, panel, a)} / {b}", value, at_least <= value <= at_most)
+            for panel in panels for a, b in pairs.items() for value in (quotient(fewest(panel, a), fewest(panel, b)),)]
 
 
 @rule

@@ -252,11 +252,11 @@ def lately(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: st
 
 
 @rule
-def lately_of_panels(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_least: float,
-                     since: float = 0.5) -> list[Item]:
-    """From each panel to the next the mean of the late values (see ``lately``) grows by at least a factor."""
+def lately_of_panels(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_least: float = 0.0,
+                     at_most: float = _INF, since: float = 0.5) -> list[Item]:
+    """From each panel to the next the mean of the late values (see ``lately``) grows by a factor between the bounds."""
     return _between({f"{m}: {b} / {a}": quotient(_late_mean(figure[b][m], since), _late_mean(figure[a][m], since))
-                     for m in methods for a, b in pairwise(panels)}, at_least, _INF)
+                     for m in methods for a, b in pairwise(panels)}, at_least, at_most)
 
 
 @rule
