@@ -1,4 +1,6 @@
-"""Run by test_schedulers.py and test_processes.py in separate processes, because a process keeps the devices with which it starts.
+"""Run by test_schedulers.py and test_processes.py in separate processes.
+
+A process keeps the devices with which it starts.
 
 ``two-devices FOLDER``: the command line with ``--devices 2``, and schedulers of two devices against one device.
 ``process NUMBER FOLDER``: one of two processes that run a federation together.
@@ -13,7 +15,6 @@ import sys
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -108,12 +109,12 @@ def process(number, folder):
     jax.config.update("jax_enable_x64", True)
     written = folder / f"written by {number}"
     whole = federation(rounds=2, checkpoint=written)
-    own = keep_own_parties(digits())
-    resumed = federation(data=own, checkpoint=folder / "of one process", resume=True)
+    kept_data = keep_own_parties(digits())
+    resumed = federation(data=kept_data, checkpoint=folder / "of one process", resume=True)
     with pytest.raises(rv.InputError, match="has those of its own parties only"):
-        np.asarray(own.x)
+        np.asarray(kept_data.x)
     save(folder / f"{number}.json", {
-        "wrote": written.exists(), "digest": resumed.digest, "rows": len(own.x._rows),
+        "wrote": written.exists(), "digest": resumed.digest, "rows": len(kept_data.x._rows),
         "bytes": [result.problem.inner.x.nbytes for result in (whole, resumed)], "values": values_of(resumed)})
     run_command(folder, number)
     if number == 1:

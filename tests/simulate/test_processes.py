@@ -87,15 +87,15 @@ def test_every_device_has_parties_and_about_the_same_number_of_samples():
 
 def test_data_of_own_parties_have_the_identity_of_all():
     data = digits()
-    own = keep_parties(data, np.array([1, 3]), (digest_of_array(data.x), digest_of_array(data.y)))
-    assert fingerprint_of(own) == fingerprint_of(data)
-    assert own.input_shape == data.input_shape
+    local = keep_parties(data, np.array([1, 3]), (digest_of_array(data.x), digest_of_array(data.y)))
+    assert fingerprint_of(local) == fingerprint_of(data)
+    assert local.input_shape == data.input_shape
     for k in (1, 3):
         for split in ("train", "validation", "test"):
-            for kept, original in zip(own.party(k, split), data.party(k, split), strict=True):
-                np.testing.assert_array_equal(kept, original)
+            for part, original in zip(local.party(k, split), data.party(k, split), strict=True):
+                np.testing.assert_array_equal(part, original)
     with pytest.raises(rv.InputError, match="belong to a party of another process"):
-        own.party(2)
+        local.party(2)
 
 
 class Halves(BlockedLeaf):

@@ -19,6 +19,7 @@ from resolvent.simulate.scheduler_choice import choose_scheduler, fastest_schedu
 from resolvent.simulate.schedulers import distribute
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
+
 @pytest.mark.parametrize(("devices", "slots"), [(1, 11), (2, 6), (2, 9), (2, 11), (3, 4), (3, 6), (7, 2), (7, 3)])
 def test_party_with_the_most_work_goes_first_to_the_device_with_the_least(devices, slots):
     amount = np.round(50 * np.random.default_rng(devices).pareto(1, 11)).astype(np.float32)

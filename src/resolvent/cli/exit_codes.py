@@ -7,7 +7,8 @@ EXIT_CODES = {
     SUCCESS: "done",
     FAILURE: "a check failed (damaged data, a failed reproduction), or a defect of resolvent, with a traceback",
     WRONG_INPUT: "an option, a file or the data are wrong, or a file is damaged",
-    NO_RESOURCE: "a file cannot be read or written, there is not enough memory, or another process of the run has ended",
+    NO_RESOURCE: "a file cannot be read or written, there is not enough memory, or another process of the run has "
+                 "ended",
     NO_DATA: "a file of a data set is missing; of several reproductions, some were skipped for this and none failed",
     129: "ended by SIGHUP", 130: "interrupted by Ctrl-C", BROKEN_PIPE: "the reader of the output has ended",
     143: "ended by SIGTERM",

@@ -1,7 +1,7 @@
 """Several processes of one command on this machine: they are started, watched and ended together.
 
-Each process runs the same command, and gets its number from the environment. The first one writes files and prints; what
-the others print is shown if they fail.
+Each process runs the same command, and gets its number from the environment. The first one writes files and prints;
+what the others print is shown if they fail.
 """
 
 import contextlib
@@ -156,8 +156,8 @@ def _report(failed: _Process, count: int) -> None:
     code = failed.popen.returncode
     cause = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"
     command = shlex.join([*sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])])
-    print_error(f"process {failed.number + 1} of {count} {cause}; the others were stopped. Continue, with any number of "
-                f"processes: resolvent {command}")
+    print_error(f"process {failed.number + 1} of {count} {cause}; the others were stopped. Continue, with any number "
+                f"of processes: resolvent {command}")
 
 
 def _end_with_parent() -> None:

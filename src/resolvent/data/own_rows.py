@@ -65,13 +65,14 @@ class OwnRows:
         start, stop, _ = rows.indices(len(self))
         block = int(np.searchsorted(self._first, start, side="right")) - 1
         if stop > start and (block < 0 or stop > self._end[block]):
-            raise InputError(f"the rows {start} to {stop - 1} belong to a party of another process: ask for the samples "
-                             "of this process's parties only")
+            raise InputError(f"the rows {start} to {stop - 1} belong to a party of another process: ask for the "
+                             "samples of this process's parties only")
         offset = self._position[block] - self._first[block] if stop > start else 0
         return self._rows[start + offset:stop + offset] if stop > start else self._rows[:0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        raise InputError("the samples of all parties were asked for, and this process has those of its own parties only")
+        raise InputError("the samples of all parties were asked for, and this process has those of its own parties "
+                         "only")
 
 
 def keep_parties(data: FederatedData, parties: NDArray[np.integer], digests: tuple[str, str]) -> FederatedData:
@@ -82,7 +83,7 @@ def keep_parties(data: FederatedData, parties: NDArray[np.integer], digests: tup
         parties: ids of the parties whose samples are kept.
         digests: texts that identify the inputs and the labels of all parties.
     """
-    if isinstance(data.x, PackedArray):
+    if isinstance(cast("Any", data.x), PackedArray):
         return data
     blocks = [(int(data.splits[s].offset[k]), int(data.splits[s].length[k])) for k in parties for s in SPLITS]
     x, y = (cast("NDArray[Any]", OwnRows(array, blocks, digest))

@@ -3,6 +3,7 @@
 The engine computes the parties' work for the slots of this part, and the server's step from the replies of all.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -102,12 +103,13 @@ def sum_over_devices(x: PyTree[Any]) -> PyTree[Any]:
     Bits are added as integers: of floating numbers, -0.0 would become 0.0. All leaves of one width are one message,
     because most of the cost is per message.
     """
+    psum: Callable[[Array, str], Array] = jax.lax.psum
     leaves, structure = jax.tree.flatten(x)
     words = [_to_words(leaf) for leaf in leaves]
     summed: list[Array] = list(words)
     for dtype in dict.fromkeys(word.dtype for word in words):  # in an order that all processes share
         numbers = [i for i, word in enumerate(words) if word.dtype == dtype]
-        message = jax.lax.psum(jnp.concatenate([words[i].reshape(-1) for i in numbers]), AXIS)
+        message = psum(jnp.concatenate([words[i].reshape(-1) for i in numbers]), AXIS)
         start = 0
         for i in numbers:
             summed[i] = message[start:start + words[i].size].reshape(words[i].shape)

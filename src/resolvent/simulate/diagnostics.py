@@ -12,8 +12,8 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, shares_by_size
 from resolvent.problem.solvers.lbfgs import lbfgs
 
-__all__ = ["LINE_POINTS", "READS_ALL_PARTIES", "RECORDED", "Diagnostic", "Dissimilarity", "Optimum", "dissimilarity", "loss_along_line",
-           "pooled_optimum"]
+__all__ = ["LINE_POINTS", "READS_ALL_PARTIES", "RECORDED", "Diagnostic", "Dissimilarity", "Optimum", "dissimilarity",
+           "loss_along_line", "pooled_optimum"]
 
 Diagnostic = Literal["model_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
 RECORDED = frozenset({"model_change", "inexactness", "steps"})  # by the rounds; the others are measured by evaluations

@@ -6,7 +6,7 @@ round, phase, party), so neither the scheduler nor the cohort's order changes wh
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ from resolvent.xla.small_call import allow_small_calls, call_metadata
 __all__ = ["estimated_work", "initial_state", "run_chunk"]
 
 _FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
+_SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
+_CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
@@ -116,9 +118,8 @@ def run_chunk(
     """
     run = partial(_run_rounds, static=_Static(record, scheduler, plain), capacity=capacity)
     if isinstance(problem, PartyShard):
-        chunk_specs = Chunk(_FEDERATION_SPECS, REPLICATED, Snapshot(REPLICATED, SHARDED, REPLICATED))
         specs = (REPLICATED, shard_specs(problem), REPLICATED, _FEDERATION_SPECS, REPLICATED, REPLICATED, REPLICATED)
-        run = on_every_device(run, problem, specs, chunk_specs)
+        run = on_every_device(run, problem, specs, _CHUNK_SPECS)
     return run(algorithm, problem, participation, state, seed, start, count)
 
 

@@ -82,12 +82,12 @@ class Measurements:
                 algorithm, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties),
                 jax.eval_shape(self._problem.oracle, jnp.array(0)))
         if not self._uses_shared_model:
-            scores = [evaluate_models(v.problem, personal_models(algorithm, v.problem, v.state, v.index), v.index)
+            scores = [evaluate_models(v.problem, personal_models(algorithm, v.problem, v.state, v.parties), v.parties)
                       for v in views]
             self._collect_scores(("",), views, scores, rounds)
         if shared is not None:
             prefixes = ("", "global_") if self._uses_shared_model else ("global_",)
-            scores = [v.problem.evaluate_shared(algorithm.server_model(v.state.server), np.asarray(v.index))
+            scores = [v.problem.evaluate_shared(algorithm.server_model(v.state.server), np.asarray(v.parties))
                       for v in views]
             self._collect_scores(prefixes, views, scores, rounds)
             self._evaluate_gap(shared, rounds)
@@ -140,10 +140,10 @@ class Measurements:
             views, counted = self._storage.last_cohort(chunk), np.asarray(record.counted)
             positions, size = [v.positions for v in views], len(counted)
             losses = self._storage.collect(positions, [
-                loss_along_line(v.problem, v.models, shared_model(v.server), v.index, train) for v in views], size)
+                loss_along_line(v.problem, v.models, shared_model(v.server), v.parties, train) for v in views], size)
             previous = self._storage.collect(positions, [
-                evaluate_split(v.problem, tree.stack(shared_model(v.server_before), 1), jnp.zeros_like(v.index),
-                               v.index, train)[0] for v in views], size)
+                evaluate_split(v.problem, tree.stack(shared_model(v.server_before), 1), jnp.zeros_like(v.parties),
+                               v.parties, train)[0] for v in views], size)
             parties = np.asarray(record.index)[counted]
             self._table.add(rounds, parties, "train", "line_previous", previous[counted])
             for i, s in enumerate(np.linspace(0, 1, LINE_POINTS)):

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from resolvent.errors import ProcessLostError
 
-__all__ = ["connect", "detect_lost_process", "from_writer", "gather_over_processes", "is_connected", "is_writer", "sum_over_processes", "text_from_writer"]
+__all__ = ["connect", "detect_lost_process", "from_writer", "gather_over_processes", "is_connected", "is_writer",
+           "sum_over_processes", "text_from_writer"]
 
 _SIGNS_OF_A_LOST_PROCESS = ("Gloo", "gloo", "coordination service", "Connection reset by peer", "NCCL")
 
@@ -69,8 +70,7 @@ def detect_lost_process() -> Iterator[None]:
 
 def is_connected() -> bool:
     """Whether this process is connected with others."""
-    connected: bool = jax.distributed.is_initialized()  # type: ignore[no-untyped-call]
-    return connected
+    return jax.distributed.is_initialized()
 
 
 def is_writer() -> bool:
@@ -89,7 +89,8 @@ def gather_over_processes(values: NDArray[Any]) -> NDArray[Any]:
 
 def sum_over_processes(values: NDArray[Any]) -> NDArray[Any]:
     """The sum of the values of all processes."""
-    return gather_over_processes(values).sum(axis=0, dtype=values.dtype)
+    total: NDArray[Any] = gather_over_processes(values).sum(axis=0, dtype=values.dtype)
+    return total
 
 
 def from_writer(number: int) -> int:

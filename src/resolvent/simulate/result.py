@@ -115,7 +115,7 @@ class Result(RunReadings):
         return personal_models(self.algorithm, self.problem, self.state, jnp.asarray(ids))
 
     def collected(self) -> "Result":
-        """This result with all personal models in this process; of several processes, all must call it."""
+        """The result with all personal models in this process; of several processes, all must call it."""
         if not isinstance(self.storage, ShardStorage):
             return self
         return replace(self, storage=CollectedModels(self.personal_models))

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, ArrayLike, Int, PyTree
-from numpy.typing import NDArray
+from jaxtyping import Array, Int, PyTree
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
@@ -17,6 +17,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulate.cohort_parts import sum_over_devices
+from resolvent.simulate.device_memory import tree_bytes
 from resolvent.simulate.engine import initial_state
 from resolvent.simulate.evaluate import personal_models
 from resolvent.simulate.plan import Plan
@@ -181,10 +182,11 @@ class _StateLeaf(BlockedLeaf):
         self._layout, self._gather = layout, gather
         self._ids = np.arange(len(layout.device_of), dtype=np.int32)
         self.shape, self.dtype = (len(self._ids), *leaf.shape[1:]), np.dtype(leaf.dtype)
+        self._row = np.empty(leaf.shape[1:], self.dtype)
 
     @override
     def blocks(self) -> Iterator[NDArray[Any]]:
-        size = _block_size(jax.ShapeDtypeStruct(self.shape[1:], self.dtype))
+        size = _block_size(self._row)
         for start in range(0, len(self._ids), size):
             block = self._ids[start:start + size]
             padded = np.resize(block, min(size, len(self._ids)))  # one shape for all blocks
@@ -193,13 +195,13 @@ class _StateLeaf(BlockedLeaf):
     @override
     def from_blocks(self, read: Callable[[int, int], NDArray[Any]]) -> Array:
         layout, devices = self._layout, self._layout.local_devices()
-        own = [layout.parties_of(device) for device in devices]
+        local_ids = [layout.parties_of(device) for device in devices]
         parts = [np.zeros((layout.slots, *self.shape[1:]), self.dtype) for _ in devices]
-        size = _block_size(jax.ShapeDtypeStruct(self.shape[1:], self.dtype))
+        size = _block_size(self._row)
         for start in range(0, len(self._ids), size):
             stop = min(start + size, len(self._ids))
             rows = read(start, stop)
-            for ids, part in zip(own, parts, strict=True):
+            for ids, part in zip(local_ids, parts, strict=True):
                 first, last = np.searchsorted(ids, [start, stop])
                 part[first:last] = rows[ids[first:last] - start]
         placed: Array = layout.concatenate(parts)
@@ -225,5 +227,4 @@ def _blocks(ids: NDArray[np.integer], row: PyTree[Any]) -> list[NDArray[np.integ
 
 def _block_size(row: PyTree[Any]) -> int:
     """The number of rows of this shape in a block."""
-    row_bytes = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(row))
-    return max(1, _BLOCK_BYTES // max(1, row_bytes))
+    return max(1, _BLOCK_BYTES // max(1, tree_bytes(row)))

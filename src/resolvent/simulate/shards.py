@@ -82,7 +82,7 @@ class ShardLayout(NamedTuple):
     @classmethod
     def of_data(cls, data: FederatedData, mesh: Mesh) -> "ShardLayout":
         """The layout of these data; it depends on the parties' numbers of samples and of devices only."""
-        device_of = assign_parties(sum(data.sizes(s).astype(np.int64) for s in SPLITS), mesh.size)
+        device_of = assign_parties(_samples_of_parties(data), mesh.size)
         return cls(mesh, device_of, int(np.bincount(device_of).max()))
 
     def parties_of(self, device: int) -> NDArray[np.int32]:
@@ -117,6 +117,12 @@ class ShardLayout(NamedTuple):
             return jax.make_array_from_single_device_arrays(shape, sharding, on_devices)
 
         return jax.tree.map(of_leaves, *parts)
+
+
+def _samples_of_parties(data: FederatedData) -> NDArray[np.int64]:
+    """[N] number of samples of each party, in all splits."""
+    samples: NDArray[np.int64] = np.sum([data.sizes(s) for s in SPLITS], axis=0, dtype=np.int64)
+    return samples
 
 
 def assign_parties(samples: NDArray[np.integer], devices: int) -> NDArray[np.int32]:
@@ -169,8 +175,7 @@ def place_shards(model: Model, data: FederatedData, layout: ShardLayout) -> Part
 
 
 def _place_samples(gatherer: Gatherer, data: FederatedData, layout: ShardLayout) -> _Samples:
-    of_parties = sum(data.sizes(s).astype(np.int64) for s in SPLITS)
-    rows = max(1, int(np.bincount(layout.device_of, of_parties, layout.mesh.size).max()))
+    rows = max(1, int(np.bincount(layout.device_of, _samples_of_parties(data), layout.mesh.size).max()))
 
     def of_device(device: int) -> _Samples:
         ids = layout.parties_of(device)
@@ -197,8 +202,8 @@ def shard_specs(problem: PartyShard) -> Any:
 def keep_own_parties(data: FederatedData) -> FederatedData:
     """The data with the samples of this process's parties only, for runs in several processes."""
     layout = ShardLayout.of_data(data, Mesh(jax.devices(), (AXIS,)))
-    own = np.concatenate([layout.parties_of(device) for device in layout.local_devices()])
-    return keep_parties(data, own, (digest_of_array(data.x), digest_of_array(data.y)))
+    local_ids = np.concatenate([layout.parties_of(device) for device in layout.local_devices()])
+    return keep_parties(data, local_ids, (digest_of_array(data.x), digest_of_array(data.y)))
 
 
 def on_every_device(function: Callable[..., Any], problem: PartyShard, in_specs: Any, out_specs: Any) -> Any:

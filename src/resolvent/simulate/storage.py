@@ -35,13 +35,13 @@ class EvaluationView(NamedTuple):
     Attributes:
         problem: a problem with these parties.
         state: the server's state and the states of these parties.
-        index: [m] their ids.
+        parties: [m] their ids.
         positions: [m] their positions among all evaluated parties.
     """
 
     problem: Problem
     state: Federation
-    index: Int[Array, " m"]
+    parties: Int[Array, " m"]
     positions: NDArray[np.intp]
 
 
@@ -51,7 +51,7 @@ class CohortView(NamedTuple):
     Attributes:
         problem: a problem with these parties.
         models: their models before the aggregation, leaves [L, ...].
-        index: [L] their ids; the first m rows count.
+        parties: [L] their ids; the first m rows count.
         positions: [m] their positions in the cohort.
         server: the server's state after the round.
         server_before: the server's state before the round.
@@ -59,7 +59,7 @@ class CohortView(NamedTuple):
 
     problem: Problem
     models: PyTree[Any]
-    index: Int[Array, " L"]
+    parties: Int[Array, " L"]
     positions: NDArray[np.intp]
     server: ServerState
     server_before: ServerState

@@ -50,7 +50,7 @@ class BlockedLeaf(ABC):
         """An array of the same kind with other numbers; ``read`` returns the rows from a first to a last one."""
 
 
-def named_leaves(x: PyTree[Any]) -> dict[str, NDArray[Any]]:
+def named_leaves(x: PyTree[Any]) -> dict[str, Any]:
     """Each leaf by its path (``layer 0.weight``); a tree that is one array has the path ``value``.
 
     Raises:
@@ -140,11 +140,13 @@ def read_tree(path: Path, like: PyTree[Any]) -> tuple[PyTree[Any], dict[str, str
 
 def _read_leaf(file: Any, path: Path, name: str, like: Any, names: set[str]) -> Any:
     """One leaf of a safetensors file, as the kind of array that ``like`` is."""
-    rows = file.get_slice(name) if name in names else None
-    shape, dtype = (None, "") if rows is None else (tuple(rows.get_shape()), rows.get_dtype())
+    if name not in names:
+        raise InputError(f"{path} has no leaf for {name!r}, expected {like.dtype}{list(like.shape)}")
+    rows = file.get_slice(name)
+    shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
     if shape != like.shape or dtype != _DTYPES[np.dtype(like.dtype).name]:
-        content = "no leaf" if rows is None else f"{_NUMPY_NAMES.get(dtype, dtype)}{list(shape or ())}"
-        raise InputError(f"{path} has {content} for {name!r}, expected {like.dtype}{list(like.shape)}")
+        raise InputError(f"{path} has {_NUMPY_NAMES.get(dtype, dtype)}{list(shape)} for {name!r}, expected "
+                         f"{like.dtype}{list(like.shape)}")
     if isinstance(like, BlockedLeaf):
         return like.from_blocks(lambda start, stop: rows[start:stop])
     return jax.numpy.asarray(file.get_tensor(name))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.data.federated import FederatedData
 from resolvent.simulate.diagnostics import READS_ALL_PARTIES
 from resolvent.simulate.processes import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulate.scheduler_choice import SchedulerChoice
@@ -117,7 +118,7 @@ def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
 def _build(file: ExperimentFile) -> Experiment:
     """The parts of an experiment; of several processes, each keeps the samples of its own parties only."""
     experiment = file.build()
-    if experiment.data is None or jax.process_count() == 1:
+    if not isinstance(experiment.data, FederatedData) or jax.process_count() == 1:
         return experiment
     needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
                          or any(map(uses_pooled_data, experiment.algorithms.values()))
