@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from portfolio_rule_cases import BOOTSTRAPS
+from portfolio_rule_cases import CASES as PORTFOLIO_CASES
 
 from resolvent.errors import InputError
 from resolvent.study.reproductions.claims import NOT_DECIDED, RULES, check, is_borderline, thresholds, verdict_of
@@ -142,7 +144,7 @@ def test_rules(rule, arguments, figure, expected):
 
 def test_every_rule_has_a_case():
     cases = next(mark for mark in test_rules.pytestmark if mark.name == "parametrize").args[1]
-    assert {case[0] for case in cases} == set(RULES)
+    assert {case[0] for case in [*cases, *PORTFOLIO_CASES]} | BOOTSTRAPS == set(RULES)
 
 
 def test_verdicts():
