@@ -2,7 +2,8 @@
 
     python -m benchmarks.simulators --out benchmarks/simulators.json        everything, about an hour; then --table
     python -m benchmarks.simulators --quick                                 a few rounds of each, once, as a test
-    python -m benchmarks.simulators --table                                 table and picture from the JSON alone
+    python -m benchmarks.simulators --out benchmarks/simulators-amd.json    the same on another kind of machine
+    python -m benchmarks.simulators --table                                 table and picture from the JSON files alone
     python -m benchmarks.simulators --profile W2                            the time of the parts of a round
 
 All contestants have the same samples, cohorts, first model and local work. Runs alternate, each in a new process.

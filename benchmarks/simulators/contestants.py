@@ -1,5 +1,6 @@
 """The contestants and their settings, and the virtual environments of the peers."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CONTESTANTS", "ENVIRONMENTS", "Contestant", "environment", "pins"]
+__all__ = ["CONTESTANTS", "ENVIRONMENTS", "Contestant", "environment", "pins", "replaced_pins"]
 
 # Flower 1.42.0 requires a certifi of its release day, which a mirror of the registry may lack, and packages for its
 # command line and servers. It is therefore installed without dependencies, and those that it needs are listed here.
@@ -82,7 +83,10 @@ CONTESTANTS = (
 
 
 def environment(name: str, folder: Path) -> Path:
-    """The Python of a virtual environment in ``folder``, which is made if it does not exist as in ``ENVIRONMENTS``."""
+    """The Python of a virtual environment in ``folder``, which is made if it does not exist as in ``ENVIRONMENTS``.
+
+    A version that cannot be installed on this machine is replaced by the newest one that can, see ``replaced_pins``.
+    """
     home = folder / f"environment-{name}"
     python, stamp = home / "bin" / "python", home / "installed"
     content = f"{sys.version}\n{ENVIRONMENTS[name]}\n"
@@ -91,11 +95,32 @@ def environment(name: str, folder: Path) -> Path:
     shutil.rmtree(home, ignore_errors=True)
     print(f"making {home}: {ENVIRONMENTS[name]}", flush=True)
     venv.create(home, with_pip=True)
+    replaced: list[str] = []
     for requirements in ENVIRONMENTS[name]:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements],
-                       check=True, env=clean())
+        if not _install(python, *requirements):
+            pins_that_fail = [r for r in requirements
+                              if "==" in r and not _install(python, "--dry-run", "--no-deps", r)]
+            replaced += pins_that_fail
+            newest = [r.partition("==")[0] if r in pins_that_fail else r for r in requirements]
+            if not pins_that_fail or not _install(python, *newest):
+                raise SystemExit(f"pip cannot install {' '.join(newest)} into {home}: its output is above")
+    (home / "replaced.json").write_text(json.dumps(replaced))
     stamp.write_text(content)
     return python
+
+
+def _install(python: Path, *arguments: str) -> bool:
+    """Whether pip has installed packages."""
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    return subprocess.run(command, check=False, env=clean()).returncode == 0
+
+
+def replaced_pins(python: Path) -> list[str]:
+    """For an environment, the pins that could not be installed, each with the version that was installed instead."""
+    installed = dict(pin.split("==") for pin in pins(python) if "==" in pin)
+    failed: list[str] = json.loads((python.parent.parent / "replaced.json").read_text())
+    versions = {pin: installed.get(pin.partition("==")[0].partition("[")[0], "no version") for pin in failed}
+    return [f"{pin} could not be installed: {version} ran" for pin, version in versions.items()]
 
 
 def pins(python: Path) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contestants import CONTESTANTS, Contestant, clean, environment, pins
+from contestants import CONTESTANTS, Contestant, clean, environment, pins, replaced_pins
 from peer import below
 from workloads import WORKLOADS, cache, prepare, quality
 
@@ -44,6 +44,7 @@ def race(out: Path, works: Sequence[str] | None, labels: Sequence[str] | None, r
     out, repeats = (folder / "quick.json", 1) if quick else (out, repeats)
     chosen = [c for c in CONTESTANTS
               if not labels or any(c.label.lower().startswith(label.lower()) for label in labels)]
+    check_machine(out)
     pythons = {name: environment(name, folder) for name in dict.fromkeys(c.environment_name for c in chosen) if name}
     names = list(works or WORKLOADS)
     folders = {name: prepare(name, folder, 1 if quick else None) for name in names}
@@ -69,9 +70,19 @@ def race(out: Path, works: Sequence[str] | None, labels: Sequence[str] | None, r
               "workloads": dict(sorted((record.get("workloads", {}) | {
                   name: json.loads((folders[name] / "facts.json").read_text()) for name in names}).items())),
               "installed": record.get("installed", {}) | {name: pins(python) for name, python in pythons.items()},
+              "replaced_pins": record.get("replaced_pins", {}) | {
+                  name: replaced_pins(python) for name, python in pythons.items()},
               "rows": ordered}
     out.write_text(_dumps(record))
     print(f"written to {out}")
+
+
+def check_machine(out: Path) -> None:
+    """Refuse to add rows to those of another kind of machine."""
+    if out.exists() and (stored := json.loads(out.read_text())["machine"]["processor"]) != machine()["processor"]:
+        raise SystemExit(f"{out} has rows of another machine, {stored}: write those of this one, "
+                         f"{machine()['processor']}, to a file beside it, such as {out.stem}-amd.json. The table shows "
+                         "both")
 
 
 def run(contestant: Contestant, workload: Path, folder: Path, pythons: dict[str, Path], seed: int) -> dict[str, Any]:
