@@ -12,6 +12,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.math import tree
+from resolvent.problem.learning import LearningProblem
 from resolvent.simulate import device_memory, host_chunks
 from resolvent.simulate.host_states import compute_first_rows
 from resolvent.simulate.rounds import compiled_programs
@@ -54,6 +55,7 @@ def run(algorithm, data, **options):
 
 def test_packed_data_equal_those_of_from_arrays(packed):
     in_memory, on_disk = packed
+    np.testing.assert_array_equal(LearningProblem(MODEL, on_disk).x, LearningProblem(MODEL, in_memory).x)
     assert len(on_disk) == PARTIES
     assert on_disk.parties[4] == "party 4" in on_disk.parties
     assert (on_disk.index("party 7"), "party 07" in on_disk.parties) == (7, False)

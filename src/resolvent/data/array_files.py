@@ -106,8 +106,8 @@ class PackedArray:
         array = self[:]
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def astype(self, dtype: DTypeLike) -> NDArray[Any]:
-        """All rows, in memory, in another type."""
+    def astype(self, dtype: DTypeLike, copy: bool = False) -> NDArray[Any]:
+        """All rows, in memory, in another type. They are a copy of those in the file in any case."""
         return self[:].astype(dtype, copy=False)
 
     def _check(self, stored: NDArray[Any], start: int, stop: int) -> None:
