@@ -8,9 +8,10 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from robust_regression import RobustRegression
 
 import resolvent as rv
-from resolvent.simulate.rounds import initial_state, run_rounds
+from resolvent.simulate.rounds import initial_state, run_rounds, trajectory
 
 PARTIES, DIMENSION = 4, 3
 
@@ -50,3 +51,26 @@ def test_implicit_mixing_lies_between_the_own_optima_and_the_minimiser_of_the_av
     expected = optima if limit == "own optima" else np.tile(minimiser, (PARTIES, 1))
     scale = np.abs(optima - minimiser).max()
     assert np.abs(models - expected).max() < 0.02 * scale
+
+
+@pytest.mark.parametrize("preset", [rv.dcgd, rv.diana], ids=lambda preset: preset.__name__)
+def test_nonconvex_losses_the_mean_squared_gradient_is_of_order_alpha_squared_over_the_rounds(preset):
+    """Rows 5 and 6 of the table: (1/k) sum_t |grad f~(x_t)|^2 <= C alpha^2 / k, with one C for all alpha.
+
+    Steps are gamma_0/alpha^2, natural compression. The losses lie between 0 and 1, so that without compression
+    C = 2/gamma_0 for gamma_0 <= 1/L.
+    """
+    regression = RobustRegression()
+    problem, step = regression.problem(), 0.5 / regression.smooth
+    solver = rv.solvers.GD(1 / regression.smooth, steps=200)
+    for alpha in (0.1, 0.4, 0.99):
+        algorithm = preset(solver, learning_rate=step / alpha**2, codec=rv.codecs.NaturalCompression(), alpha=alpha,
+                           repeats=1)
+        states = trajectory(algorithm, problem, 60, rv.participation.Full("uniform"))
+        optima = np.asarray(states[-1].parties.inner.optimum)
+        total = 0.0
+        for state in states[:-1]:
+            mixed = alpha * np.asarray(algorithm.server_model(state.server)) + (1 - alpha) * optima
+            total += np.sum((alpha * regression.gradients(mixed).mean(axis=0))**2)
+            assert total <= 4 / step * alpha**2
+        assert total > 0

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from robust_regression import PARTIES, RobustRegression
 
 import resolvent as rv
 from resolvent.algorithms.aggregators.aggregator import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 from resolvent.simulate.rounds import run_rounds, trajectory
 
-SIGMA, DELTA, PARTIES = 0.8, 0.3, 6
+SIGMA, DELTA = 0.8, 0.3
 
 
 def fedplus(penalty, solver, *, aggregate_all):
@@ -33,36 +34,13 @@ def shrink(r):
     return r * np.maximum(0, 1 - DELTA / np.maximum(np.linalg.norm(r, axis=-1, keepdims=True), 1e-300))
 
 
-class Robust:
-    """Regression with the nonconvex loss r^2/(1 + r^2), whose second derivative is at most 2, in NumPy."""
-
-    def __init__(self):
-        rng = np.random.default_rng(3)
-        self.x, self.y = 2 * rng.normal(size=(PARTIES, 8, 3)), 3 * rng.normal(size=(PARTIES, 8))
-        self.smooth = 2 * max(np.linalg.eigvalsh(x.T @ x / 8).max() for x in self.x)
-
-    def problem(self):
-        model = rv.models.from_functions(lambda key: jnp.ones(3), lambda w, x: x @ w,
-                                         loss=lambda output, y: (output - y)**2 / (1 + (output - y)**2))
-        data = rv.FederatedData.from_arrays([*self.x], [*self.y], validation=0, test=0)
-        return rv.problems.LearningProblem(model, data)
-
-    def values(self, w):
-        r = np.einsum("kni,ki->kn", self.x, w) - self.y
-        return (r**2 / (1 + r**2)).mean(axis=1)
-
-    def gradients(self, w):
-        r = np.einsum("kni,ki->kn", self.x, w) - self.y
-        return np.einsum("kn,kni->ki", 2 * r / (1 + r**2)**2, self.x) / 8
-
-
 def test_proposition_2_theorem_1_and_26_with_sampled_parties_and_a_nonconvex_loss():
     """Two of six parties take part, all models are aggregated, and each party makes another number of steps of 1/L_f.
 
     Every active party's subproblem falls by |grad F_k|^2 / (2 (L_f + sigma)), (27); Theta and w~ minimise H_sigma at
     every W, (26); F_sigma never grows, by the sum of the bounds of Proposition 2; and all gradients vanish.
     """
-    robust = Robust()
+    robust = RobustRegression()
     problem = robust.problem()
     effort = jnp.asarray([1, 2, 3, 5, 8, 4]) / 8
     participation = rv.participation.FixedEffort(effort, rv.participation.Uniform(2, "uniform"))
