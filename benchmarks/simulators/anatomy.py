@@ -86,7 +86,7 @@ def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict
         def of_party(problem: rv.problems.LearningProblem, k: Any, key: Any) -> Any:
             oracle = problem.oracle(k)
             return over_minibatches(step(problem, oracle), state, oracle.samples, key, full_effort,
-                                    MinibatchBudget(facts["batch"], facts["epochs"], None))[0]
+                                    MinibatchBudget(facts["batch"], facts["epochs"], None), solver.batches)[0]
         return of_party
 
     def order(problem: Any, oracle: Any) -> Callable[..., Any]:
