@@ -2,7 +2,8 @@
 
 ``LearningProblem`` is a model on federated data; ``simulate`` builds it from the two. ``QuadraticProblem`` has
 quadratic objectives. ``least_squares``, ``logistic_regression`` and ``logistic_data`` generate problems whose optimum
-is known, so that runs report the optimality gap. To write a problem of your own, derive from ``Problem`` (or
+is known, so that runs report the optimality gap. ``linear_quadratic`` generates control problems in which the optimal
+policy of each party is known. To write a problem of your own, derive from ``Problem`` (or
 ``SolvedProblem``, if the optimum is known) and from ``Oracle``. ``Subproblem`` is the task of a local solver, and
 ``GradientStep`` the map of MAML.
 """
@@ -15,6 +16,7 @@ from resolvent.data import generators
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem import models
+from resolvent.problem.control import LinearQuadraticProblem, linear_quadratic
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.maps import GradientStep
@@ -25,6 +27,7 @@ from resolvent.problem.quadratic import QuadraticProblem
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022
+           "LinearQuadraticProblem", "linear_quadratic",
            "Problem", "SolvedProblem", "Oracle", "Subproblem", "GradientStep"]
 
 

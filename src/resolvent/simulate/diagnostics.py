@@ -15,8 +15,9 @@ from resolvent.problem.solvers.lbfgs import lbfgs
 __all__ = ["LINE_POINTS", "READS_ALL_PARTIES", "RECORDED", "Diagnostic", "Dissimilarity", "Optimum", "dissimilarity",
            "loss_along_line", "pooled_optimum"]
 
-Diagnostic = Literal["model_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
-RECORDED = frozenset({"model_change", "inexactness", "steps"})  # by the rounds; the others are measured by evaluations
+Diagnostic = Literal["model_change", "start_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
+# By the rounds; the others are measured by evaluations.
+RECORDED = frozenset({"model_change", "start_change", "inexactness", "steps"})
 READS_ALL_PARTIES = frozenset({"dissimilarity", "heterogeneity"})  # the samples of all parties at once
 LINE_POINTS = 11
 

@@ -111,8 +111,8 @@ def run_chunk(
         start: number of the first round.
         count: number of rounds, 1 to ``capacity``.
         capacity: number of rows of the record.
-        record: names of the parties' scalars to record (``steps``, ``inexactness``, ``model_change``), and ``gap`` for
-            the shared model's optimality gap if the problem's optimum is known.
+        record: names of the parties' scalars to record (``steps``, ``inexactness``, ``model_change``,
+            ``start_change``), and ``gap`` for the shared model's optimality gap if the problem's optimum is known.
         scheduler: a scheduler or its name.
         plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
@@ -170,6 +170,8 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
         server_info["gap"] = problem.gap(shared, participation.shares(problem.sizes))
     if "model_change" in static.record:
         party_info["model_change"] = part.exchange(_model_change(algorithm, of_round, part.index, state, models))
+    if "start_change" in static.record:
+        party_info["start_change"] = part.exchange(_start_change(algorithm, of_round, part.index, state, models))
     recorded = {name: party_info[name] for name in static.record if name != "gap"}
     record = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
     return state, Snapshot(record, models, server_before)
@@ -217,7 +219,9 @@ def estimated_work(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Arr
     It is the sum over the algorithm's local solvers, or the parties' numbers of samples if there is no solver.
     """
     solvers = local_solvers(algorithm)
-    return sum(solver.work(samples) for solver in solvers) if solvers else samples.astype(jnp.result_type(float))
+    if not solvers:
+        return samples.astype(jnp.result_type(float))
+    return jnp.asarray(sum(solver.work(samples) for solver in solvers))
 
 
 def _model_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"], state: Federation,
@@ -230,3 +234,24 @@ def _model_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"
         return tree.norm(tree.sub(after, model))
 
     return jax.vmap(of_party)(index, tree.rows(state.parties, problem.row(index)), models)
+
+
+def _start_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"], state: Federation,
+                  models: Vector) -> Float[Array, " L"]:
+    """|start of the next local work - the party's model just before the aggregation|.
+
+    It is the jump that an aggregation makes in the parties' training. ``model_change`` is 0 for methods whose parties
+    keep their own models, even if their next work begins elsewhere.
+    """
+    def of_party(job: tuple[Array, PartyState, Vector]) -> Array:
+        k, row, model = job
+        for phase in algorithm.phases:
+            # Work at effort 0 returns its start.
+            info = phase.party(row, phase.message(state.server, k), problem.oracle(k), keys.root_key(0),
+                               jnp.zeros(()))[2]
+            if "model" in info:
+                return tree.norm(tree.sub(info["model"], model))
+        raise TypeError("start_change needs an algorithm whose parties train a model")
+
+    changes: Array = jax.lax.map(of_party, (index, tree.rows(state.parties, problem.row(index)), models))
+    return changes

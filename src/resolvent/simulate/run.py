@@ -71,8 +71,8 @@ def simulate(
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations; fewer, but at least
             5, when the cohort is small.
-        diagnostics: what is measured in addition to losses and scores: ``model_change``, ``inexactness``, ``steps``,
-            ``dissimilarity``, ``line``, ``heterogeneity``.
+        diagnostics: what is measured in addition to losses and scores: ``model_change``, ``start_change``,
+            ``inexactness``, ``steps``, ``dissimilarity``, ``line``, ``heterogeneity``.
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round with a virtual clock.
         scheduler: how the parties of a cohort are distributed on the machine: one after the other (``sequential``), in
             parallel lanes (``lanes``), or in lanes that continue with the next party when one is done (``queue``).

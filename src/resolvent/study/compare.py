@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resolvent.simulate.processes import detect_lost_process
 from resolvent.data.federated import FederatedData
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
+from resolvent.simulate.processes import detect_lost_process
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.scheduler_choice import SchedulerChoice

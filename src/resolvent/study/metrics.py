@@ -11,8 +11,7 @@ GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether higher values are better: those of accuracies and returns are, those of losses, errors and gaps are not.
-    """
+    """Whether higher values are better, as those of accuracies and returns; those of losses and gaps are not."""
     return metric.endswith(_HIGHER_IS_BETTER)
 
 

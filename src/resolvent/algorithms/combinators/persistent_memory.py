@@ -126,8 +126,8 @@ def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
     """
     memories = [memory for solver in local_solvers(algorithm) if jax.tree.leaves(memory := solver.init_memory(w0))]
     if len(memories) > 1:
-        raise InputError(f"{type(innermost(algorithm)).__name__} has {len(memories)} local solvers with a memory, and a "
-                         "party keeps that of one: set keep=False for all but one")
+        raise InputError(f"{type(innermost(algorithm)).__name__} has {len(memories)} local solvers with a memory, and "
+                         "a party keeps that of one: set keep=False for all but one")
     return memories[0] if memories else ()
 
 

@@ -1,12 +1,13 @@
 """The objective of a portfolio agent: a policy's mean logarithmic growth on a party's prices, and its gradients.
 
-With the policy's weights w_t, the drifted weights w'_t and the cost factor mu_t = 1 - c sum_{i>=1} |w'_{t,i} - w_{t,i}|,
+With the policy's weights w_t, the drifted weights w'_t and the cost factor mu_t, the objective is
 
 .. code-block:: text
 
+    mu_t = 1 - c sum_{i>=1} |w'_{t,i} - w_{t,i}|
     f(params) = -mean_t ln(mu_t  y_t . w_t)
 
-whose gradient is the deterministic policy gradient: the reward is an explicit function of the action, so that no critic
+Its gradient is the deterministic policy gradient: the reward is an explicit function of the action, so that no critic
 is needed. A policy reads its last weights, so the weights of all days are a recurrence. Online stochastic batch
 learning breaks it: a *portfolio-vector memory* has the last output of each day, which a minibatch reads without
 gradient and then replaces.
@@ -27,9 +28,9 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.portfolio.market import FirstOrderCosts, drift
 from resolvent.problem.portfolio.policies import Policy
 
-__all__ = ["AgentOracle", "PolicyDays", "burn_in_days"]
+__all__ = ["BURN_IN_DAYS", "AgentOracle", "PolicyDays"]
 
-burn_in_days = 5
+BURN_IN_DAYS = 5  # after which the first weights have almost no influence
 
 
 class PolicyDays(NamedTuple):
@@ -56,7 +57,7 @@ class AgentOracle(Oracle):
         discount: gamma; the reward of position b in a minibatch has the weight gamma^b.
         lag: number of the latest closes that a decision does not use yet.
         is_stored: whether minibatches use the portfolio-vector memory. Otherwise the last weights are computed from
-            ``burn_in_days`` days before.
+            ``BURN_IN_DAYS`` days before.
     """
 
     policy: Policy
@@ -92,7 +93,7 @@ class AgentOracle(Oracle):
 
     @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """As with a memory, but the last weights are computed from uniform weights ``burn_in_days`` days before."""
+        """As with a memory, but the last weights are computed from uniform weights ``BURN_IN_DAYS`` days before."""
         return self._gradient(w, positions, mask, self._recomputed_weights(w, positions))[0]
 
     @override
@@ -159,7 +160,7 @@ class AgentOracle(Oracle):
         """The weights of the day before each position."""
         previous = jnp.broadcast_to(self._first_weights, (len(positions), len(self._first_weights)))
         in_market = positions % self.decisions
-        for offset in range(burn_in_days, 0, -1):
+        for offset in range(BURN_IN_DAYS, 0, -1):
             days = self._days(jnp.maximum(positions - offset, 0))
             previous = jnp.where((in_market >= offset)[:, None], self._decide(w, days, previous), previous)
         return previous

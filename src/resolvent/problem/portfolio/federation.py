@@ -1,6 +1,7 @@
 """The federation of portfolio agents as a problem: one policy, a universe of assets for each party."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.arguments import checked
-
 from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -124,7 +124,8 @@ class PortfolioProblem(Problem):
             result = self.backtest(w, k, SPLITS[number])
             return {"loss": -jnp.mean(jnp.log(result.growth)), **metrics(result)._asdict()}
 
-        return jax.lax.switch(split, [lambda number=number: of_split(number) for number in range(len(SPLITS))])
+        scores: dict[str, Array] = jax.lax.switch(split, [partial(of_split, i) for i in range(len(SPLITS))])
+        return scores
 
     @override
     def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
@@ -195,12 +196,12 @@ def problem(data: MarketData, policy: Policy | None = None, *, rate: float = 0.0
     # In units of the last close for training, so that single precision has all of its digits and later prices have no
     # influence.
     unit = closes[:, data.periods[0].first + data.periods[0].days]
+    synthetic = None if augmented is None else Augmented(_synthetic(augmented, closes, dtype), rounds_per_year, panel)
     result = PortfolioProblem(
         sizes=jnp.ones(len(closes), jnp.int32), splits=SPLITS, score_name="annual_return", higher_is_better=True,
         policy=policy, closes=jnp.asarray((closes / unit[:, None])[:, None], dtype), periods=data.periods,
         costs=FirstOrderCosts(rate), discount=discount, lag=lag, is_stored=memory == "stored",
-        augmented=None if augmented is None else Augmented(_synthetic(augmented, closes, dtype), rounds_per_year, panel),
-        year=None)
+        augmented=synthetic, year=None)
     decisions = result.at(jnp.array(0)).oracle(jnp.array(0)).samples
     return replace(result, sizes=jnp.full(len(closes), decisions))
 
@@ -235,8 +236,8 @@ def _synthetic(augmented: Any, closes: np.ndarray[Any, Any], dtype: Any) -> Floa
     values = np.asarray(augmented)
     parties, _, assets = closes.shape
     if values.ndim != 4 or values.shape[0] != parties or values.shape[3] != assets or 0 in values.shape:
-        raise InputError(f"problem(augmented) has shape {values.shape}: give [{parties}, years, days, {assets}], a year "
-                         "of price relatives for each party")
+        raise InputError(f"problem(augmented) has shape {values.shape}: give [{parties}, years, days, {assets}], price "
+                         "relatives of each party")
     if not (np.isfinite(values) & (values > 0)).all():
         raise InputError("problem(augmented) has a price relative that is not a positive number")
     return jnp.asarray(values[:, None], dtype)

@@ -39,7 +39,7 @@ class Policy(CheckedArguments, eqx.Module):
         lookback: l, the number of closing prices of an asset that a decision uses.
     """
 
-    lookback: eqx.AbstractVar[int]
+    lookback: int = eqx.field(static=True, default=30, kw_only=True)
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
@@ -130,7 +130,6 @@ class EIIE(Policy):
 
     Attributes:
         evaluator: computes h from a window.
-        lookback: l, number of closing prices of a window.
         units: number of entries of h.
 
     Raises:
@@ -138,7 +137,6 @@ class EIIE(Policy):
     """
 
     evaluator: Evaluator
-    lookback: int = eqx.field(static=True, default=30)
     units: int = eqx.field(static=True, default=20)
 
     def __check_init__(self) -> None:
@@ -192,7 +190,7 @@ def eiie_cnn(*, lookback: int = 30, units: int = 20) -> Policy:
     References:
         Jiang, Xu, Liang, 2017, Figure 2.
     """
-    return EIIE(Convolution(), lookback, units)
+    return EIIE(Convolution(), units, lookback=lookback)
 
 
 @checked
@@ -209,7 +207,7 @@ def eiie_rnn(*, lookback: int = 30, units: int = 20) -> Policy:
     References:
         Jiang, Xu, Liang, 2017, Figure 3; Fed+, section 8.2.
     """
-    return EIIE(Recurrence(), lookback, units)
+    return EIIE(Recurrence(), units, lookback=lookback)
 
 
 @checked
@@ -226,4 +224,4 @@ def eiie_lstm(*, lookback: int = 30, units: int = 20) -> Policy:
     References:
         Jiang, Xu, Liang, 2017, Figure 3.
     """
-    return EIIE(LSTM(), lookback, units)
+    return EIIE(LSTM(), units, lookback=lookback)

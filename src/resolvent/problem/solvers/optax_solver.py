@@ -34,6 +34,7 @@ __all__ = ["OptaxSolver", "adam", "momentum", "optax_solver"]
 
 
 ProximalTerm = Literal["gradient", "implicit"]
+_SHUFFLED = Shuffled()
 
 
 class _State(NamedTuple):
@@ -149,7 +150,7 @@ def _learning_rate(optimizer: Optimizer) -> ArrayLike:
 @checked
 def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, epochs: float | None = None,
              steps: float | None = None,
-             keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = Shuffled()) -> LocalSolver:
+             keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED) -> LocalSolver:
     """SGD with momentum: m <- decay m + g, w <- w - eta m, with g the gradient of the whole subproblem.
 
     Args:
@@ -177,7 +178,7 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
 @checked
 def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, batch_size: int = 20,
          epochs: float | None = None, steps: float | None = None,
-         keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = Shuffled()) -> LocalSolver:
+         keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED) -> LocalSolver:
     """Adam on minibatches of the whole subproblem; its moments start at zero in every round, or each party keeps its.
 
     Args:
@@ -211,7 +212,7 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
 @checked
 def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, float | bool] | None = None,
                  batch_size: int = 20, epochs: float | None = None, steps: float | None = None,
-                 keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = Shuffled()) -> LocalSolver:
+                 keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED) -> LocalSolver:
     """Any optax optimizer by its name, on minibatches of the whole subproblem.
 
     It is ``OptaxSolver`` for experiment files and sweeps: the learning rate and the other numbers are traced values.
