@@ -44,7 +44,7 @@ def panel_record(reproduction: Reproduction, title: str, curves_by_seed: Sequenc
             "mean": rounded(values.mean(axis=0)), "low": rounded(values.min(axis=0)),
             "high": rounded(values.max(axis=0))}
     draw = [d.model_dump() for d in reproduction.panels[title].draw]
-    return {"draw": draw, **reproduction.view(title).model_dump(), "methods": methods}
+    return {"draw": draw, **reproduction.view(title).model_dump(exclude_defaults=True), "methods": methods}
 
 
 def rounded(values: Any, digits: int = 4) -> list[float | None]:

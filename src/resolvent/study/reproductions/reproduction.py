@@ -9,7 +9,7 @@ import pydantic
 from resolvent.errors import InputError, nearest, quote
 from resolvent.study.binding import Bound, parameters
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, View
+from resolvent.study.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, Untrained, View
 from resolvent.study.reproductions.settings import Choices, fill, merge, texts_in, with_choices
 from resolvent.study.yaml_files import read_data, shipped_files, write_yaml
 
@@ -31,11 +31,12 @@ class Reproduction(pydantic.BaseModel):
         title: its subject.
         paper: the paper.
         figure: the figure.
-        measure: see ``View``, also for the next four.
+        measure: see ``View``, also for the next five.
         split: the split of the samples.
         over: how the parties become one number.
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
+        untrained: the model of a party that has not taken part yet.
         columns: panels in a row of the picture; 0: all in one row.
         notes: notes for the reader: what the paper leaves open, and what was chosen.
         seeds: number of seeds at the paper's scale.
@@ -58,6 +59,7 @@ class Reproduction(pydantic.BaseModel):
     over: str = "mean"
     axis: str = "optimality gap f(w) - f*"
     log: bool = True
+    untrained: Untrained = "own"
     columns: int = 0
     notes: list[str] = []
     seeds: int

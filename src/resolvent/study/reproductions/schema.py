@@ -8,9 +8,10 @@ import pydantic
 
 from resolvent.study.metrics import higher_is_better
 
-__all__ = ["Claim", "Draw", "Panel", "Search", "Setting", "SmallSetting", "Sweep", "View"]
+__all__ = ["Claim", "Draw", "Panel", "Search", "Setting", "SmallSetting", "Sweep", "Untrained", "View"]
 
 Setting = Literal["paper scale", "quick", "tiny"]
+Untrained = Literal["own", "shared"]
 
 
 class _Strict(pydantic.BaseModel):
@@ -126,6 +127,8 @@ class View(_Strict):
             ``worst``, ``p10`` (nine parties in ten do better), ``std``; or ``party 3``.
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
+        untrained: the personal model of a party that has not taken part yet: its ``own`` first model, or the
+            ``shared`` one.
     """
 
     measure: str
@@ -133,6 +136,7 @@ class View(_Strict):
     over: str
     axis: str
     log: bool
+    untrained: Untrained = "own"
 
     @property
     def higher_is_better(self) -> bool:
@@ -150,7 +154,7 @@ class Panel(_Strict):
         sweep: a sweep of algorithms or of experiments.
         combinator: a combinator applied to every algorithm.
         draw: how it is drawn.
-        measure: replaces the reproduction's; so do ``split``, ``over``, ``axis`` and ``log``.
+        measure: replaces the reproduction's; so do ``split``, ``over``, ``axis``, ``log`` and ``untrained``.
     """
 
     experiment: dict[str, Any] = {}
@@ -164,6 +168,7 @@ class Panel(_Strict):
     over: str | None = None
     axis: str | None = None
     log: bool | None = None
+    untrained: Untrained | None = None
 
 
 class Criterion(_Strict):
