@@ -33,6 +33,17 @@ def test_import_loads_no_heavy_package(statement, heavy):
     assert loaded(statement, heavy) == ""
 
 
+def test_names_of_a_run_load_no_further_namespace():
+    """Importing JAX and Equinox takes a second; a namespace of many classes, which few programs need, comes later."""
+    program = ("import resolvent as rv, sys\n"
+               "rv.fedavg, rv.simulate, rv.SGD, rv.models.mlp, rv.datasets.digits\n"
+               "assert not any('portfolio' in name for name in sys.modules)\n"
+               "count = sum(name.startswith('resolvent') for name in sys.modules)\n"
+               "assert count <= 200, count\n"
+               "assert rv.portfolio.__name__ == 'resolvent.problem.portfolio'")
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 def loaded(statement, heavy):
     program = PROGRAM % {"heavy": heavy, "statement": statement}
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_LATER = {"portfolio": "resolvent.problem.portfolio"}  # namespaces that are imported when they are first used
+
 
 class _Package(ModuleType):
     """The package, whose names are those of ``resolvent.api``."""
@@ -28,8 +30,10 @@ class _Package(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if find_spec(f"resolvent.{name}"):
             return import_module(f"resolvent.{name}")
+        if name in _LATER:
+            return import_module(_LATER[name])
         api = import_module("resolvent.api")
-        names = {public: getattr(api, public) for public in api.__all__}
+        names = {public: getattr(api, public) for public in api.__all__ if public not in _LATER}
         self.__dict__.update(names | {"__all__": api.__all__})
         if name not in self.__dict__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")

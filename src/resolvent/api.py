@@ -1,5 +1,7 @@
 """The names of ``import resolvent``, which imports this module when a name is first used."""
 
+from typing import TYPE_CHECKING
+
 from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, schedules
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import *
@@ -9,7 +11,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.packed import open_packed, write_packed
 from resolvent.errors import InputError
 from resolvent.math import codecs, penalties
-from resolvent.problem import models, portfolio, problems, solvers
+from resolvent.problem import models, problems, solvers
 from resolvent.problem.explain import explain
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
@@ -19,6 +21,9 @@ from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.load import load
+
+if TYPE_CHECKING:
+    from resolvent.problem import portfolio  # imported when it is used: few programs need it, and it has many classes
 
 __all__ = [
     "SGD",
