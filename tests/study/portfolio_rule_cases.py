@@ -25,8 +25,8 @@ YEARS = {"main": {"A": curve(0.2), "B": curve(0.1), "C": curve(0.3)},
                    ((2013, (0.3, 0.1, 0.2)), (2014, (0.3, 0.1, 0.4)), (2015, (0.1, 0.2, 0.0)))
                    for m, value in zip("ABC", finals, strict=True)}}
 GAINS = {"s": {f"{m} {n}": curve(0, method=m, K=n, parties=parties) for m, n, parties in
-               (("A", 2, (0.1, 0.3)), ("A", 4, (0.1, 0.3, 0.2, 0.6)), ("local", 2, (0, 0)),
-                ("local", 4, (0, 0, 0, 0)))}}
+               (("A", 2, (0.1, 0.3)), ("local", 2, (0, 0)))},
+         "main": {"A": curve(0, parties=(0.1, 0.3, 0.2, 0.6)), "local": curve(0, parties=(0, 0, 0, 0))}}
 
 BOOTSTRAPS = {"better", "better_of_panels", "survives_deflation"}  # tested without exact values
 CASES = [
@@ -47,10 +47,10 @@ CASES = [
     ("reverses", {"panels": ["p", "q"], "method": "A", "to": "B"}, LEVELS, [(-0.03125, True)]),
     ("same_sign", {"panel": "main", "sweep": "years", "pairs": {"A": "B", "C": "A"}, "at_least": 2}, YEARS,
      [(2, True), (1, False)]),
-    ("gains_grow", {"panel": "s", "methods": ["A"], "to": "local", "along": "K"}, GAINS, [(0.1, True)]),
-    ("gains_grow", {"panel": "s", "methods": ["A"], "to": "local", "along": "K", "largest": True}, GAINS,
+    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local"}, GAINS, [(0.1, True)]),
+    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "largest": True}, GAINS,
      [(0.3, True)]),
     # The largest of 2 random ones of 0.1, 0.2, 0.3, 0.6 is 0.6 in 3 of 6 cases, 0.3 in 2 and 0.2 in 1: 13/30.
-    ("gains_grow", {"panel": "s", "methods": ["A"], "to": "local", "along": "K", "among": 2}, GAINS,
+    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "among": 2}, GAINS,
      [(13 / 30 - 0.3, True)]),
 ]

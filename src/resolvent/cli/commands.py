@@ -240,6 +240,9 @@ def reproduce(
     out: Path = Path("results"),
     jobs: int | None = None,
     against: Path | None = None,
+    panels: tuple[str, ...] = (),
+    seeds: int | None = None,
+    resume: bool = False,
 ) -> None:
     """Run a figure of a paper again and check the paper's claims; writes JSON, a picture and a page.
 
@@ -260,6 +263,10 @@ def reproduce(
         out: the results folder.
         jobs: number of processes; default: 1.
         against: known verdicts: the summary.tsv of an earlier run, or a results folder.
+        panels: the panels of one reproduction that run, by title, with the claims about them; default: all.
+        seeds: number of seeds of one reproduction; default: that of its setting.
+        resume: store the states of the runs in the results folder, in `checkpoints`, and continue from those that are
+            there. They are shared by runs of single panels and of all panels, and by different numbers of seeds.
     """
     from resolvent.cli import terminal
     from resolvent.errors import InputError
@@ -271,15 +278,19 @@ def reproduce(
         _redraw(names, out)
         return
     if all or len(names) > 1 or jobs is not None or against is not None:
+        if panels or seeds is not None or resume:
+            raise InputError("--panels, --seeds and --resume are for one reproduction, without --jobs and --against")
         _reproduce_batch(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)
         return
     if not names:
         raise InputError(f"name a reproduction, or give --all: {', '.join(reproductions())}")
     reproduction = Reproduction.load(names[0])
     results.read_records(out)  # a damaged file is refused before anything runs
+    setting: Literal["quick", "paper scale"] = "quick" if quick else "paper scale"
+    checkpoints = out / "checkpoints" / f"{reproduction.name}-{'quick' if quick else 'paper'}" if resume else None
     with progress_bars("seeds", width=_LABEL_WIDTH) as progress:
-        record = reproduction_run.reproduce(reproduction, setting="quick" if quick else "paper scale",
-                                            progress=progress)
+        record = reproduction_run.reproduce(reproduction, setting=setting, seeds=seeds, progress=progress,
+                                            panels=panels, checkpoints=checkpoints)
     path = results.write_results(record, out)
     for claim in record["claims"]:
         terminal.print_line(f"{claim['verdict']}: {claim['says']}")

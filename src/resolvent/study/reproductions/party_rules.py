@@ -41,22 +41,24 @@ def better_of_panels(figure: Panels, panels: Sequence[str], than: str, methods: 
 
 
 @rule
-def gains_grow(figure: Panels, panel: str, methods: Sequence[str], to: str, along: str, largest: bool = False,
+def gains_grow(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str, largest: bool = False,
                among: int | None = None) -> list[Item]:
-    """In a sweep over the number of parties, the mean gain over parties grows with each step.
+    """With the number of parties, the mean gain over parties grows.
 
-    A party's gain is its last value minus that with the method ``to``. With ``largest`` the largest gain grows; with
-    ``among``, the expected largest gain of that number of random parties.
+    A party's gain is its last value minus that with the method ``to``, in the same federation. With ``largest`` the
+    largest gain grows; with ``among``, the expected largest gain of that number of random parties. The panels have
+    federations of several sizes; in a sweep, curves have the point ``method``.
     """
-    by_method: dict[str, dict[float, NDArray[np.float64]]] = {}
-    for curve in figure[panel].values():
-        by_method.setdefault(curve.point["method"], {})[float(curve.point[along])] = curve.parties
+    by_method: dict[str, dict[int, NDArray[np.float64]]] = {}
+    for panel in panels:
+        for label, curve in figure[panel].items():
+            by_method.setdefault(curve.point.get("method", label), {})[len(curve.parties)] = curve.parties
     items = []
     for m in methods:
-        gains = {x: by_method[m][x] - by_method[to][x] for x in sorted(by_method[m])}
-        numbers = {x: _expected_largest(g, among or len(g)) if largest or among else float(g.mean())
-                   for x, g in gains.items()}
-        items += [Item(f"{m}: {along} = {a:g} to {b:g}", numbers[b] - numbers[a], numbers[b] > numbers[a])
+        gains = {n: by_method[m][n] - by_method[to][n] for n in sorted(by_method[m])}
+        numbers = {n: _expected_largest(g, among or n) if largest or among else float(g.mean())
+                   for n, g in gains.items()}
+        items += [Item(f"{m}: {a} to {b} parties", numbers[b] - numbers[a], numbers[b] > numbers[a])
                   for a, b in pairwise(numbers)]
     return items
 

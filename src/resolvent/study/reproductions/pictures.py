@@ -21,7 +21,8 @@ __all__ = ["draw"]
 _PALE = "#A9C5DA"
 _MARKERS = "osD^vPX*"
 _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
-         "bytes_up": "bytes sent by the parties", "lambda": "lambda (0: own model, 1: shared model)"}
+         "bytes_up": "bytes sent by the parties", "lambda": "lambda (0: own model, 1: shared model)",
+         "days": "trading days"}
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]
@@ -111,7 +112,7 @@ def _curves(axes: Axes, panel: Record, drawing: Record) -> None:
     if top > _DIVERGED_FACTOR * first > 0:  # a method that diverges must not compress the other curves
         axes.set_ylim(top=_DIVERGED_FACTOR * first)
     axes.set_xlabel(_AXES[drawing["x"]])
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=drawing["x"] == "rounds"))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=drawing["x"] in ("rounds", "days")))
 
 
 def _sweep(axes: Axes, panel: Record, drawing: Record) -> None:

@@ -1,14 +1,17 @@
 """Curves read from the metrics of a comparison, as a panel's view asks for them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
+from resolvent.problem.portfolio import MarketData, PortfolioProblem
 from resolvent.study.compare import compare
 from resolvent.study.metrics import worst_value
+from resolvent.study.reproductions.backtests import WEALTH_BY_DAY, Backtests
 from resolvent.study.reproductions.curves import Curve
 from resolvent.study.reproductions.reproduction import PanelExperiment
 from resolvent.study.reproductions.schema import View
@@ -27,19 +30,30 @@ class Readings:
         sizes: for each split, [N] the parties' numbers of samples.
     """
 
-    def __init__(self, experiment: PanelExperiment) -> None:
-        """Run the experiment."""
-        comparison = compare(experiment.file)
-        data = comparison.experiment.data
+    def __init__(self, experiment: PanelExperiment, checkpoints: Path | None = None) -> None:
+        """Run the experiment, or continue it from the checkpoints in a folder.
+
+        Args:
+            experiment: the experiment.
+            checkpoints: the folder; default: there are no checkpoints.
+        """
+        comparison = compare(experiment.file, checkpoints=checkpoints, resume=checkpoints is not None)
+        data, problem = comparison.experiment.data, comparison.experiment.problem
         self.metrics, self.points = comparison.metrics, experiment.points
         self.sizes = {split: data.sizes(split) for split in data.splits} if isinstance(data, FederatedData) else {}
+        self._backtests = (Backtests(problem, data, comparison.results)
+                           if isinstance(data, MarketData) and isinstance(problem, PortfolioProblem) else None)
 
     def curves(self, view: View) -> dict[str, Curve]:
         """The curve of each method that has the view's measure, in the order of the labels.
 
         Raises:
-            InputError: no method has the measure.
+            InputError: no method has the measure, or the experiment has no baselines.
         """
+        if self._backtests is None and (view.baselines or view.measure == WEALTH_BY_DAY):
+            raise InputError(f"baselines and {WEALTH_BY_DAY} need an experiment on prices: leave them out")
+        if self._backtests is not None and view.measure == WEALTH_BY_DAY:
+            return self._backtests.wealth_curves(view, self.points)
         if view.measure == "line":
             return self._lines(view)
         splits = self.metrics["split"].fillna("train")
@@ -57,8 +71,11 @@ class Readings:
                     of_method = self._with_shared_models(of_method, label, view)
                 by_round = _over_parties(of_method, view, self.sizes)
                 values, rounds = by_round.to_numpy(dtype=float), by_round.index.to_numpy(dtype=np.int64)
+                last = of_method[of_method["round"] == rounds[-1]].sort_values("party")["value"].to_numpy(dtype=float)
                 result[label] = Curve(rounds, np.where(np.isfinite(values), values, worst_value(view.measure)), point,
-                                      self._axes(label, rounds))
+                                      self._axes(label, rounds), last)
+        if self._backtests is not None:
+            result |= self._backtests.baseline_curves(view, next(iter(result.values())).rounds)
         return result
 
     def _with_shared_models(self, rows: pd.DataFrame, label: str, view: View) -> pd.DataFrame:

@@ -31,11 +31,12 @@ class Reproduction(pydantic.BaseModel):
         title: its subject.
         paper: the paper.
         figure: the figure.
-        measure: see ``View``, also for the next five.
+        measure: see ``View``, also for the next six.
         split: the split of the samples.
         over: how the parties become one number.
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
+        baselines: names of baselines.
         untrained: the model of a party that has not taken part yet.
         columns: panels in a row of the picture; 0: all in one row.
         notes: notes for the reader: what the paper leaves open, and what was chosen.
@@ -59,6 +60,7 @@ class Reproduction(pydantic.BaseModel):
     over: str = "mean"
     axis: str = "optimality gap f(w) - f*"
     log: bool = True
+    baselines: list[str] = []
     untrained: Untrained = "own"
     columns: int = 0
     notes: list[str] = []
@@ -129,7 +131,30 @@ class Reproduction(pydantic.BaseModel):
         return tuple(c for level in self.levels(setting) for c in (*level.set, *level.panels.get(title, ())))
 
     def restricted_to(self, setting: Setting) -> "Reproduction":
-        """The reproduction with the methods of a setting only, and with the claims that mention no other method."""
+        """The reproduction with the panels and methods of a setting, and with the claims that mention no others."""
+        left_out = {title for level in self.levels(setting) for title in level.without}
+        titles = [title for title, panel in self.panels.items() if not {title, panel.of} & left_out]
+        return self.with_panels(titles)._with_methods(setting)
+
+    def with_panels(self, titles: Sequence[str]) -> "Reproduction":
+        """The reproduction with these panels, those that show their runs, and the claims that mention no other panel.
+
+        Raises:
+            InputError: there is no such panel, or the search of a panel's parameters is of a panel that is left out.
+        """
+        for title in titles:
+            if title not in self.panels:
+                raise InputError(f"{self.name} has no panel {quote(title)}; there are {', '.join(self.panels)}"
+                                 f"{nearest(title, self.panels)}")
+        panels = {title: panel for title, panel in self.panels.items() if title in titles or panel.of in titles}
+        for title, panel in panels.items():
+            if other := {panel.tuned, panel.of} - {"", *panels}:
+                raise InputError(f"{self.name}: the panel {title} needs the panel {' and '.join(other)}: add it")
+        removed = self.panels.keys() - panels
+        claims = [claim for claim in self.claims if not removed & texts_in(claim.args)]
+        return self.model_copy(update={"panels": panels, "claims": claims})
+
+    def _with_methods(self, setting: Setting) -> "Reproduction":
         allowed = [set(level.methods) for level in self.levels(setting) if level.methods]
         if not allowed:
             return self
@@ -154,7 +179,7 @@ class Reproduction(pydantic.BaseModel):
 
     def experiments(self, title: str, seed: int, changes: Sequence[str] = (),
                     choices: Choices | None = None) -> list[PanelExperiment]:
-        """A panel's experiments. The seed is that of the run and that of the problem instance or the data.
+        """A panel's experiments. The seed is that of the run; and of the problem or the data, if the file has no other.
 
         Args:
             title: the panel.
@@ -196,13 +221,18 @@ class Reproduction(pydantic.BaseModel):
                       for label, algorithm in settings["algorithms"].items()}
         text, source = write_yaml({**settings, "algorithms": algorithms}), f"{self.name}, {title}"
         file = ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}"))
-        seeded = [f"{key}.seed={seed}" for key in ("problem", "data") if _has_seed(file.bound.parts.get(key))]
+        seeded = [f"{key}.seed={seed}" for key in ("problem", "data")
+                  if _has_seed(file.bound.parts.get(key)) and "seed" not in _mapping(settings.get(key))]
         return ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}", *seeded))
 
 
 def reproductions() -> dict[str, str]:
     """The shipped reproductions: text by name."""
     return shipped_files("resolvent.study.reproductions", "figures")
+
+
+def _mapping(settings: object) -> Mapping[str, Any]:
+    return settings if isinstance(settings, Mapping) else {}
 
 
 def _has_seed(part: object) -> bool:

@@ -1,9 +1,13 @@
 """Run a reproduction: search the open parameters, run every seed, check the claims."""
 
+import shlex
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from resolvent.study.environment import device, versions
+from resolvent.study.reproductions.checkpoints import Checkpoints
 from resolvent.study.reproductions.claims import check
 from resolvent.study.reproductions.curves import Curve
 from resolvent.study.reproductions.readings import Readings
@@ -19,7 +23,8 @@ Panels = dict[str, dict[str, Curve]]  # title -> label -> curve
 
 
 def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", changes: tuple[str, ...] = (),
-              seeds: int | None = None, progress: ProgressOfPanel | None = None) -> dict[str, Any]:
+              seeds: int | None = None, progress: ProgressOfPanel | None = None, panels: Sequence[str] = (),
+              checkpoints: Path | None = None) -> dict[str, Any]:
     """Run a reproduction and check its claims.
 
     Args:
@@ -28,6 +33,9 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
         changes: further changes of every panel, ``key.path=value``.
         seeds: number of seeds; default: that of the setting.
         progress: called with (panel, runs done, runs in total).
+        panels: the panels that run, with the claims about them; default: all.
+        checkpoints: a folder for the state of every run. Runs that are complete there are read, and an interrupted one
+            is continued. The settings must be the same.
 
     Returns:
         The record for a results file.
@@ -39,39 +47,49 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
     count = seeds or reproduction.seeds_of(setting)
     report = progress or (lambda *_: None)
     reproduction = reproduction.restricted_to(setting)
-    searched = {title: search(reproduction, title, setting, changes, report)
+    if panels:
+        reproduction = reproduction.with_panels(panels)
+    folder = Checkpoints(checkpoints)
+    searched = {title: search(reproduction, title, setting, changes, report, folder)
                 for title in reproduction.panels_with_runs if is_searched(reproduction, title)}
     choices = {title: {label: outcome["chosen"] for label, outcome in methods.items()}
                for title, methods in searched.items()}
     by_seed: list[Panels] = [{} for _ in range(count)]
     for title in reproduction.panels_with_runs:
         of_panel = choices.get(reproduction.panels[title].tuned or title)
-        for seed, panels in enumerate(by_seed):
+        for seed, curves in enumerate(by_seed):
             report(title, seed, count)
-            panels |= _run_panel(reproduction, title, seed, (*reproduction.changes(setting, title), *changes), of_panel)
+            of_setting = (*reproduction.changes(setting, title), *changes)
+            curves |= _run_panel(reproduction, title, seed, of_setting, of_panel, folder)
         report(title, count, count)
-    items = [[check(claim.rule, panels, **claim.args) for panels in by_seed] for claim in reproduction.claims]
+    items = [[check(claim.rule, curves, **claim.args) for curves in by_seed] for claim in reproduction.claims]
     return {
         "name": reproduction.name, "title": reproduction.title, "paper": reproduction.paper,
         "figure": reproduction.figure, "axis": reproduction.axis, "setting": setting, "log": reproduction.log,
         "columns": reproduction.columns, "notes": reproduction.notes,
-        "command": f"resolvent reproduce {reproduction.name}{' --quick' if setting == 'quick' else ''}",
+        "command": _command(reproduction.name, setting, panels),
         "changes": [*reproduction.changes(setting), *changes],
         "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
         "cpu_seconds": round(time.process_time() - cpu_begin, 1),
         "claims": [claim_record(claim, of_claim, setting)
                    for claim, of_claim in zip(reproduction.claims, items, strict=True)],
-        "panels": {title: panel_record(reproduction, title, [panels[title] for panels in by_seed])
+        "panels": {title: panel_record(reproduction, title, [curves[title] for curves in by_seed])
                    for title in reproduction.panels},
         "search": searched, "versions": versions(), "device": device(),
     }
 
 
+def _command(name: str, setting: Setting, panels: Sequence[str]) -> str:
+    chosen = f" --panels {shlex.join(panels)}" if panels else ""
+    return f"resolvent reproduce {name}{' --quick' if setting == 'quick' else ''}{chosen}"
+
+
 def _run_panel(reproduction: Reproduction, title: str, seed: int, changes: tuple[str, ...],
-               choices: Choices | None) -> Panels:
+               choices: Choices | None, checkpoints: Checkpoints) -> Panels:
     """The curves of a panel, and of all panels that show its runs by another measure."""
     views = {title: reproduction.view(title)}
     views |= {other: reproduction.view(other) for other, panel in reproduction.panels.items() if panel.of == title}
-    runs = [Readings(experiment) for experiment in reproduction.experiments(title, seed, changes, choices)]
+    runs = [Readings(experiment, checkpoints.of(title, seed, number)) for number, experiment in
+            enumerate(reproduction.experiments(title, seed, changes, choices))]
     return {other: {label: curve for run in runs for label, curve in run.curves(view).items()}
             for other, view in views.items()}

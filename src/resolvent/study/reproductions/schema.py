@@ -55,6 +55,7 @@ class SmallSetting(_Strict):
         panels: further changes of single panels.
         search_rounds: rounds of a trial of the search; default: as at the paper's scale.
         methods: the labels that run; default: all.
+        without: panels that are left out, with the claims about them.
     """
 
     seeds: int = 1
@@ -62,6 +63,7 @@ class SmallSetting(_Strict):
     panels: dict[str, list[str]] = {}
     search_rounds: int | None = None
     methods: list[str] = []
+    without: list[str] = []
 
 
 class Sweep(_Strict):
@@ -105,8 +107,8 @@ class Draw(_Strict):
 
     Attributes:
         x: the horizontal axis: ``rounds``; ``seconds``, ``bytes`` or ``bytes_up`` of a virtual clock; ``lambda`` of the
-            measure ``line``; a parameter of the sweep, for last values; or ``methods``, one bar for each method's last
-            value.
+            measure ``line``; ``days`` of the measure ``wealth_by_day``; a parameter of the sweep, for last values; or
+            ``methods``, one bar for each method's last value.
         lines: the parameter of the sweep with one line for each value, or ``method``.
         log_x: whether a sweep's horizontal axis is logarithmic.
     """
@@ -127,6 +129,9 @@ class View(_Strict):
             ``worst``, ``p10`` (nine parties in ten do better), ``std``; or ``party 3``.
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
+        baselines: of an experiment on prices, the baselines that are shown with the methods, see ``backtests``. They
+            have the metrics of a back-test and ``wealth_by_day``, the wealth on each day of a split after the last
+            round.
         untrained: the personal model of a party that has not taken part yet: its ``own`` first model, or the
             ``shared`` one.
     """
@@ -136,6 +141,7 @@ class View(_Strict):
     over: str
     axis: str
     log: bool
+    baselines: list[str] = []
     untrained: Untrained = "own"
 
     @property
@@ -154,7 +160,8 @@ class Panel(_Strict):
         sweep: a sweep of algorithms or of experiments.
         combinator: a combinator applied to every algorithm.
         draw: how it is drawn.
-        measure: replaces the reproduction's; so do ``split``, ``over``, ``axis``, ``log`` and ``untrained``.
+        measure: replaces the reproduction's; so do ``split``, ``over``, ``axis``, ``log``, ``untrained`` and
+            ``baselines``.
     """
 
     experiment: dict[str, Any] = {}
@@ -169,6 +176,7 @@ class Panel(_Strict):
     axis: str | None = None
     log: bool | None = None
     untrained: Untrained | None = None
+    baselines: list[str] | None = None
 
 
 class Criterion(_Strict):

@@ -7,6 +7,7 @@ import numpy as np
 
 from resolvent.errors import InputError
 from resolvent.study.metrics import higher_is_better
+from resolvent.study.reproductions.checkpoints import Checkpoints
 from resolvent.study.reproductions.readings import Readings
 from resolvent.study.reproductions.record import rounded
 from resolvent.study.reproductions.reproduction import Reproduction
@@ -29,7 +30,7 @@ def is_searched(reproduction: Reproduction, title: str) -> bool:
 
 
 def search(reproduction: Reproduction, title: str, setting: Setting, changes: tuple[str, ...],
-           progress: ProgressOfPanel) -> dict[str, Any]:
+           progress: ProgressOfPanel, checkpoints: Checkpoints) -> dict[str, Any]:
     """For each method of a panel, all trials with their scores and the best one (the first, if several are best).
 
     Raises:
@@ -53,7 +54,7 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
     of_panel = {**merge(panel.experiment, grid.experiment), "algorithms": algorithms}
     panel = panel.model_copy(update={"experiment": of_panel})
     of_trials = reproduction.model_copy(update={"panels": {title: panel}})
-    view = reproduction.view(title).model_copy(update=grid.select.model_dump())
+    view = reproduction.view(title).model_copy(update={**grid.select.model_dump(), "baselines": []})
     changes = _changes_of_trials((*reproduction.changes(setting, title), *changes), trials)
     changes = (*changes, *_rounds_of_trials(reproduction, setting))
     seeds = 1 if setting == "tiny" else grid.seeds
@@ -61,7 +62,7 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
     for i in range(seeds):
         progress(f"{title}: search", i, seeds)
         (experiment,) = of_trials.experiments(title, _FIRST_SEED - i, changes)
-        for name, curve in Readings(experiment).curves(view).items():
+        for name, curve in Readings(experiment, checkpoints.of(f"search: {title}", i)).curves(view).items():
             scores[name].append(curve.final)
     progress(f"{title}: search", seeds, seeds)
     return {label: _outcome([{"point": point, "score": float(np.mean(scores[f"{label} ({i})"]))}
