@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from resolvent.xla.rewrites.deferred import Program
+from resolvent.xla.small_call import no_inline
 
 __all__ = ["convolution", "inverse"]
 
@@ -81,7 +82,8 @@ def convolution(lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: S
         out = _convolve_batch_groups(lhs, rhs, batch_group_count, plain)
         return jnp.transpose(out, inverse((out_spec[0], *out_spec[2:], out_spec[1])))
 
-    return program
+    # A call, because XLA would compute the operands again, up to the convolutions of earlier layers, in its transposes.
+    return no_inline(program)
 
 
 def inverse(order: Sequence[int]) -> list[int]:

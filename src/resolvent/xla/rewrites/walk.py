@@ -9,6 +9,8 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from resolvent.xla.rewrites.deferred import Program, Rule, deferred
+from resolvent.xla.rewrites.layouts import carry_layouts
+from resolvent.xla.rewrites.scans import factors_of_sums, sum_after_scans
 from resolvent.xla.versions import supports_rewrites
 
 __all__ = ["Replacement", "Rewriter"]
@@ -23,8 +25,9 @@ class Replacement:
     """An operation that is compiled as another program.
 
     Attributes:
-        operation: name of the JAX operation, such as ``conv_general_dilated``.
-        operands: shapes and dtypes of its operands, such as ``float32[20,28,28,1]``.
+        operation: name of the JAX operation, such as ``conv_general_dilated``; ``scan`` for a sum of products over the
+            steps of a scan.
+        operands: shapes and dtypes of its operands, such as ``float32[20,28,28,1]``; of a sum, the factors of one step.
     """
 
     operation: str
@@ -51,10 +54,11 @@ class Rewriter:
             if not supports_rewrites():
                 return f(*args)
             closed, shape = jax.make_jaxpr(f, return_shape=True)(*args)
-            jaxpr, replacements = _Walk(self._rules, self).rewrite(closed.jaxpr)
-            if not replacements:
+            rearranged = carry_layouts(sum_after_scans(closed))
+            jaxpr, replacements = _Walk(self._rules, self).rewrite(rearranged.jaxpr)
+            if rearranged is closed and not replacements:
                 return f(*args)
-            results = jaxpr_as_fun(ClosedJaxpr(jaxpr, closed.consts))(*jax.tree.leaves(args))
+            results = jaxpr_as_fun(ClosedJaxpr(jaxpr, rearranged.consts))(*jax.tree.leaves(args))
             return jax.tree.unflatten(jax.tree.structure(shape), results)
 
         return call
@@ -63,7 +67,10 @@ class Rewriter:
         """What is replaced in ``f(*args)``, and how often it stands in the program."""
         if not supports_rewrites():
             return Counter()
-        return _Walk(self._rules, self).rewrite(jax.make_jaxpr(f)(*args).jaxpr)[1]
+        jaxpr = jax.make_jaxpr(f)(*args).jaxpr
+        sums = Counter(Replacement("scan", tuple(aval.str_short() for aval in avals))
+                       for avals in factors_of_sums(jaxpr))
+        return _Walk(self._rules, self).rewrite(jaxpr)[1] + sums
 
 
 class _Walk:
