@@ -69,6 +69,13 @@ def test_a_pickled_result_answers_as_the_result(result):
     assert again.algorithm == result.algorithm
 
 
+def test_a_pickled_result_keeps_double_precision(result):
+    """It is read where double precision is not enabled."""
+    with jax.enable_x64(True):
+        double = replace(result, state=jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, float)), result.state))
+    same_trees(pickle.loads(pickle.dumps(double)).state, double.state)
+
+
 def test_what_cannot_be_pickled_is_said(result):
     local = rv.models.from_functions(lambda key: jnp.zeros(3), lambda w, x: x @ w, loss="squared_error")
     problem = rv.problems.LearningProblem(local, result.data)

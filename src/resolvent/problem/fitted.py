@@ -5,6 +5,7 @@ It needs no training data and no other party, so a party can use it where its ow
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,7 +35,7 @@ class Fitted:
 
     Attributes:
         model: the predictor and its loss.
-        params: the trained parameters.
+        params: the trained parameters, as NumPy arrays.
         encoding: how rows become inputs.
         method: name of the method that trained it.
         site: name of the party whose personal model it is; None for the shared model.
@@ -56,6 +57,7 @@ class Fitted:
     site: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "params", jax.tree.map(np.asarray, self.params))  # which keep their precision anywhere
         x = jax.ShapeDtypeStruct((2, *self.encoding.input_shape),  # type: ignore[no-untyped-call]
                                  np.int32 if self.encoding.vocabulary else np.float32)
         with self._precision():
@@ -150,9 +152,13 @@ class Fitted:
 
     def outputs_of(self, encoded: EncodedRows) -> NDArray[Any]:
         """[n, ...] the outputs for rows that were encoded."""
-        x, size = encoded.x, min(_MAX_BLOCK, 1 << (len(encoded.x) - 1).bit_length())
+        return self.outputs_of_inputs(encoded.x)
+
+    def outputs_of_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """[n, ...] the outputs for inputs of the model."""
+        size = min(_MAX_BLOCK, 1 << (len(x) - 1).bit_length())
         with self._precision():
-            dtype = x.dtype if self.encoding.vocabulary else jnp.result_type(*jax.tree.leaves(self.params))
+            dtype = x.dtype if self.encoding.vocabulary else np.result_type(*jax.tree.leaves(self.params))
             blocks = []
             for start in range(0, len(x), size):
                 block = x[start:start + size]
@@ -185,6 +191,29 @@ class Fitted:
             raise InputError(f"the model has outputs of shape {shorten(outputs.shape)}, and a prediction is one number "
                              "per row: use the outputs")
         return outputs.reshape(len(outputs))
+
+    def to_onnx(self, path: Path | str, *, batch: int | None = None) -> None:
+        """Write the model as an ONNX file, which other programs can use without this library.
+
+        The input ``rows`` [n, features] has the numbers of the table as they are (NaN for a missing one), then 0/1 for
+        every level of the categories and every mark, in the order of ``encoding.features``; scaling and imputation are
+        part of the file. For images it has the pixels of 0 to 255, for sequences the tokens, for other data the array.
+        The output is ``probabilities`` [n, classes], or ``prediction`` [n]. The metadata ``resolvent.inputs``,
+        ``resolvent.classes`` and ``resolvent.encoding`` hold the names and the encoding as JSON. Nothing is checked
+        when the file is used: unknown levels and values far from the training rows are the caller's to detect.
+
+        Args:
+            path: of the file.
+            batch: the number of rows of every call of the file; default: any number. Some operations, such as the
+                convolutions of the papers' networks, have a form in ONNX for a fixed number only.
+
+        Raises:
+            InputError: the packages of the extra ``onnx`` are not installed, an operation of the model has no form in
+                ONNX, or the loss defines no probabilities.
+        """
+        from resolvent.problem.onnx_export import write_onnx
+
+        write_onnx(Path(path), self, batch)
 
     def _precision(self) -> Any:
         """A context with the precision of the parameters."""

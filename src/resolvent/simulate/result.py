@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Result"]
 
 _MODELS_AT_ONCE = 1000  # of parties on the host
+_PYTREES = ("algorithm", "problem", "state")
 
 
 class CollectedModels(NamedTuple):
@@ -183,4 +184,17 @@ class Result(RunReadings):
         except (pickle.PicklingError, AttributeError, TypeError) as error:  # functions without an importable name
             raise pickle.PicklingError(f"the algorithm or the model cannot be pickled ({error}): use "
                                        "result.save(folder), or define its functions in a module") from error
-        return dict(self.__dict__)
+        # A JAX array in double precision would be read in single precision, unless that is enabled globally.
+        return self.__dict__ | {name: jax.tree.map(_to_numpy, getattr(self, name)) for name in _PYTREES}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        is_double = any(getattr(leaf, "dtype", None) == np.float64 for leaf in jax.tree.leaves(state["state"]))
+        with jax.enable_x64(is_double):
+            arrays = {name: jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf,
+                                         state[name]) for name in _PYTREES}
+        self.__dict__.update(state | arrays)
+
+
+def _to_numpy(leaf: Any) -> Any:
+    is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key else leaf
