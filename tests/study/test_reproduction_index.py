@@ -45,9 +45,9 @@ def test_every_numbered_item_of_a_paper_has_a_row(paper):
 
 
 def test_a_row_says_what_was_done_and_where():
-    for item, _, status, where in ROWS:
-        links, tests = "](reproductions.md#" in where, "::test_" in where
-        assert {"run": links, "tested": tests, "not run": where and not links and not tests}[status], item
+    for item, _, status, evidence in ROWS:
+        links, tests = "](reproductions.md#" in evidence, "::test_" in evidence
+        assert {"run": links, "tested": tests, "not run": evidence and not links and not tests}[status], item
 
 
 def test_every_result_and_reproduction_has_a_row():
