@@ -90,7 +90,9 @@ class Sequential(Scheduler):
 
     @override
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
-        return jax.lax.map(partial(work, shared), jobs)
+        # Most algorithms reply with the model that they also record: without duplicates it is stored once.
+        distinct_work, restore = _without_duplicates(work)
+        return restore(jax.lax.map(partial(distinct_work, shared), jobs))
 
 
 @dataclass(frozen=True)
