@@ -199,11 +199,16 @@ def problem(data: MarketData, policy: Policy | None = None, *, rate: float = 0.0
     synthetic = None if augmented is None else Augmented(_synthetic(augmented, closes, dtype), rounds_per_year, panel)
     result = PortfolioProblem(
         sizes=jnp.ones(len(closes), jnp.int32), splits=SPLITS, score_name="annual_return", higher_is_better=True,
-        policy=policy, closes=jnp.asarray((closes / unit[:, None])[:, None], dtype), periods=data.periods,
+        policy=policy, closes=jnp.ones((len(closes), 1, *closes.shape[1:]), dtype), periods=data.periods,
         costs=FirstOrderCosts(rate), discount=discount, lag=lag, is_stored=memory == "stored",
         augmented=synthetic, year=None)
-    decisions = result.at(jnp.array(0)).oracle(jnp.array(0)).samples
-    return replace(result, sizes=jnp.full(len(closes), decisions))
+    first = jnp.array(0)
+    panel_days = jax.eval_shape(lambda: result.at(first)._training_closes(first)).shape[1]
+    sizes = jnp.full(len(closes), panel_days - policy.lookback - lag)
+    # The constructor would refuse prices for testing that are not known yet.
+    known: PortfolioProblem = eqx.tree_at(lambda p: (p.sizes, p.closes), result, (
+        sizes, jnp.asarray((closes / unit[:, None])[:, None], dtype)))
+    return known
 
 
 def problem_of(data: MarketData, policy: Policy) -> PortfolioProblem:
