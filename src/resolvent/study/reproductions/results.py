@@ -142,7 +142,7 @@ def verdict_counts(records: Iterable[Record]) -> list[tuple[str, int, int, int, 
             of_paper[-1 if claim.get("ours") else (*VERDICTS, NOT_DECIDED).index(claim["verdict"])] += 1
     total = [sum(column) for column in zip(*counts.values(), strict=True)]
     rows = [*sorted(counts.items()), ("all", total)]
-    return [(paper, *numbers) for paper, numbers in rows]  # type: ignore[misc]
+    return [(paper, *numbers) for paper, numbers in rows]
 
 
 def _verdict(claim: Record, seeds: int) -> str:
