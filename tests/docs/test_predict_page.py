@@ -1,0 +1,43 @@
+"""The commands of the page on using a model, run on a table of six sites, as a new user would."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from resolvent import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def visits(seed, rows):
+    """Six sites with a number, a category and an outcome; one pressure in 20 is missing."""
+    rng = np.random.default_rng(seed)
+    sites = np.array(["Bochum", "Essen", "Fulda", "Gera", "Hagen", "Ulm"])
+    frame = pd.DataFrame({"hospital": sites[np.arange(rows) % 6],
+                          "age": rng.normal(60, 12, rows), "pressure": rng.normal(130, 15, rows),
+                          "ward": rng.choice(["north", "south"], rows)})
+    frame["outcome"] = np.where(frame["age"] / 12 + frame["pressure"] / 15 > 13.7, "ill", "well")
+    frame.loc[rng.random(rows) < 0.05, "pressure"] = np.nan
+    return frame
+
+
+@pytest.mark.slow
+def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs" / "predict.md").read_text("utf-8")
+    (tmp_path / "mine.yaml").write_text(re.search(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
+    visits(0, 240).to_csv(tmp_path / "visits.csv", index=False)
+    visits(1, 30).drop(columns=["hospital", "outcome"]).to_csv(tmp_path / "new.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", page, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["run", "predict"]
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
+        cli.main()
+    assert capsys.readouterr().out.splitlines()[-1] == "Predictions for 30 rows: predictions.csv"
+    table = pd.read_csv(tmp_path / "predictions.csv")
+    assert set(table["prediction"]) == {"ill", "well"}
+    assert len(table) == 30
