@@ -57,6 +57,14 @@ def damaged_copies(content):
     yield b""
 
 
+def test_scalars_and_transposed_arrays_are_read_as_they_were_written(tmp_path):
+    written = {"scalar": np.float32(2), "transposed": np.arange(6.0).reshape(2, 3).T}
+    tree_files.write_tree(tmp_path / "tree", written)
+    read, _ = tree_files.read_tree(tmp_path / "tree", written)
+    assert read["scalar"].shape == ()
+    np.testing.assert_array_equal(read["transposed"], written["transposed"])
+
+
 @pytest.mark.parametrize("file", ["state.safetensors", "run.json", "metrics.parquet"])
 def test_damaged_checkpoint_is_replaced_by_the_one_before_or_refused(file, tmp_path):
     state = {"w": jnp.zeros(3)}

@@ -83,7 +83,7 @@ def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -
     if any(isinstance(leaf, BlockedLeaf) for leaf in leaves.values()):
         write_atomically(path, lambda p: _write_blocks(p, leaves, note or {}))
         return
-    leaves = {name: np.ascontiguousarray(leaf) for name, leaf in leaves.items()}
+    leaves = {name: np.asarray(leaf, order="C") for name, leaf in leaves.items()}  # contiguous; scalars stay scalars
     try:
         write_atomically(path, lambda p: save_file(leaves, p, metadata=note))
     except SafetensorError as error:  # the library reports a full disk as text: "... (os error 28)"
