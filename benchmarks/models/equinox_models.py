@@ -154,30 +154,11 @@ class Transformer(eqx.Module):
         return self.output(x.mean(0))
 
 
-class Bag(eqx.Module):
-    """The mean of the embeddings of 64 tokens, and a linear head."""
-
-    embedding: nn.Embedding
-    output: nn.Linear
-
-    def __init__(self, key: Array) -> None:
-        keys = jax.random.split(key)
-        self.embedding, self.output = nn.Embedding(20000, 64, key=keys[0]), nn.Linear(64, 10, key=keys[1])
-
-    def __call__(self, tokens: Array) -> Array:
-        return self.output(jax.vmap(self.embedding)(tokens).mean(0))
-
-
-# Name -> (key -> module, or None for the library's logistic regression; shape of an input; number of tokens, 0 for
-# floating numbers; number of classes).
-MODELS: dict[str, tuple[Callable[[Array], eqx.Module] | None, tuple[int, ...], int, int]] = {
-    "mlp": (lambda key: nn.MLP(784, 10, 200, 1, key=key), (784,), 0, 10),
-    "logistic": (None, (5000,), 0, 2),
-    "cnn": (CNN, (1, 28, 28), 0, 10),
-    "resnet": (ResNet, (3, 32, 32), 0, 10),
-    "series": (Series, (9, 128), 0, 6),
-    "gru": (lambda key: Recurrent(nn.GRUCell, key), (80,), 80, 80),
-    "lstm": (lambda key: Recurrent(nn.LSTMCell, key), (80,), 80, 80),
-    "transformer": (Transformer, (64,), 1000, 10),
-    "bag": (Bag, (64,), 20000, 10),
+MODELS: dict[str, Callable[[Array], eqx.Module]] = {
+    "cnn": CNN,
+    "resnet": ResNet,
+    "series": Series,
+    "gru": lambda key: Recurrent(nn.GRUCell, key),
+    "lstm": lambda key: Recurrent(nn.LSTMCell, key),
+    "transformer": Transformer,
 }

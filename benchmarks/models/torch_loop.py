@@ -1,17 +1,13 @@
-"""FedAvg as a plain PyTorch loop on one thread, for a model of this file: python torch_loop.py MODEL SAMPLES."""
+"""FedAvg as a plain PyTorch loop, for a model of this file: torch_loop.py MODEL SAMPLES ROUNDS THREADS; prints JSON."""
 
 import copy
 import json
-import resource
-import statistics
 import sys
-import time
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-_PARTIES, _ROUNDS, _BATCH = 10, 4, 20
+from workload import BATCH, LEARNING_RATE, PARTIES, SHAPES, Meter, random_samples
 
 
 class CNN(nn.Module):
@@ -110,52 +106,76 @@ class Bag(nn.Module):
         return self.output(self.embedding(tokens).mean(1))
 
 
-# As in equinox_models: model, shape of an input, number of tokens, number of classes.
+class Logistic(nn.Module):
+    """With one output, and zeros as in the library's model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Linear(5000, 1)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(x)
+
+
 MODELS = {
-    "mlp": (lambda: nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)), (784,), 0, 10),
-    "logistic": (lambda: nn.Linear(5000, 2), (5000,), 0, 2),
-    "cnn": (CNN, (1, 28, 28), 0, 10),
-    "resnet": (ResNet, (3, 32, 32), 0, 10),
-    "series": (Series, (9, 128), 0, 6),
-    "gru": (lambda: Recurrent(nn.GRU), (80,), 80, 80),
-    "lstm": (lambda: Recurrent(nn.LSTM), (80,), 80, 80),
-    "transformer": (Transformer, (64,), 1000, 10),
-    "bag": (Bag, (64,), 20000, 10),
+    "mlp": lambda: nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)),
+    "logistic": Logistic,
+    "cnn": CNN,
+    "resnet": ResNet,
+    "series": Series,
+    "gru": lambda: Recurrent(nn.GRU),
+    "lstm": lambda: Recurrent(nn.LSTM),
+    "transformer": Transformer,
+    "bag": Bag,
 }
+
+
+def loss(outputs: Tensor, y: Tensor) -> Tensor:
+    """The mean loss."""
+    if outputs.shape[1] == 1:
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype))
+    return functional.cross_entropy(outputs, y)
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor) -> None:
     """One epoch of minibatches without replacement."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for rows in torch.randperm(len(x)).split(_BATCH):
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    for rows in torch.randperm(len(x)).split(BATCH):
         optimizer.zero_grad()
-        functional.cross_entropy(model(x[rows]), y[rows]).backward()
+        loss(model(x[rows]), y[rows]).backward()
         optimizer.step()
+
+
+def run_round(shared: nn.Module, x: Tensor, y: Tensor) -> None:
+    """One round of FedAvg."""
+    models = []
+    for part_x, part_y in zip(x.chunk(PARTIES), y.chunk(PARTIES), strict=True):
+        models.append(copy.deepcopy(shared))
+        train(models[-1], part_x, part_y)
+    with torch.no_grad():
+        for parameter, *of_parties in zip(shared.parameters(), *(m.parameters() for m in models), strict=True):
+            parameter.copy_(sum(of_parties) / PARTIES)
 
 
 def main() -> None:
     """Run and print."""
-    torch.set_num_threads(1)
+    name, (samples, rounds, threads) = sys.argv[1], map(int, sys.argv[2:5])
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
-    name, samples = sys.argv[1], int(sys.argv[2])
-    make, shape, tokens, classes = MODELS[name]
-    shared = make()
-    x = torch.randint(tokens, (samples, *shape)) if tokens else torch.randn(samples, *shape)
-    y = torch.randint(classes, (samples,))
-    seconds = []
-    for _ in range(_ROUNDS):
-        start, models = time.process_time(), []
-        for part_x, part_y in zip(x.chunk(_PARTIES), y.chunk(_PARTIES), strict=True):
-            models.append(copy.deepcopy(shared))
-            train(models[-1], part_x, part_y)
-        with torch.no_grad():
-            for parameter, *of_parties in zip(shared.parameters(), *(m.parameters() for m in models), strict=True):
-                parameter.copy_(sum(of_parties) / _PARTIES)
-        seconds.append(time.process_time() - start)
+    shared = MODELS[name]()
+    x, y = map(torch.from_numpy, random_samples(name, samples))
+    x, y = (x.long() if SHAPES[name].tokens else x), y.long()
+    meter = Meter()
+    for t in range(2 * rounds):
+        if t == rounds:
+            meter.restart()
+        run_round(shared, x, y)
+    row = meter.row(samples * rounds, torch=torch.__version__)
     with torch.no_grad():
-        loss = functional.cross_entropy(shared(x[:400]), y[:400]).item()
-    print(json.dumps({"us": 1e6 * statistics.median(seconds[1:]) / samples, "compile_seconds": 0.0, "loss": loss,
-                      "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+        row["loss"] = loss(shared(x[:400]), y[:400]).item()
+    print(json.dumps(row))
 
 
 if __name__ == "__main__":
