@@ -67,6 +67,8 @@ def _sizes_of(plan: Plan, model: PyTree[Any]) -> _Sizes:
     task, parties = plan.task, plan.task.parties
     server = jax.eval_shape(lambda w: initial_server(plan.algorithm, w, jnp.full(parties, 1 / parties)), model)
     on_device = 0 if plan.memory == "host" else 1 if plan.pools_data else parties
+    if plan.divides_parties:
+        on_device = -(-parties // jax.device_count())
     problem = task.problem
     if problem is None:
         assert task.model is not None

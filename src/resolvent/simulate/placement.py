@@ -12,7 +12,6 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.chunks import ChunkRunner
-from resolvent.simulate.diagnostics import READS_ALL_PARTIES
 from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.memory_check import check_memory
 from resolvent.simulate.messages import MessageBytes, message_bytes
@@ -23,7 +22,7 @@ from resolvent.simulate.schedulers import Scheduler, Sharded
 from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.simulate.storage import DeviceStorage, Storage
 
-__all__ = ["Placement", "divides_parties", "place"]
+__all__ = ["Placement", "place"]
 
 _MIN_BATCH_LIMIT = 1024  # samples; smaller batches stay as they are, and sums over them have the same rounding errors
 
@@ -60,7 +59,7 @@ def place(plan: Plan) -> Placement:
 def _place(plan: Plan) -> Placement:
     check_first_cohorts(plan.training_participation, jnp.asarray(plan.task.sizes), plan.seed)
     scheduler = choose_scheduler(plan.scheduler, plan.cohort_size)
-    if divides_parties(plan):
+    if plan.divides_parties:
         scheduler = scheduler.inner if isinstance(scheduler, Sharded) else scheduler
     storage = _storage_of(plan, scheduler)
     run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
@@ -76,22 +75,10 @@ def _place(plan: Plan) -> Placement:
     return Placement(storage, run_chunk, message, seconds)
 
 
-def divides_parties(plan: Plan) -> bool:
-    """Whether each process has the data and states of its own parties only.
-
-    Otherwise every process has those of all parties: of a problem without ``data``, of pooled data, for diagnostics
-    that read the samples of all parties, if there are fewer parties than devices, and with a scheduler that distributes
-    the cohort itself.
-    """
-    return (jax.process_count() > 1 and plan.task.data is not None and not plan.pools_data
-            and not isinstance(plan.scheduler, Sharded) and plan.task.parties >= jax.device_count()
-            and not READS_ALL_PARTIES.intersection(plan.evaluation.diagnostics))
-
-
 def _storage_of(plan: Plan, scheduler: Scheduler) -> Storage:
     if plan.memory == "host":
         return HostStorage(plan)
-    return ShardStorage(plan) if divides_parties(plan) else DeviceStorage(plan, _problem_of(plan.task), scheduler)
+    return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, _problem_of(plan.task), scheduler)
 
 
 def _limit_batches(plan: Plan) -> Plan:

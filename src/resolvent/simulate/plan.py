@@ -20,8 +20,9 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.device_memory import fits_device
-from resolvent.simulate.diagnostics import RECORDED, Diagnostic
+from resolvent.simulate.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.simulate.schedulers import Sharded
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes",
@@ -187,6 +188,18 @@ class Plan:
     def pools_data(self) -> bool:
         """Whether one party has the samples of all: there are no cohorts, messages and measurements of parties."""
         return uses_pooled_data(self.algorithm)
+
+    @property
+    def divides_parties(self) -> bool:
+        """Whether each process has the data and states of its own parties only.
+
+        Otherwise every process has those of all parties: of a problem without ``data``, of pooled data, for diagnostics
+        that read the samples of all parties, if there are fewer parties than devices, and with a scheduler that
+        distributes the cohort itself.
+        """
+        return (jax.process_count() > 1 and self.task.data is not None and not self.pools_data
+                and not isinstance(self.scheduler, Sharded) and self.task.parties >= jax.device_count()
+                and not READS_ALL_PARTIES.intersection(self.evaluation.diagnostics))
 
     @property
     def training_participation(self) -> Participation:

@@ -60,7 +60,7 @@ def simulate(
     progress: bool | Progress = True,
     name: str = "run",
 ) -> Result:
-    """Run a federation in this process.
+    """Run a federation, in this process or in all processes that JAX has connected.
 
     Args:
         algorithm: the algorithm, such as ``fedavg(SGD(0.1))``.
