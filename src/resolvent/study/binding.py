@@ -8,7 +8,7 @@ of the configured functions are the only declaration of what an experiment file 
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from resolvent.arguments import hints_of
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.study.docstrings import help_of
 from resolvent.study.file_types import choices, file_type
+from resolvent.study.own_parts import describe_failure, is_own_part, own_part
 from resolvent.study.registry import Component, Registry, component_of
 
 __all__ = ["Bound", "Parameter", "bind", "key_text", "label_of", "label_parts", "parameters"]
@@ -78,6 +79,7 @@ class Bound:
         values: its plain arguments, with every default.
         parts: its components, by parameter; of a mapping of components, by parameter and label.
         path: the path of its settings in the file, for errors.
+        kinds: what a function of the user's own must return; empty for a part of the library.
     """
 
     function: Callable[..., Any]
@@ -85,6 +87,7 @@ class Bound:
     values: Mapping[str, Any]
     parts: Mapping[str, "Bound | dict[str, Bound]"]
     path: str
+    kinds: tuple[type, ...] = ()
 
     def settings(self) -> dict[str, Any]:
         """The settings as a file would state them, with every default."""
@@ -110,6 +113,8 @@ class Bound:
                               else part.build(**supplied))
         known = parameters(self.function)
         arguments |= {key: value for key, value in supplied.items() if key in known and key not in arguments}
+        if self.kinds:
+            return self._build_own_part(arguments)
         try:
             return self.function(**arguments)
         except (ValueError, TypeError, KeyError) as error:
@@ -118,6 +123,18 @@ class Bound:
             message = error.args[0] if error.args else str(error)
             kind = type(error) if isinstance(error, InputError) else InputError  # missing data stay missing data
             raise kind(f"{self.path or self.name}: {message}") from error
+
+    def _build_own_part(self, arguments: Mapping[str, Any]) -> Any:
+        """Call a function of the user's own, which may raise anything and return anything."""
+        try:
+            part = self.function(**arguments)
+        except Exception as error:
+            reason = str(error) if isinstance(error, InputError) else describe_failure(error)
+            raise InputError(f"{self.path}: {self.name}: {reason}") from error
+        if not isinstance(part, self.kinds):
+            raise InputError(f"{self.path}: {self.name} returned a {type(part).__name__}, and a "
+                             f"{' or '.join(kind.__name__ for kind in self.kinds)} is needed: return one")
+        return part
 
 
 def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: str | None = None,
@@ -246,11 +263,15 @@ def _bind_part(registry: Registry, settings: Any, path: str, default: str | None
     if written is None:
         raise InputError(f"{_join(path, 'name')}: missing; give one {registry.title} of "
                          f"{', '.join(registry.functions)}")
+    arguments = {key: value for key, value in settings.items() if key != "name"}
+    if is_own_part(written):
+        part = own_part(written, registry, _join(path, "name"))
+        return replace(bind(part, arguments, path=path, name=written, supplied=registry.supplied), kinds=registry.kinds)
     name = registry.name_of(written) if isinstance(written, str) else None
     if name is None:
         raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {quote(written)}; allowed: "
-                         f"{', '.join(registry.functions)}{nearest(str(written), registry.functions)}")
-    arguments = {key: value for key, value in settings.items() if key != "name"}
+                         f"{', '.join(registry.functions)}, or module:function for your own"
+                         f"{nearest(str(written), registry.functions)}")
     return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
 
 

@@ -12,4 +12,5 @@ __all__ = ["write_models"]
 def write_models(folder: Path, comparison: Comparison) -> None:
     """Write the models of every method, each into a folder of its label's name, see ``model_folder``."""
     for result in comparison.results.values():
-        write_model_folder(folder / folder_name(result.name), result.saved_models)
+        saved = result.saved_models._replace(parties=comparison.experiment.parties)
+        write_model_folder(folder / folder_name(result.name), saved)

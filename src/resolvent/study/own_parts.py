@@ -1,0 +1,117 @@
+"""Parts of the user's own in experiment files: ``module:function``, or ``path/to/file.py:function``.
+
+They are bound and checked by their signatures, as the parts of the library are.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from resolvent.arguments import hints_of
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.study.file_types import file_type
+from resolvent.study.registry import Registry, component_of
+
+__all__ = ["describe_failure", "is_own_part", "own_part"]
+
+
+def is_own_part(written: object) -> bool:
+    """Whether a name in a file is that of a part of the user's own: it has a colon, which names of the library lack."""
+    return isinstance(written, str) and ":" in written
+
+
+def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
+    """The function or class of the user that a file names.
+
+    Args:
+        written: ``module:function``, with a module that can be imported from the current folder or the environment; or
+            ``file.py:function``, with a path relative to the current folder.
+        registry: the kind of part that is needed.
+        path: the path of the setting in the file, for errors.
+
+    Raises:
+        InputError: the module cannot be imported, has no such function, or the function has a parameter that a file
+            cannot set.
+    """
+    source, _, name = written.rpartition(":")
+    module = _module(source, path)
+    part = getattr(module, name, None)
+    if part is None:
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{path}: {shorten(source)} has no function {quote(name)}{nearest(name, public)}")
+    if not callable(part) or isinstance(part, registry.kinds):
+        raise InputError(f"{path}: {shorten(written)} is no function: name a function, or a class, that returns the "
+                         f"{registry.title}")
+    _check_parameters(part, written, registry, path)
+    return part  # type: ignore[no-any-return]
+
+
+@cache
+def _module(source: str, path: str) -> ModuleType:
+    try:
+        if source.endswith(".py"):
+            return _file_module(Path(source).expanduser(), path)
+        with _importing_from_the_current_folder():
+            return importlib.import_module(source)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the module raises when it is imported
+        raise InputError(f"{path}: {shorten(source)} cannot be imported: {describe_failure(error)}") from error
+
+
+def _file_module(file: Path, path: str) -> ModuleType:
+    file = file.resolve()
+    if not file.is_file():
+        raise InputError(f"{path}: there is no file {shorten(file)}")
+    name = f"resolvent_parts_of_{file.stem}_{abs(hash(str(file))):x}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations are looked up in it
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _importing_from_the_current_folder() -> Iterator[None]:
+    """The current folder is searched for modules, as by ``python -m``."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _check_parameters(part: Callable[..., Any], written: str, registry: Registry, path: str) -> None:
+    title = f"{path}: {shorten(written)}"
+    try:
+        hints, signature = hints_of(part), inspect.signature(part)
+    except (NameError, TypeError, ValueError) as error:
+        raise InputError(f"{title}: its signature cannot be read: {shorten(error)}") from error
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InputError(f"{title}: it has the parameter {name}, which is not named in a call: give every "
+                             "parameter a name")
+        hint = hints.get(name, Any)
+        is_settable = component_of(hint) is not None or file_type(hint) is not None
+        if not is_settable and parameter.default is parameter.empty and name not in registry.supplied:
+            raise InputError(f"{title}: an experiment file cannot set its parameter {name}: annotate it with int, "
+                             "float, bool, str, a list of these, or a part such as LocalSolver, or give it a default")
+
+
+def describe_failure(error: BaseException) -> str:
+    """An exception in one line, with the line of the user's program that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
+    lines = f" ({Path(frame.filename).name}, line {frame.lineno})" if frame else ""
+    return f"{type(error).__name__}: {shorten(error)}{lines}"

@@ -1,0 +1,136 @@
+"""Parts of the user's own in experiment files, by ``module:function`` and by ``file.py:function``."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.errors import InputError
+from resolvent.study.compare import compare
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.run_folder import begin, write_results
+
+PARTS = '''
+import jax.numpy as jnp
+import numpy as np
+import resolvent as rv
+from resolvent.problem.solvers import LocalSolver
+
+
+def data(parties: int = 2, *, noise: float = 0.1) -> rv.FederatedData:
+    """Two classes on a line.
+
+    Args:
+        parties: number of parties.
+        noise: deviation of the inputs.
+    """
+    rng = np.random.default_rng(0)
+    y = [np.arange(12) % 2 for _ in range(parties)]
+    return rv.FederatedData.from_arrays([k[:, None] + rng.normal(0, noise, (12, 3)) for k in y], y, test=0.5)
+
+
+def model(features, classes, *, scale: float = 1.0):
+    return rv.models.from_functions(lambda key: jnp.zeros((features, classes)), lambda w, x: scale * x @ w)
+
+
+def algorithm(solver: LocalSolver, *, mu: float):
+    return rv.fedprox(solver, mu=mu)
+
+
+def failing(features, classes):
+    raise RuntimeError("no such model")
+
+
+def number(features, classes):
+    return 3
+
+
+def unsettable(features, classes, layers):
+    return None
+
+
+def open_ended(**options):
+    return None
+
+
+INSTANCE = rv.fedavg(rv.SGD(0.1))
+'''
+EXPERIMENT = """\
+data: {name: SOURCE:data, parties: 3}
+model: {name: SOURCE:model, scale: 2}
+solver: {name: SGD, learning_rate: 0.1, steps: 2}
+algorithms: {alone: local, mine: {name: SOURCE:algorithm, mu: 0.5}}
+rounds: 2
+diagnostics: []
+"""
+numbers = itertools.count()
+
+
+@pytest.fixture(params=["module", "file"])
+def source(request, tmp_path, monkeypatch):
+    """A module in the current folder, or the path of its file. Its name is new: modules are imported once."""
+    monkeypatch.chdir(tmp_path)
+    name = f"parts_{next(numbers)}"
+    (tmp_path / f"{name}.py").write_text(PARTS)
+    return name if request.param == "module" else f"{name}.py"
+
+
+def load(source, *changes):
+    return ExperimentFile.parse(EXPERIMENT.replace("SOURCE", source), "mine.yaml", "mine", changes)
+
+
+def refused(source, *changes):
+    with pytest.raises(InputError) as caught:
+        load(source, *changes).build()
+    return str(caught.value)
+
+
+def test_own_parts_are_bound_checked_and_written_like_those_of_the_library(source):
+    file = load(source)
+    settings = file.bound.settings()
+    assert settings["data"] == {"name": f"{source}:data", "parties": 3, "noise": 0.1}
+    assert settings["model"] == {"name": f"{source}:model", "scale": 2.0}
+    assert settings["algorithms"]["mine"] == {"name": f"{source}:algorithm", "mu": 0.5}
+    assert "deviation of the inputs" in file.to_yaml()
+    assert ExperimentFile.parse(file.to_yaml(), "again.yaml", "mine").bound.settings() == settings
+    assert load(source, "model.scale=3").bound.settings()["model"]["scale"] == 3.0
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ("data.partis=3", "data.partis: unknown key; allowed here: name, parties, noise; did you mean 'parties'?"),
+    ("data.parties=many", "data.parties: 'many' is not a valid value"),
+    ("algorithms.mine.name=SOURCE:algoritm", "has no function 'algoritm'; did you mean 'algorithm'?"),
+    ("model.name=SOURCE:failing", "SOURCE:failing: RuntimeError: no such model (STEM.py, line 29)"),
+    ("model.name=SOURCE:number", "SOURCE:number returned a int, and a Model or Policy is needed: return one"),
+    ("model.name=SOURCE:unsettable", "an experiment file cannot set its parameter layers: annotate it"),
+    ("model.name=SOURCE:open_ended", "it has the parameter options, which is not named in a call"),
+    ("algorithms.mine.name=SOURCE:INSTANCE", "SOURCE:INSTANCE is no function: name a function, or a class, that"),
+    ("model.features=3", "model.features: the experiment supplies it; remove this setting"),
+    ("model.name=nowhere_at_all:model", "nowhere_at_all cannot be imported: ModuleNotFoundError"),
+    ("model.name=nowhere.py:model", "there is no file "),
+    ("model.name=logistik", "or module:function for your own; did you mean 'logistic'?"),
+])
+def test_what_is_wrong_is_said(source, change, message):
+    stem = source.removesuffix(".py")
+    text = refused(source, change.replace("SOURCE", source))
+    assert message.replace("SOURCE", source).replace("STEM", stem) in text
+    assert "--set " in text.split(": ")[0]
+
+
+def test_a_required_setting_is_missing(source):
+    assert "algorithms.mine.mu: missing" in refused(source, "algorithms.mine=" + source + ":algorithm")
+
+
+def test_own_parts_run_and_their_models_predict(tmp_path, monkeypatch):
+    """The model is built again from the experiment file of the run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts.py").write_text(PARTS)
+    file = load("parts.py")
+    comparison = compare(file)
+    assert comparison.results["mine"].personal_model(0).shape == (3, 2)
+    begin(tmp_path, file, resume=False)
+    write_results(tmp_path, file, comparison)
+    rows = np.array([[-1.0, 0, 0], [2.0, 1, 1]])
+    fitted = rv.load(tmp_path, method="mine", site="party 1")
+    np.testing.assert_allclose(fitted.outputs(rows), comparison.results["mine"].fitted(1).outputs(rows))
