@@ -67,7 +67,7 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
         "name": reproduction.name, "title": reproduction.title, "paper": reproduction.paper,
         "figure": reproduction.figure, "axis": reproduction.axis, "setting": setting, "log": reproduction.log,
         "columns": reproduction.columns, "notes": reproduction.notes,
-        "command": _command(reproduction.name, setting, panels),
+        "command": _command(reproduction.name, setting, panels, seeds),
         "changes": [*reproduction.changes(setting), *changes],
         "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
         "cpu_seconds": round(time.process_time() - cpu_begin, 1),
@@ -79,9 +79,10 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
     }
 
 
-def _command(name: str, setting: Setting, panels: Sequence[str]) -> str:
+def _command(name: str, setting: Setting, panels: Sequence[str], seeds: int | None) -> str:
     chosen = f" --panels {shlex.join(panels)}" if panels else ""
-    return f"resolvent reproduce {name}{' --quick' if setting == 'quick' else ''}{chosen}"
+    number = "" if seeds is None else f" --seeds {seeds}"
+    return f"resolvent reproduce {name}{' --quick' if setting == 'quick' else ''}{chosen}{number}"
 
 
 def _run_panel(reproduction: Reproduction, title: str, seed: int, changes: tuple[str, ...],
