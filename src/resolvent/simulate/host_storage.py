@@ -20,8 +20,8 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import initial_server
 from resolvent.math import tree
-from resolvent.problem.problem import Problem
 from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
 from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulate.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulate.evaluate import personal_models
