@@ -21,8 +21,8 @@ from resolvent.errors import InputError, check_range
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["Bernoulli", "BiasedBySize", "BySize", "Cohort", "Dropout", "FixedEffort", "Full", "Participation",
-           "ParticipationWrapper", "Stragglers", "Uniform"]
+__all__ = ["Bernoulli", "BiasedBySize", "BySize", "Cohort", "Dropout", "FixedEffort", "FixedSizeCohort", "Full",
+           "Participation", "ParticipationWrapper", "Stragglers", "Uniform"]
 
 Weighting = Literal["size", "uniform"]
 
@@ -81,7 +81,25 @@ class Full(Participation):
         return Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes))
 
 
-class Uniform(Participation):
+class FixedSizeCohort(Participation):
+    """Base class of participations that draw a cohort of a fixed size.
+
+    Attributes:
+        cohort: number of parties, or of draws.
+    """
+
+    cohort: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if self.cohort < 1:
+            raise InputError(f"{type(self).__name__}(cohort={self.cohort}) must be at least 1")
+
+    @override
+    def capacity(self, parties: int) -> int:
+        return self.cohort
+
+
+class Uniform(FixedSizeCohort):
     """A cohort drawn uniformly without replacement: FedProx's scheme B when weighted by size.
 
     The cost of a draw does not depend on N. Source: FedProx, section 5.1 and Figure 12; errata 9.
@@ -91,15 +109,7 @@ class Uniform(Participation):
         weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
     """
 
-    cohort: int = eqx.field(static=True)
     weighting: Weighting = eqx.field(static=True, default="size")
-
-    def __check_init__(self) -> None:
-        _check_cohort(self)
-
-    @override
-    def capacity(self, parties: int) -> int:
-        return self.cohort
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -111,7 +121,7 @@ class Uniform(Participation):
         return Cohort.from_parties(permutation(jnp.arange(self.cohort)), self.shares(sizes))
 
 
-class BySize(Participation):
+class BySize(FixedSizeCohort):
     """Parties drawn with replacement with probability n_k/n, then averaged with equal weights: FedProx's scheme A.
 
     A party that is drawn several times works once, and its weight is its number of draws / K, so the expected weight of
@@ -129,15 +139,6 @@ class BySize(Participation):
         ([0, 1, 3, 2], [0.25, 0.25, 0.5, 0.0], [True, True, True, False])
     """
 
-    cohort: int = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        _check_cohort(self)
-
-    @override
-    def capacity(self, parties: int) -> int:
-        return self.cohort
-
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
         return _shares(sizes, "size")
@@ -150,7 +151,7 @@ class BySize(Participation):
         return Cohort.from_draws(jnp.searchsorted(ends, samples, side="right"), self.shares(sizes))
 
 
-class BiasedBySize(Participation):
+class BiasedBySize(FixedSizeCohort):
     """Parties drawn without replacement with probabilities proportional to size, then averaged with equal weights.
 
     This form of FedProx's scheme A is biased: no party has more than 1/K of the weight, so the expected weight of party
@@ -161,15 +162,6 @@ class BiasedBySize(Participation):
     Attributes:
         cohort: number of parties K.
     """
-
-    cohort: int = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        _check_cohort(self)
-
-    @override
-    def capacity(self, parties: int) -> int:
-        return self.cohort
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -330,8 +322,3 @@ def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]
     if weighting == "size":
         return shares_by_size(sizes)
     return jnp.full(len(sizes), 1 / len(sizes), jnp.zeros(()).dtype)
-
-
-def _check_cohort(participation: Uniform | BySize | BiasedBySize) -> None:
-    if participation.cohort < 1:
-        raise InputError(f"{type(participation).__name__}(cohort={participation.cohort}) must be at least 1")
