@@ -1,4 +1,4 @@
-"""Compile fast and free compiled programs: compiling takes most of the time and the memory of the tests."""
+"""Compile fast, compile once, free compiled programs: compiling takes most of the time and the memory of the tests."""
 
 import os
 from itertools import count
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from resolvent.xla.versions import is_tested_version
 
-_FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+_FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1",
+         "--xla_llvm_disable_expensive_passes=true"]
 if is_tested_version():  # saves half the time; a compiler that does not know a flag stops
     _FAST.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FAST]).strip()
@@ -16,12 +17,27 @@ import jax
 import pytest
 
 _finished = count(1)
+# Linux allows a process 65,530 memory maps by default, and a compiled program has several.
+_MAX_MEMORY_MAPS = 40_000
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """The tests of a file run in one process, which builds their fixtures and compiles their programs once."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 def pytest_runtest_teardown():
-    # A process may have a limited number of memory maps, which thousands of compiled programs exceed.
-    if next(_finished) % 50 == 0:
+    if next(_finished) % 50 == 0 and _memory_maps() > _MAX_MEMORY_MAPS:
         jax.clear_caches()
+
+
+def _memory_maps():
+    """The number of memory maps of this process; infinite where the system does not say it."""
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else float("inf")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
 """Loops whose number of steps is known at run time only, and how many of them run side by side under ``vmap``.
 
 Plain batching steps every lane until the longest loop is done. Within ``lane_queue(width)`` a batched loop runs as a
-queue
-instead: ``width`` lanes step together, and when the loop of a lane is done, its result is stored and the lane continues
-with one of the waiting loops, the longest first. Lanes are then idle only at the end. A loop that is not batched is the
+queue instead: ``width`` lanes step together, and when the loop of a lane is done, its result is stored and the lane
+continues with one of the waiting loops, the longest first. Lanes are then idle only at the end. A loop that is not batched is the
 same in both cases.
 """
 
