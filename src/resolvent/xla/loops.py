@@ -2,8 +2,8 @@
 
 Plain batching steps every lane until the longest loop is done. Within ``lane_queue(width)`` a batched loop runs as a
 queue instead: ``width`` lanes step together, and when the loop of a lane is done, its result is stored and the lane
-continues with one of the waiting loops, the longest first. Lanes are then idle only at the end. A loop that is not batched is the
-same in both cases.
+continues with one of the waiting loops, the longest first. Lanes are then idle only at the end. A loop that is not
+batched is the same in both cases.
 """
 
 import contextlib
