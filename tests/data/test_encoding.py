@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from table_samples import column, digest, inputs_of, people, wine
+from table_samples import column, diabetes, digest, inputs_of, people, wine
 
 from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
 from resolvent.data.digests import DamagedFileError
@@ -287,6 +287,15 @@ def test_other_rows_get_the_inputs_of_the_fitted_encoding_and_not_one_of_their_m
     assert [data.classes[y] for y in data.y] == [order[tuple(x)] for x in data.x]
     estimated = from_frame(rows, "site", "cultivar", validation=0, test=0.5)
     assert np.abs(estimated.x - data.x).max() > 0.1
+
+
+def test_targets_of_other_rows_are_unchanged():
+    fitted = from_frame(diabetes(), "clinic", "target").encoding
+    rows = diabetes().iloc[:40]
+    data = from_frame(rows, "clinic", "target", encoding=fitted, validation=0, test=0)
+    assert (data.task, data.classes) == ("regression", ())
+    np.testing.assert_array_equal(np.sort(data.y), np.sort(rows["target"]))
+    np.testing.assert_array_equal(fitted.decode_labels(fitted.encode_labels(rows)), rows["target"])
 
 
 def test_the_names_of_party_and_label_may_differ_at_a_site():

@@ -11,8 +11,10 @@ import pytest
 from six_sites import EXPERIMENT, SITES, visits
 
 import resolvent as rv
+from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.data.digests import read_sealed, write_sealed
 from resolvent.data.tables import from_frame
+from resolvent.simulate.model_folder import SavedModels, write_model_folder
 from resolvent.study.compare import compare
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
@@ -175,6 +177,29 @@ def test_the_models_of_one_method_need_no_other_file(sites, new_rows, tmp_path):
     alone, whole = rv.load(tmp_path / "models", site="Gera"), rv.load(sites.run, method="FedAvg+", site="Gera")
     with pytest.warns(rv.UnusualRowsWarning):
         assert alone.predict(new_rows).tolist() == whole.predict(new_rows).tolist()
+
+
+def test_arrays_are_read_from_an_npy_file(call, tmp_path):
+    """Images of 0 to 255, by the folder of one method."""
+    model = rv.models.logistic(4, 3)
+    params = {"weight": np.arange(12, dtype=np.float32).reshape(3, 4) / 12, "bias": np.array([1, 0, -1], np.float32)}
+    encoding = ArrayEncoding((2, 2), "classification", ("cat", "dog", "owl"), pixels=PixelScaling())
+    stacked = {name: leaf[None] for name, leaf in params.items()}
+    write_model_folder(tmp_path / "models", SavedModels("FedAvg", 1, ["north"], stacked, params, model, encoding))
+    images = np.random.default_rng(0).integers(0, 256, (7, 2, 2), dtype=np.uint8)
+    np.save(tmp_path / "new.npy", images)
+    outcome = call("predict", "models", "new.npy", "--site", "north", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    table = pd.read_csv(tmp_path / "predictions.csv")
+    logits = images.reshape(7, 4) / 255 @ params["weight"].T + params["bias"]
+    assert table["prediction"].tolist() == np.array(encoding.classes)[logits.argmax(axis=1)].tolist()
+    assert table["row"].tolist() == list(range(7))
+    np.save(tmp_path / "new.npy", images / 255)
+    outcome = call("predict", "models", "new.npy", "--overwrite", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "the model needs integers of 0 to 255" in outcome.err
+    (tmp_path / "new.npy").write_bytes(b"cut off")
+    assert "cannot be read as .npy" in call("predict", "models", "new.npy", "--overwrite", cwd=tmp_path).err
 
 
 def test_a_run_folder_needs_a_method(sites):

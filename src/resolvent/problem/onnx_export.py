@@ -62,16 +62,20 @@ def write_onnx(path: Path, fitted: "Fitted", batch: int | None = None) -> None:
                        ("classes", list(encoding.classes))):
         entry = proto.metadata_props.add()
         entry.key, entry.value = f"resolvent.{key}", json.dumps(value)
-    write_atomically(path, lambda partial: partial.write_bytes(proto.SerializeToString()))
+
+    def write(partial: Path) -> None:
+        partial.write_bytes(proto.SerializeToString())
+
+    write_atomically(path, write)
 
 
 def _input_function(encoding: Encoding) -> Callable[[Array], Array]:
     """The scaling and the imputation of an encoding as a function of arrays: rows -> inputs of the model."""
     if isinstance(encoding, TableEncoding):
-        rest_size = len(encoding.features) - len(encoding.numbers)
-        imputed = np.array([column.imputed for column in encoding.numbers] + [0.0] * rest_size)
-        mean = np.array([column.mean for column in encoding.numbers] + [0.0] * rest_size)
-        deviation = np.array([column.deviation for column in encoding.numbers] + [1.0] * rest_size)
+        further = len(encoding.features) - len(encoding.numbers)
+        imputed = np.array([column.imputed for column in encoding.numbers] + [0.0] * further)
+        mean = np.array([column.mean for column in encoding.numbers] + [0.0] * further)
+        deviation = np.array([column.deviation for column in encoding.numbers] + [1.0] * further)
         return lambda rows: (jnp.where(jnp.isnan(rows), _like(imputed, rows), rows) - _like(mean, rows)) / _like(
             deviation, rows)
     if isinstance(encoding, ArrayEncoding) and encoding.pixels is not None:
