@@ -23,6 +23,7 @@ _MARKERS = "osD^vPX*"
 _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",
          "bytes_up": "bytes sent by the parties", "lambda": "lambda (0: own model, 1: shared model)",
          "days": "trading days"}
+_SMALL = 1e-2  # the numbers on an axis of values below it are long
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]
@@ -43,8 +44,9 @@ def draw(record: Record, path: Path) -> None:
         for i, (title, panel, drawing) in enumerate(pictures):
             axes = figure.add_subplot(rows, columns, i + 1)
             axes.set_title(title)
-            left = pictures[i - 1][1] if i % columns else None
-            _draw_panel(axes, panel, drawing, left)
+            _, left, drawing_of_left = pictures[i - 1]
+            is_alike = i % columns and (drawing["x"] == "methods") == (drawing_of_left["x"] == "methods")
+            _draw_panel(axes, panel, drawing, left if is_alike else None)
         _add_legend(figure, columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": record["title"]})
@@ -170,6 +172,8 @@ def _bars(axes: Axes, panel: Record, drawing: Record) -> None:
     axes.set_ylim(0.5 - len(methods), 0.5)
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.12)
+    if max(map(abs, means)) < _SMALL:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=3))
 
 
 def _drawable(values: list[float | None], log: bool) -> list[float]:
