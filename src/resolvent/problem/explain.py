@@ -43,8 +43,10 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
     """Show which operations of the model's gradient are replaced by faster ones with equal results.
 
     On a CPU, rounds are compiled loops, inside of which XLA runs convolutions, pooling and their gradients by a slow
-    path. The simulator replaces them. ``RESOLVENT_REWRITES=0`` in the environment or ``replace_slow_operations=False``
-    of ``from_functions``, ``from_equinox`` and ``from_flax`` switches it off.
+    path. The simulator replaces them, and carries their channels-last layout through the operations in between.
+    ``scan`` is a sum of products over the steps of a scan, which becomes one product after it.
+    ``RESOLVENT_REWRITES=0`` in the environment or ``replace_slow_operations=False`` of ``from_functions``,
+    ``from_equinox`` and ``from_flax`` switches all of it off.
 
     Args:
         model: the model.

@@ -25,6 +25,10 @@ techniques are plain JAX and work in every supported version.
     their own, because XLA's convolution and the automatic gradients of slices and scans are slow inside a loop on a
     CPU. Tested with JAX 0.10.2 against the textbook operations, values and gradients. There is no version condition.
 
+``rewrites``
+    Convolutions, pooling, their layouts and sums over the steps of scans, replaced in the program of any function.
+    Tested with JAX 0.10; ``versions`` has the condition. Fallback: the function as it is.
+
 ``shuffle``
     Permutations that are evaluated entry by entry, for a length that is known at run time only. On a CPU the rounds are
     a loop, on other devices they are unrolled.

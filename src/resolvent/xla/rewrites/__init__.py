@@ -1,7 +1,8 @@
 """Operations that are slow in XLA's compiled loops on a CPU, replaced by equal ones in any function.
 
-``rewrite`` walks the program of a function and replaces the operations for which ``RULES`` has a faster form. The
-results are equal up to rounding, and all transformations of JAX work on them: see ``deferred``.
+``rewrite`` moves sums of products out of scans (``scans``), carries channels-last layouts from one operation to the
+next (``layouts``), and then replaces the operations for which ``RULES`` has a faster form. The results are equal up to
+rounding, and all transformations of JAX work on them: see ``deferred``.
 """
 
 from resolvent.xla.rewrites.convolution import convolution
