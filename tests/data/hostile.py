@@ -19,9 +19,12 @@ import traceback
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also when this file is run as a script
+
 import numpy as np
 import pandas as pd
 
+from mutations import choose, mutate_bytes
 from resolvent.data.datasets import leaf
 from resolvent.data.federated import SPLITS
 from resolvent.data.tables import from_frame, table
@@ -32,6 +35,7 @@ LONG = "long " * 2000
 # The file; and the field, or the reason why there are no fields.
 _LEAF_MESSAGE = (r"^/.*(case|other)\.json\b.*(users|num_samples|user_data|not JSON, or cut off|cut off or damaged|"
                  r"no user with a sample|not a LEAF file)")
+INSERTIONS = [b"\0", b"\xff\xfe", b'"', b"\xed\xa0\x80", b"[", b"}", b"1e999"]
 ODD_VALUES = [None, True, False, -1, 0, 3, 2.5, 1e300, float("inf"), float("-inf"), float("nan"), 2**31, 2**63, 2**70,
               10**400, "", " ", "x", "7", "nan", "é", "\ud800", "\0", "a\nb", LONG, [], [[]], {}, [1, 2], ["a"],
               [[1, [2]]], {"x": [[1, 2]], "y": [0]}, {"x": None, "y": None}, [None], [[1, "a"]]]
@@ -48,7 +52,7 @@ def leaf_document(rng):
     text = json.dumps(document, ensure_ascii=bool(rng.random() < 0.5))
     data = text.encode("utf-8", "surrogatepass")
     if rng.random() < 0.1:
-        data = _mutate_bytes(data, rng)
+        data = mutate_bytes(data, rng, INSERTIONS)
     if rng.random() < 0.02:
         depth = 200_000
         data = data.replace(b"[", b"[" * depth, 1)
@@ -66,7 +70,7 @@ def text_table(rng):
     cells = [names, *map(list, zip(*columns, strict=True))]
     for _ in range(rng.integers(4) if odd else 0):
         row = cells[rng.integers(len(cells))]
-        row[rng.integers(len(row))] = str(_choose(rng, [*ODD_VALUES, "1,5", "1.234,5", "'", '"', "#", "1e400"]))
+        row[rng.integers(len(row))] = str(choose(rng, [*ODD_VALUES, "1,5", "1.234,5", "'", '"', "#", "1e400"]))
     if odd and rng.random() < 0.2:
         cells[rng.integers(len(cells))].append("7")
     separator = str(rng.choice([",", ";", "\t", "|"], p=[0.5, 0.3, 0.1, 0.1]))
@@ -78,15 +82,15 @@ def text_table(rng):
     encoding = str(rng.choice(["utf-8", "latin-1", "utf-16", "utf-16-le", "utf-32"], p=[0.7, 0.1, 0.1, 0.05, 0.05]))
     data = text.encode(encoding, "surrogatepass" if "utf" in encoding else "replace")
     if rng.random() < 0.1:
-        data = _mutate_bytes(data, rng)
+        data = mutate_bytes(data, rng, INSERTIONS)
     ending = str(rng.choice([".csv", ".csv", ".tsv", ".csv.gz", ".parquet"], p=[0.4, 0.3, 0.1, 0.15, 0.05]))
     options = _options(rng)
     if rng.random() < 0.1:
-        options["separator"] = _choose(rng, [";", ",", "auto", "", "ab", "\n", '"', "é", "."])
+        options["separator"] = choose(rng, [";", ",", "auto", "", "ab", "\n", '"', "é", "."])
     if rng.random() < 0.1:
-        options["decimal"] = _choose(rng, [",", ".", "auto", ";"])
+        options["decimal"] = choose(rng, [",", ".", "auto", ";"])
     if rng.random() < 0.1:
-        options["encoding"] = _choose(rng, ["latin-1", "cp1252", "utf-16", "hex", "rot13", "idna", "none", LONG])
+        options["encoding"] = choose(rng, ["latin-1", "cp1252", "utf-16", "hex", "rot13", "idna", "none", LONG])
     return gzip.compress(data) if ending == ".csv.gz" and rng.random() < 0.9 else data, ending, options
 
 
@@ -95,7 +99,7 @@ def frame(rng):
     rows = int(rng.choice([0, 1, 2, 8, 60, 120]))
     names = ["x", "z", 2.5]
     if rng.random() < 0.2:
-        names[rng.integers(3)] = _choose(rng, [1, ("a", "b"), None, "\ud800", "Unnamed: 0", LONG, "z", "p"])
+        names[rng.integers(3)] = choose(rng, [1, ("a", "b"), None, "\ud800", "Unnamed: 0", LONG, "z", "p"])
     columns = [_frame_column(rng, rows) if rng.random() < 0.4 else rng.normal(size=rows) for _ in range(5)]
     if rng.random() < 0.8:
         columns[0] = pd.Series(rng.choice(["a", "b", "c"], rows))
@@ -103,7 +107,7 @@ def frame(rng):
     result = pd.concat([pd.Series(c) for c in columns], axis=1) if rows else pd.DataFrame(np.zeros((0, 5)))
     result = result.set_axis(pd.Index(["p", *names, "y"], dtype=object, tupleize_cols=False), axis=1)
     if rows and rng.random() < 0.2:
-        labels = [_choose(rng, [1, "row", "a\nb", "\ud800", LONG, None, (1, 2)]) for _ in range(rows)]
+        labels = [choose(rng, [1, "row", "a\nb", "\ud800", LONG, None, (1, 2)]) for _ in range(rows)]
         result.index = pd.Index(labels, dtype=object, tupleize_cols=False)
     return result, _options(rng)
 
@@ -185,17 +189,13 @@ def check_valid(data):
 # The parts of cases
 
 
-def _choose(rng, values):
-    return values[rng.integers(len(values))]
-
-
 def _options(rng):
-    options = {"missing": _choose(rng, ["refuse", "impute", "indicate", "impute"]),
-               "task": _choose(rng, ["auto", "auto", "classification", "regression"]),
-               "scale": _choose(rng, ["standard", "none"]), "test": _choose(rng, [0.2, 0.0, 0.9])}
+    options = {"missing": choose(rng, ["refuse", "impute", "indicate", "impute"]),
+               "task": choose(rng, ["auto", "auto", "classification", "regression"]),
+               "scale": choose(rng, ["standard", "none"]), "test": choose(rng, [0.2, 0.0, 0.9])}
     options["validation"] = 0.0 if options["test"] == 0.9 else 0.2
     if rng.random() < 0.1:
-        options["exclude"] = [_choose(rng, ["x", "age", "nothing", "p", LONG])]
+        options["exclude"] = [choose(rng, ["x", "age", "nothing", "p", LONG])]
     return options
 
 
@@ -217,7 +217,7 @@ def _mutate_tree(tree, rng):
     keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
     if not keys:
         return
-    key = _choose(rng, keys)
+    key = choose(rng, keys)
     if isinstance(tree[key], list | dict) and tree[key] and rng.random() < 0.9:
         _mutate_tree(tree[key], rng)
         return
@@ -229,23 +229,7 @@ def _mutate_tree(tree, rng):
     elif change == 2 and isinstance(tree, list):
         tree[key] = tree[key - 1]
     else:
-        tree[key] = json.loads(json.dumps(_choose(rng, [v for v in ODD_VALUES if v != 10**400])))
-
-
-def _mutate_bytes(data, rng):
-    changed = bytearray(data)
-    change = rng.integers(4)
-    if change == 0:
-        return bytes(changed[:rng.integers(len(changed) + 1)])
-    for _ in range(rng.integers(1, 6)):
-        position = int(rng.integers(len(changed) + 1))
-        if change == 1 and position < len(changed):
-            changed[position] = rng.integers(256)
-        elif change == 2:
-            changed[position:position] = _choose(rng, [b"\0", b"\xff\xfe", b'"', b"\xed\xa0\x80", b"[", b"}", b"1e999"])
-        else:
-            del changed[position:position + rng.integers(1, 9)]
-    return bytes(changed)
+        tree[key] = json.loads(json.dumps(choose(rng, [v for v in ODD_VALUES if v != 10**400])))
 
 
 def _text_column(rng, rows):
@@ -259,7 +243,7 @@ def _text_column(rng, rows):
              lambda: [str(10**k) for k in range(rows)]]
     if rng.random() < 0.6:
         kinds = [kinds[k] for k in (0, 1, 5, 6)]
-    return [str(v) for v in _choose(rng, kinds)()]
+    return [str(v) for v in choose(rng, kinds)()]
 
 
 def _frame_column(rng, rows):
@@ -281,8 +265,8 @@ def _frame_column(rng, rows):
              lambda: [b"a"] * rows, lambda: [None] * rows, lambda: [np.nan] * rows, lambda: [pd.NaT] * rows,
              lambda: [np.inf] * rows, lambda: [1e300] * rows, lambda: [{"a": 1}] * rows, lambda: [[1, 2]] * rows,
              lambda: [np.zeros(2)] * rows, lambda: [object()] * rows,
-             lambda: [_choose(rng, ODD_VALUES) for _ in range(rows)]]
-    values = _choose(rng, kinds)()
+             lambda: [choose(rng, ODD_VALUES) for _ in range(rows)]]
+    values = choose(rng, kinds)()
     if isinstance(values, list):
         column = pd.Series([None] * rows, dtype=object)
         for row, value in enumerate(values):

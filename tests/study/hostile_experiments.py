@@ -16,8 +16,11 @@ import traceback
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also when this file is run as a script
+
 import numpy as np
 
+from mutations import choose, mutate_bytes
 from resolvent.errors import InputError
 from resolvent.study.experiment import ExperimentFile, experiments
 
@@ -46,6 +49,7 @@ solver: {name: GD, learning_rate: 0.1}
 algorithms: [local, fedavg]
 rounds: 2
 """
+INSERTIONS = [b"\0", b"\xff\xfe", b'"', b"\xed\xa0\x80", b"[", b"}", b"\t", b"&a "]
 ODD_VALUES = [
     "", "~", "null", "true", "no", "0", "-1", "010", "0o10", "0x10", "1_0", "2.5", "1e3", "1e400", ".nan", "-.inf",
     "9" * 25,
@@ -75,15 +79,11 @@ def mutated(rng):
         _mutate_lines(lines, rng)
     if rng.random() < 0.03:
         lines += [f"b{i}: &b{i} [{', '.join([f'*b{i - 1}' if i else 'x'] * 9)}]" for i in range(rng.integers(1, 9))]
-    text = str(_choose(rng, ["\n", "\n", "\n", "\r\n", "\r"])).join(lines) + "\n"
+    text = str(choose(rng, ["\n", "\n", "\n", "\r\n", "\r"])).join(lines) + "\n"
     if rng.random() < 0.05:
         text = text * int(rng.integers(2, 2000))
-    data = text.encode(str(_choose(rng, ["utf-8", "utf-8", "utf-8", "utf-8", "utf-16", "latin-1"])), "replace")
-    return _mutate_bytes(data, rng) if rng.random() < 0.25 else data
-
-
-def _choose(rng, values):
-    return values[rng.integers(len(values))]
+    data = text.encode(str(choose(rng, ["utf-8", "utf-8", "utf-8", "utf-8", "utf-16", "latin-1"])), "replace")
+    return mutate_bytes(data, rng, INSERTIONS) if rng.random() < 0.25 else data
 
 
 def _mutate_lines(lines, rng):
@@ -98,31 +98,14 @@ def _mutate_lines(lines, rng):
     elif change == 2:
         lines[row] = " " * rng.integers(1, 4) + lines[row]
     elif change == 3:
-        lines.insert(row, _choose(rng, ODD_LINES))
+        lines.insert(row, choose(rng, ODD_LINES))
     elif change == 4 and match:
-        lines[row] = f"{match[1]}{_choose(rng, [*ODD_VALUES, match[2] + 'x', match[2][:-1]])}:{match[3]}"
+        lines[row] = f"{match[1]}{choose(rng, [*ODD_VALUES, match[2] + 'x', match[2][:-1]])}:{match[3]}"
     elif change == 5:
         words = re.findall(r"[\w.+-]+", lines[row])
-        lines[row] = lines[row].replace(_choose(rng, words), _choose(rng, ODD_VALUES), 1) if words else lines[row]
+        lines[row] = lines[row].replace(choose(rng, words), choose(rng, ODD_VALUES), 1) if words else lines[row]
     elif match:
-        lines[row] = f"{match[1]}{match[2]}: {_choose(rng, ODD_VALUES)}"
-
-
-def _mutate_bytes(data, rng):
-    changed = bytearray(data)
-    change = rng.integers(4)
-    if change == 0:
-        return bytes(changed[:rng.integers(len(changed) + 1)])
-    for _ in range(rng.integers(1, 6)):
-        position = int(rng.integers(len(changed) + 1))
-        if change == 1 and position < len(changed):
-            changed[position] = rng.integers(256)
-        elif change == 2:
-            changed[position:position] = _choose(rng, [b"\0", b"\xff\xfe", b'"', b"\xed\xa0\x80", b"[", b"}", b"\t",
-                                                           b"&a "])
-        else:
-            del changed[position:position + rng.integers(1, 9)]
-    return bytes(changed)
+        lines[row] = f"{match[1]}{match[2]}: {choose(rng, ODD_VALUES)}"
 
 
 def check_case(data, path):
