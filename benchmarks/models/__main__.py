@@ -61,14 +61,15 @@ def main() -> None:
         options.out, options.repeats, options.rounds = folder / "models-quick.json", 1, 1
     options.torch = options.torch or environment("torch", folder)
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    limits = ceilings(folder)
+    order = list(SHAPES)
+    record = {"command": "python -m benchmarks.models", "machine": machine(), "ceilings": ceilings(folder),
+              "parties": PARTIES, "rounds": options.rounds, "repeats": options.repeats,
+              "installed": pins(options.torch)}
     for name in options.models:
         rows = [row for row in rows if row["model"] != name] + race(name, options)
-    order = list(SHAPES)
-    record = {"command": "python -m benchmarks.models", "machine": machine(), "ceilings": limits,
-              "parties": PARTIES, "rounds": options.rounds, "repeats": options.repeats,
-              "installed": pins(options.torch), "rows": sorted(rows, key=lambda row: order.index(row["model"]))}
-    options.out.write_text(json.dumps(record, indent=1) + "\n")
+        # After each model, so that an interruption loses one model only.
+        options.out.write_text(json.dumps(
+            record | {"rows": sorted(rows, key=lambda row: order.index(row["model"]))}, indent=1) + "\n")
     report(options.out)
 
 
