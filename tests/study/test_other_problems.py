@@ -21,7 +21,8 @@ data:
   train_until: "2019-03-11"
   augmentation: {{augmenters: [GBM], years: 2, rounds: 1}}
 model: {{name: eiie_cnn, lookback: 5, units: 4}}
-solver: {{name: adam, learning_rate: 0.001, batch_size: 8, steps: 3, keep: true, batches: {{name: consecutive, bias: 0.01}}}}
+solver:
+  {{name: adam, learning_rate: 0.001, batch_size: 8, steps: 3, keep: true, batches: {{name: consecutive, bias: 0.01}}}}
 algorithms: {{local: local, fedavg: fedavg}}
 rounds: 2
 evaluate_every: 2
@@ -64,7 +65,7 @@ def test_an_experiment_on_own_prices(prices):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    (["model=mlp"], "--set model=mlp: model: mlp does not fit the data 'closes.csv', which are prices: use eiie_cnn or"),
+    (["model=mlp"], "--set model=mlp: model: mlp does not fit the data 'closes.csv', which are prices: use"),
     (["data.assets=5"], "mine.yaml:2 with --set data.assets=5: data: .*must be at most 4"),
     (["model.lookback=80"], "mine.yaml:2: data: problem: there are 70 closes for training"),
     (["data.augmentation.augmenters=[gmb]"], "there is no augmenter 'gmb'"),

@@ -19,10 +19,10 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 
-__all__ = ["Memory", "Oracle", "QuadraticOracle", "SampleOracle", "ShapeOracle"]
+__all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "SampleOracle", "ShapeOracle"]
 
 
-class Memory(NamedTuple):
+class PartyMemory(NamedTuple):
     """What a party's local work hands on from one round to the next; () where there is nothing.
 
     Attributes:
@@ -43,7 +43,7 @@ class Oracle(eqx.Module):
     """
 
     samples: Int[Array, ""]
-    memory: Memory | None = eqx.field(default=None, kw_only=True)
+    memory: PartyMemory | None = eqx.field(default=None, kw_only=True)
 
     @abstractmethod
     def value(self, w: Vector) -> Float[Array, ""]:

@@ -29,7 +29,7 @@ from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Memory, Oracle, ShapeOracle
+from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle
 from resolvent.problem.problem import Problem
 
 __all__ = ["PersistentMemory", "PersistentMemoryState", "with_memory"]
@@ -40,7 +40,7 @@ class PersistentMemoryState(NamedTuple):
 
     Attributes:
         inner: the inner algorithm's party state.
-        memory: a ``Memory``; private, so that a refused reply does not reset it.
+        memory: a ``PartyMemory``; private, so that a refused reply does not reset it.
     """
 
     inner: PartyState
@@ -67,13 +67,13 @@ class PersistentMemory(Combinator):
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersistentMemoryState:
-        memory = Memory(oracle.init_memory(w0), _solver_memory(self.inner, w0))
+        memory = PartyMemory(oracle.init_memory(w0), _solver_memory(self.inner, w0))
         return PersistentMemoryState(self.inner.init_party(w0, oracle, key), Private(memory))
 
     @override
     def party(self, inner: InnerParty, state: PersistentMemoryState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PersistentMemoryState, Reply, Info]:
-        memory: Memory = state.memory.value
+        memory: PartyMemory = state.memory.value
         after, reply, info = inner(state.inner, message, remembering(oracle, memory), key, effort)
         info = dict(info)
         new = info.pop("memory", memory)
@@ -86,7 +86,7 @@ class PersistentMemory(Combinator):
         return self.inner.personal_model(state.inner, message, oracle)
 
 
-def remembering(oracle: Oracle, memory: Memory) -> Oracle:
+def remembering(oracle: Oracle, memory: PartyMemory) -> Oracle:
     """The oracle with the memory from which local work begins."""
     with_it: Oracle = eqx.tree_at(lambda o: o.memory, oracle, memory, is_leaf=lambda x: x is None)
     return with_it
@@ -111,7 +111,7 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
         of_oracle = jax.eval_shape(lambda oracle, w: oracle.init_memory(w), oracle, w0)
     except (TypeError, ValueError, KeyError):
         return algorithm  # the parts do not fit together, which is reported when they are traced
-    memory = Memory(of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))
+    memory = PartyMemory(of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))
     if not jax.tree.leaves(memory):
         return algorithm
     _check_local_work(algorithm, w0, oracle, memory)
@@ -131,12 +131,12 @@ def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
     return memories[0] if memories else ()
 
 
-def _check_local_work(algorithm: Algorithm, w0: Vector, oracle: Oracle, memory: Memory) -> None:
+def _check_local_work(algorithm: Algorithm, w0: Vector, oracle: Oracle, memory: PartyMemory) -> None:
     """Refuse an algorithm that does not hand on the memory of its local work, from a trace without data."""
     counts: list[int] = []
     handed_on: list[bool] = []
 
-    def trace(w0: Vector, oracle: Oracle, memory: Memory) -> None:
+    def trace(w0: Vector, oracle: Oracle, memory: PartyMemory) -> None:
         k, key = jnp.array(0), root_key(0)
         server, state = algorithm.init(w0, jnp.ones(1)), algorithm.init_party(w0, oracle, key)
         for phase in algorithm.phases:

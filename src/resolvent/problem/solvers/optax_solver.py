@@ -17,7 +17,7 @@ from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Memory
+from resolvent.problem.oracle import PartyMemory
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, check_budget, over_minibatches
 from resolvent.problem.solvers.optimizers import (
@@ -103,11 +103,11 @@ class OptaxSolver(LocalSolver):
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        return self.solve_with_memory(subproblem, start, key, effort, Memory())[:2]
+        return self.solve_with_memory(subproblem, start, key, effort, PartyMemory())[:2]
 
     @override
     def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                          memory: Memory) -> tuple[Vector, Int[Array, ""], Memory]:
+                          memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         optimizer = self.optimizer.build()
 
         def step(state: _State, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _State:
@@ -122,7 +122,7 @@ class OptaxSolver(LocalSolver):
         moments = memory.solver if self.keep and memory.solver != () else optimizer.init(tree.widen(start))
         last, total = over_minibatches(step, _State(start, moments, memory.oracle), subproblem.oracle.samples, key,
                                        effort, self._budget, self.batches)
-        return last.params, total, Memory(last.memory, last.optimizer if self.keep else ())
+        return last.params, total, PartyMemory(last.memory, last.optimizer if self.keep else ())
 
     def _implicit_step(self, subproblem: Subproblem, w: Vector) -> Vector:
         """kappa w + (1 - kappa) c."""

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Memory
+from resolvent.problem.oracle import PartyMemory
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
@@ -54,7 +54,7 @@ class LocalSolver(CheckedArguments, eqx.Module):
         return ()
 
     def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                          memory: Memory) -> tuple[Vector, Int[Array, ""], Memory]:
+                          memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         """Work on the subproblem from the memory of earlier rounds.
 
         Args:
@@ -136,11 +136,11 @@ class SGD(LocalSolver):
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        return self.solve_with_memory(subproblem, start, key, effort, Memory())[:2]
+        return self.solve_with_memory(subproblem, start, key, effort, PartyMemory())[:2]
 
     @override
     def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                          memory: Memory) -> tuple[Vector, Int[Array, ""], Memory]:
+                          memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         def step(iterate: _Iterate, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _Iterate:
             w, memory = iterate
             g, memory = subproblem.batch_smooth_with_memory(w, memory, positions, mask)
