@@ -1,5 +1,7 @@
 """The rules of claims, on given curves: the numbers, and whether they are as claimed."""
 
+import json
+
 import numpy as np
 import pytest
 from portfolio_rule_cases import BOOTSTRAPS
@@ -140,6 +142,7 @@ def test_rules(rule, arguments, figure, expected):
     items = check(rule, figure, **arguments)
     assert [item.value for item in items] == pytest.approx([value for value, _ in expected])
     assert [item.holds for item in items] == [holds for _, holds in expected]
+    json.dumps([(item.value, item.holds) for item in items])  # a record can hold them
 
 
 def test_every_rule_has_a_case():

@@ -61,9 +61,9 @@ def settles_sooner(figure: Panels, panels: Sequence[str], along: str, fixed: str
     def rounds_to_end(curve: Curve) -> float:
         return curve.rounds_to(max(share * float(curve.values[0]), near * curve.final))
 
-    return [Item(f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}", value, value <= at_most)
+    return [Item(f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}", value, bool(value <= at_most))
             for panel in panels for name, line in _lines(figure[panel], along, fixed, rounds_to_end).items()
-            for a, b in pairwise(line) for value in (quotient(b[1], a[1]),)]
+            for a, b in pairwise(line) for value in (float(quotient(b[1], a[1])),)]
 
 
 @rule
