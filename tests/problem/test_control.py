@@ -63,3 +63,14 @@ def test_federated_policy_gradient_converges():
 def test_wrong_systems_are_refused(make, message):
     with pytest.raises(rv.InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("arguments", "noun"), [
+    ({"controls": np.ones((2, 2))}, "controls"), ({"dynamics": np.full((2, 2, 2), np.nan)}, "finite"),
+    ({"dynamics": np.ones((2, 2, 2))}, "system 0"), ({"state_cost": np.eye(3)}, "state_cost"),
+    ({"control_cost": -np.eye(1)}, "control_cost"), ({"state_cost": np.full((2, 2), np.nan)}, "state_cost"),
+])
+def test_impossible_systems_are_refused(arguments, noun):
+    with pytest.raises(rv.InputError, match=noun):
+        rv.problems.LinearQuadraticProblem(**{"dynamics": np.zeros((2, 2, 2)), "controls": np.ones((2, 2, 1))}
+                                           | arguments)

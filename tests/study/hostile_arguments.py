@@ -32,7 +32,8 @@ NAMESPACES = ("aggregators", "attacks", "codecs", "combinators", "datasets", "mo
               "penalties", "presets", "problems", "schedulers", "schedules", "shifts", "solvers")
 # Built by other functions only, by the library itself, or for a state of the library.
 NOT_CALLED = {"Cohort", "Jobs", "Wire", "Subproblem", "Sharded", "distribute", "wire_bits", "Rows", "Labels", "divide",
-              "from_frame", "traced_optimizer", "LearningProblem", "QuadraticProblem", "Quadratic", "check_ids"}
+              "from_frame", "traced_optimizer", "LearningProblem", "LinearQuadraticProblem", "QuadraticProblem",
+              "Quadratic", "check_ids"}
 NEEDS_FILES = {"cifar10", "emnist", "fashion_mnist", "leaf", "libsvm", "mnist", "sentiment", "shakespeare",
                "stackexchange", "table", "sentiment_lstm"}
 SMALL = {"samples": 20, "features": 3, "parties": 4}

@@ -94,7 +94,8 @@ class LinearQuadraticProblem(Problem):
         control_cost: R, [m, m], symmetric positive definite.
 
     Raises:
-        InputError: the shapes do not match, or a system is not stable without control.
+        InputError: the shapes do not match, a number is not finite, a cost is not symmetric positive definite, or a
+            system is not stable without control.
     """
 
     dynamics: Float[Array, "N d d"]
@@ -106,10 +107,13 @@ class LinearQuadraticProblem(Problem):
                  state_cost: Float[Array, "d d"] | None = None,
                  control_cost: Float[Array, "m m"] | None = None) -> None:
         self.dynamics, self.controls = jnp.asarray(dynamics), jnp.asarray(controls)
-        parties, states, actions = self.controls.shape
-        if self.dynamics.shape != (parties, states, states):
+        matches = self.controls.ndim == 3 and self.dynamics.shape == (*self.controls.shape[:2], self.controls.shape[1])
+        if not matches or self.controls.size == 0:
             raise InputError(f"LinearQuadraticProblem needs dynamics [N, d, d] and controls [N, d, m], got "
                              f"{self.dynamics.shape} and {self.controls.shape}")
+        if not bool(jnp.isfinite(self.dynamics).all() & jnp.isfinite(self.controls).all()):
+            raise InputError("LinearQuadraticProblem: dynamics and controls must be finite")
+        parties, states, actions = self.controls.shape
         radii = np.abs(np.linalg.eigvals(np.asarray(self.dynamics))).max(axis=1)
         if radii.max() >= 1:
             raise InputError(f"LinearQuadraticProblem: system {radii.argmax()} has the spectral radius "
@@ -117,6 +121,8 @@ class LinearQuadraticProblem(Problem):
         dtype = self.dynamics.dtype
         self.state_cost = jnp.eye(states, dtype=dtype) if state_cost is None else jnp.asarray(state_cost)
         self.control_cost = jnp.eye(actions, dtype=dtype) if control_cost is None else jnp.asarray(control_cost)
+        for name, size in (("state_cost", states), ("control_cost", actions)):
+            _check_cost(name, getattr(self, name), size)
         self.sizes = jnp.ones(parties, jnp.int32)
         self.splits, self.score_name, self.higher_is_better = ("train",), "excess_cost", False
 
@@ -152,6 +158,16 @@ class LinearQuadraticProblem(Problem):
         loss, score = self.evaluate_party(w, k, split)
         distance = jnp.max(jnp.abs(w - self.oracle(k).optimal_gain()))
         return {"loss": loss, self.score_name: score, "gain_error": distance}
+
+
+def _check_cost(name: str, cost: Array, size: int) -> None:
+    """Refuse a cost that is not a symmetric positive definite matrix of a size."""
+    if cost.shape != (size, size):
+        raise InputError(f"LinearQuadraticProblem: {name} needs the shape {(size, size)}, got {cost.shape}")
+    matrix = np.asarray(cost)
+    # A comparison with nan is false, so a matrix that is not finite is refused here as well.
+    if not np.allclose(matrix, matrix.T) or not np.linalg.eigvalsh(matrix).min() > 0:
+        raise InputError(f"LinearQuadraticProblem: {name} must be symmetric positive definite")
 
 
 @checked
