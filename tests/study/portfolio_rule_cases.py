@@ -44,6 +44,8 @@ CASES = [
      [(1, True), (1, True)]),
     ("coincide", {"spikes": "changes", "drops": "returns", "methods": ["A"]},
      {**EVENTS, "returns": {"A": curve(0.1, 0.0, 0.1, 0.1, rounds=[0, 2, 4, 6])}}, [(0, False)]),
+    ("coincide", {"spikes": "changes", "drops": "returns", "methods": ["A"]},
+     {**EVENTS, "returns": {"A": curve(0.1, 0.3, 0.4, 0.6, rounds=[0, 2, 4, 6])}}, [(0, False)]),
     ("reverses", {"panels": ["p", "q"], "method": "A", "to": "B"}, LEVELS, [(-0.03125, True)]),
     ("same_sign", {"panel": "main", "sweep": "years", "pairs": {"A": "B", "C": "A"}, "at_least": 2}, YEARS,
      [(2, True), (1, False)]),

@@ -70,8 +70,8 @@ def coincide(figure: Panels, spikes: str, drops: str, methods: Sequence[str], sh
     """Of the intervals with the largest spikes, at least the share ``at_least`` also has the largest drops.
 
     Intervals lie between successive rounds of the panel ``drops``. The spike of an interval is the largest value of the
-    panel ``spikes`` in it, and its drop is the decrease of ``drops``. ``share`` of the intervals are the largest, at
-    least 1.
+    panel ``spikes`` in it, and its drop is the decrease of ``drops``; an increase is no drop. ``share`` of the
+    intervals are the largest, at least 1.
     """
     items = []
     for m in methods:
@@ -79,7 +79,8 @@ def coincide(figure: Panels, spikes: str, drops: str, methods: Sequence[str], sh
         inside = [(events.rounds > a) & (events.rounds <= b) for a, b in pairwise(curve.rounds)]
         sizes = np.array([events.values[mask].max() if mask.any() else -_INF for mask in inside])
         number = max(1, round(share * len(sizes)))
-        both = set(_largest(sizes, number)) & set(_largest(-np.diff(curve.values), number))
+        dropped = -np.diff(curve.values)
+        both = set(_largest(sizes, number)) & {i for i in _largest(dropped, number) if dropped[i] > 0}
         items.append(Item(m, len(both) / number, len(both) / number >= at_least))
     return items
 
