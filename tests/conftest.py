@@ -1,7 +1,6 @@
 """Compile fast, compile once, free compiled programs: compiling takes most of the time and the memory of the tests."""
 
 import os
-from itertools import count
 from pathlib import Path
 
 from resolvent.xla.versions import is_tested_version
@@ -16,9 +15,8 @@ os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")  # tests write no
 import jax
 import pytest
 
-_finished = count(1)
-# Linux allows a process 65,530 memory maps by default, and a compiled program has several.
-_MAX_MEMORY_MAPS = 40_000
+_TESTS_BETWEEN_CLEARS = 50
+_tests_since_clear = 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,15 +27,21 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
-def pytest_runtest_teardown():
-    if next(_finished) % 50 == 0 and _memory_maps() > _MAX_MEMORY_MAPS:
+def pytest_runtest_teardown(item, nextitem):
+    """Free compiled programs between groups of tests.
+
+    A process may have a limited number of memory maps, which thousands of programs exceed. The tests of a group share
+    programs.
+    """
+    global _tests_since_clear
+    _tests_since_clear += 1
+    if _tests_since_clear >= _TESTS_BETWEEN_CLEARS and (nextitem is None or _group(nextitem) != _group(item)):
         jax.clear_caches()
+        _tests_since_clear = 0
 
 
-def _memory_maps():
-    """The number of memory maps of this process; infinite where the system does not say it."""
-    maps = Path("/proc/self/maps")
-    return maps.read_bytes().count(b"\n") if maps.exists() else float("inf")
+def _group(item):
+    return item.get_closest_marker("xdist_group").args
 
 
 @pytest.fixture(scope="session")

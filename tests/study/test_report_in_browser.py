@@ -7,7 +7,7 @@ import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("report")]  # one process makes the reports
 
 KINDS = ["a run", "hostile names", "many parties", "diverged", "without local training", "seventeen methods"]
 
