@@ -84,3 +84,6 @@ def test_counts_of_verdicts_are_those_of_the_results():
     table = hooks.counts().splitlines()
     assert table[0] == f"| {' | '.join(COUNTS)} |"
     assert table[-1] == f"| {' | '.join(map(str, rows[-1]))} |"
+    holds, in_part, fails, not_decided = rows[-1][1:5]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert (f"{holds} hold, {in_part} hold in part, {fails} do not hold, and {not_decided} are not decided") in readme
