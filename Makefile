@@ -54,7 +54,9 @@ compile-sweep: .venv/installed-test
 	$(BIN)/python tests/xla/compile_sweep.py
 
 nightly: .venv/installed .venv/installed-test
-	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest tests/study/test_reproductions.py tests/algorithms/test_compositions.py -n auto
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m nightly
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto tests/algorithms/test_compositions.py \
+		tests/study/test_estimators.py tests/xla/test_compile_sweep.py
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
 		{ test $$? -eq 4 && echo "Some reproductions were skipped: their data are missing."; }
 

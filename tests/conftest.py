@@ -21,10 +21,15 @@ _tests_since_clear = 0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The tests of a file run in one process, which builds their fixtures and compiles their programs once."""
+    """The tests of a file run in one process, which builds their fixtures and compiles their programs once.
+
+    Those with the mark ``nightly`` run at night only.
+    """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+        if item.get_closest_marker("nightly") and "RESOLVENT_NIGHTLY" not in os.environ:
+            item.add_marker(pytest.mark.skip(reason="runs at night only: RESOLVENT_NIGHTLY is not set"))
 
 
 def pytest_runtest_teardown(item, nextitem):

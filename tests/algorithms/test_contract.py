@@ -99,7 +99,9 @@ def test_preset_is_the_composition_of_a_row(name):
     assert structure(make(solver)) == structure(ROWS[row](solver))
 
 
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [
+    pytest.param(check, id=check.__name__, marks=pytest.mark.nightly if check is testing.check_dtypes else ())
+    for check in testing.CHECKS])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in ROWS | COMBINED])
 def test_contract(name, check):
     check((ROWS | COMBINED)[name])

@@ -51,7 +51,8 @@ def point():
 def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
     reference = expected(data, w, index)
-    np.testing.assert_allclose(tuple(problem.evaluate_shared(w, np.array(index, np.int32)).values()), reference, rtol=1e-12)
+    shared = problem.evaluate_shared(w, np.array(index, np.int32))
+    np.testing.assert_allclose(tuple(shared.values()), reference, rtol=1e-12)
     alone = [[problem.evaluate_party(w, jnp.array(k), jnp.array(split)) for split in range(len(SPLITS))] for k in index]
     np.testing.assert_allclose(alone, reference.transpose(1, 2, 0), rtol=1e-12)
 
@@ -71,7 +72,8 @@ def test_gathered_parties_are_evaluated_under_their_numbers(data):
     numbers, w = np.array([1, 3], np.int32), point()
     gathered = Gatherer(rv.models.logistic(6, 4), data)(numbers, 3)
     for index in (numbers, numbers[::-1]):
-        np.testing.assert_allclose(tuple(gathered.evaluate_shared(w, index).values()), expected(data, w, index), rtol=1e-12)
+        shared = gathered.evaluate_shared(w, index)
+        np.testing.assert_allclose(tuple(shared.values()), expected(data, w, index), rtol=1e-12)
 
 
 def test_parties_without_samples_in_any_split_have_no_means():

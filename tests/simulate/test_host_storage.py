@@ -75,7 +75,8 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ["FedAvg", pytest.param("Fed+", marks=pytest.mark.nightly),
+                                  pytest.param("SCAFFOLD", marks=pytest.mark.nightly), "model interpolation"])
 def test_host_memory_changes_no_bit(name, packed, small_chunks):
     in_memory, on_disk = packed
     measured = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}

@@ -1,7 +1,6 @@
 """The shipped reproductions: all of them bind, their claims name what is there, and the committed page is current."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +52,7 @@ def _labels(reproduction, title):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("RESOLVENT_NIGHTLY" not in os.environ, reason="runs at night only: RESOLVENT_NIGHTLY is not set")
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", reproductions())
 def test_each_runs_for_two_rounds_at_tiny_size(name, tmp_path, request, monkeypatch):
     reproduction = Reproduction.load(name)

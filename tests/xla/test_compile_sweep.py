@@ -1,18 +1,23 @@
 """The small, fixed part of the sweep over programs: all compile in both forms, with the same results."""
 
+import os
+
 import pytest
 from compile_sweep import FIXED, WRONG, outcomes
 
 from resolvent.xla.versions import supports_call_metadata
 
+CASES = FIXED if "RESOLVENT_NIGHTLY" in os.environ else FIXED[1::3]
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(not supports_call_metadata(), reason="all programs are plain")
 def test_both_forms_of_the_fixed_programs_agree():
-    results = list(outcomes(FIXED))
-    assert len(results) == len(FIXED)
+    results = list(outcomes(CASES))
+    assert len(results) == len(CASES)
     assert [result for result in results if result["outcome"] in WRONG] == []
-    assert sum(result["outcome"] == "agrees" for result in results) >= 6  # otherwise the sweep compares nothing
+    # Otherwise the sweep compares nothing.
+    assert sum(result["outcome"] == "agrees" for result in results) >= len(CASES) // 3
 
 
 def test_a_process_that_dies_is_an_outcome():

@@ -1,8 +1,8 @@
 """The clauses of the contract: properties that every algorithm has, whatever it computes.
 
 No clause looks at the name of an algorithm. Compiling takes nearly all of the time, so the clauses of one algorithm
-share their programs and their states: the sequential scheduler in float32, a queue of two lanes in float64, and the
-Python loop in float64.
+share their programs and their states: a queue of two lanes and the Python loop, both in float64. Only ``check_dtypes``
+and ``check_single_sample`` compile others, the sequential scheduler in float32.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class _Trial:
 
     @cached_property
     def final(self) -> Federation:
-        """The state after all rounds, in float32 with the sequential scheduler."""
+        """The state after all rounds, in float64 with a queue of two lanes."""
         return self.run()
 
     @cached_property
@@ -80,14 +80,15 @@ class _Trial:
         with jax.enable_x64(True):
             return python_rounds(algorithm, problem, PARTICIPATION, SEED, ROUNDS)
 
-    def run(self, state: Federation | None = None, *, start: int = 0, rounds: int = ROUNDS,
-            empty: bool = False) -> Federation:
-        """The state after some rounds, in float32 with the sequential scheduler."""
-        algorithm, problem, first = self.single
+    def run(self, state: Federation | None = None, *, algorithm: Algorithm | None = None, start: int = 0,
+            rounds: int = ROUNDS, empty: bool = False) -> Federation:
+        """The state after some rounds, in float64 with a queue of two lanes."""
+        own_algorithm, problem, first = self.double
         participation = without_parties(PARTICIPATION) if empty else PARTICIPATION
-        with jax.enable_x64(False):
-            return run_rounds(algorithm, problem, participation, state=first if state is None else state, seed=SEED,
-                              start=start, rounds=rounds)
+        with jax.enable_x64(True):
+            return run_rounds(own_algorithm if algorithm is None else algorithm, problem, participation,
+                              state=first if state is None else state, seed=SEED, start=start, rounds=rounds,
+                              scheduler=Queue(2))
 
 
 @lru_cache(maxsize=1)
@@ -98,18 +99,18 @@ def _trial(make: Make) -> _Trial:
 def check_repeatable(make: Make) -> None:
     """The same arguments give the same states bit for bit, and no argument changes."""
     trial = _trial(make)
-    before = digest(trial.single)
+    before = digest(trial.double)
     first, second = digest(trial.final), digest(trial.run())
     require(first == second, "two runs from one state differ: draw every random number from the key that the party or "
                              "the server function gets, and store nothing on the algorithm")
-    require(digest(trial.single) == before, "a run has changed its arguments: return new states, and leave the arrays "
+    require(digest(trial.double) == before, "a run has changed its arguments: return new states, and leave the arrays "
                                             "of the algorithm and of the old states as they are")
 
 
 def check_rounds_continue(make: Make) -> None:
     """A round changes the state, keeps its types, and 3 rounds in one call are 1 round and 2 more."""
     trial = _trial(make)
-    _, _, first = trial.single
+    _, _, first = trial.double
     require(digest(trial.final) != digest(first), "3 rounds have changed neither the server's state nor a party's: "
                                                   "return the new states from the phases")
     require(_types(trial.final) == _types(first), "the shapes or dtypes of the state change in a round, so that every "
@@ -123,14 +124,14 @@ def check_rounds_continue(make: Make) -> None:
 def check_compiles_once(make: Make) -> None:
     """Neither a second call, nor other numbers, nor another number of rounds compiles again."""
     trial = _trial(make)
-    _, problem, first = trial.single
-    with jax.enable_x64(False):
-        trial.run()
-        before = compiled_programs()
-        algorithm = jax.tree.map(lambda leaf: leaf * 0.5 if isinstance(leaf, float) else leaf, make(example_solver()))
-        run_rounds(make(example_solver()), problem, PARTICIPATION, state=first, seed=SEED, rounds=ROUNDS)
-        run_rounds(algorithm, problem, PARTICIPATION, state=first, seed=SEED, rounds=2)
-        after = compiled_programs()
+    trial.run()
+    before = compiled_programs()
+    with jax.enable_x64(True):
+        again = make(example_solver())
+        other = jax.tree.map(lambda leaf: leaf * 0.5 if isinstance(leaf, float) else leaf, make(example_solver()))
+    trial.run(algorithm=again)
+    trial.run(algorithm=other, rounds=2)
+    after = compiled_programs()
     require(after == before, "the same algorithm built again, or one with other numbers, compiles again: numbers are "
                              "fields, static fields are hashable and compare by value, and no field is a lambda")
 
@@ -138,14 +139,14 @@ def check_compiles_once(make: Make) -> None:
 def check_sweep(make: Make) -> None:
     """A sweep over a hyperparameter is one ``jax.vmap``."""
     trial = _trial(make)
-    _, problem, first = trial.single
+    _, problem, first = trial.double
 
     def run(learning_rate: ArrayLike) -> Federation:
         algorithm = make(example_solver(learning_rate))
         state = initial_state(algorithm, problem, PARTICIPATION, SEED)
         return run_rounds(algorithm, problem, PARTICIPATION, state=state, seed=SEED, rounds=1)
 
-    with jax.enable_x64(False):
+    with jax.enable_x64(True):
         swept = jax.eval_shape(jax.vmap(run), jnp.zeros(2))
     require(jax.tree.map(lambda leaf: leaf.shape, swept) == jax.tree.map(lambda leaf: (2, *leaf.shape), first),
             "a sweep of 2 learning rates does not give 2 states: use jax.numpy on hyperparameters, not Python's if, "
@@ -159,14 +160,14 @@ def check_python_loop(make: Make) -> None:
     sequential scheduler. Parties outside the cohort keep their state bit for bit.
     """
     trial = _trial(make)
-    algorithm, problem, state = trial.double
+    _, problem, state = trial.double
     advice = ("the simulator and a Python loop over the parties differ: a party function must give the same result "
               "under jax.vmap and depend on nothing but its arguments")
     with jax.enable_x64(True):
         assert_close(state, trial.trajectory[0], 1e-12, advice)
         for t, expected in enumerate(trial.trajectory[1:]):
             before = state
-            state = run_rounds(algorithm, problem, PARTICIPATION, state=state, seed=SEED, start=t, scheduler=Queue(2))
+            state = trial.run(state, start=t, rounds=1)
             assert_close(state, expected, 1e-11, advice)
             _, cohort = draw_cohort(PARTICIPATION, problem.sizes, SEED, t)
             absent = np.setdiff1d(np.arange(len(SIZES)), np.asarray(cohort.index))
@@ -178,21 +179,21 @@ def check_python_loop(make: Make) -> None:
 def check_dtypes(make: Make) -> None:
     """float32 stays float32, float64 stays float64, and the two results agree to 1e-3."""
     trial = _trial(make)
-    single, double = trial.final, trial.trajectory[-1]
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(single), jax.tree.leaves(double), strict=True):
-        if jnp.issubdtype(a.dtype, jnp.floating):
-            require((a.dtype, b.dtype) == (jnp.float32, jnp.float64),
-                    f"leaf {jax.tree_util.keystr(path)} of the state is {a.dtype} where numbers are float32, and "
-                    f"{b.dtype} where they are float64: create arrays in the dtype of the model, with "
-                    "resolvent.math.tree")
+    double = trial.trajectory[-1]
+    algorithm, problem, first = trial.single
+    with jax.enable_x64(False):
+        single = run_rounds(algorithm, problem, PARTICIPATION, state=first, seed=SEED, rounds=ROUNDS)
+    for precision, state in ((jnp.float32, single), (jnp.float64, double)):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+            _require_dtype(path, leaf, precision)
     assert_close(single, double, 1e-3, "float32 (sequential scheduler) and float64 (Python loop) differ: look for sums "
                                        "that cancel, or for decisions that depend on rounding")
 
 
 def check_models(make: Make) -> None:
     """The personal model of a party, and the server's model if there is one, are models of the problem."""
-    algorithm, problem, state = _trial(make).single
-    with jax.enable_x64(False):
+    algorithm, problem, state = _trial(make).double
+    with jax.enable_x64(True):
         personal = jax.eval_shape(_personal_model, algorithm, problem, state)
         shared = jax.eval_shape(algorithm.server_model, state.server)
         expected = jax.eval_shape(problem.init, jax.random.key(0))
@@ -203,7 +204,10 @@ def check_models(make: Make) -> None:
 
 
 def check_single_sample(make: Make) -> None:
-    """With one party that has one sample, all states and the personal model are finite."""
+    """With one party that has one sample, the personal model is finite, and all numbers are float32.
+
+    With the sequential scheduler.
+    """
     with jax.enable_x64(False):
         algorithm, problem = make(example_solver()), example_problem((1,))
         state = run_rounds(algorithm, problem, Full(), seed=SEED, rounds=ROUNDS)
@@ -211,6 +215,8 @@ def check_single_sample(make: Make) -> None:
         finite = jax.tree.map(lambda leaf: bool(np.isfinite(np.asarray(leaf)).all()), model)
     require(jax.tree.all(finite), "with one party and one sample the personal model is not finite: look for divisions "
                                   "by n - 1 or by a spread")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        _require_dtype(path, leaf, jnp.float32)
 
 
 def check_empty_round(make: Make) -> None:
@@ -288,6 +294,13 @@ def check_algorithm(make: Make) -> None:
 def _rows(parties: PyTree[Any], index: NDArray[np.intp]) -> PyTree[Any]:
     """Rows of leaves [N, ...]."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], parties)
+
+
+def _require_dtype(path: Any, leaf: Any, precision: Any) -> None:
+    """Numbers of the state have the precision of the model."""
+    require(not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype == precision,
+            f"leaf {jax.tree_util.keystr(path)} of the state is {leaf.dtype} where numbers are {precision.__name__}: "
+            "create arrays in the dtype of the model, with resolvent.math.tree")
 
 
 def _types(tree: PyTree[Any]) -> PyTree[Any]:
