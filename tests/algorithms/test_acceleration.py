@@ -126,7 +126,9 @@ def objectives(algorithm, problem, rounds, seed):
     return np.array([float(objective(problem, algorithm.server_model(s.server))) for s in states[1:]])
 
 
-@pytest.mark.parametrize(("make", "on"), [(rv.fedavg, "u"), (rv.fedpi, "u"), (rv.fedrp, "mean")])
+@pytest.mark.parametrize(("make", "on"), [
+    pytest.param(rv.fedavg, "u", marks=pytest.mark.nightly), (rv.fedpi, "u"),
+    pytest.param(rv.fedrp, "mean", marks=pytest.mark.nightly)])
 def test_on_nonconvex_runs_acceleration_is_never_much_worse(make, on):
     """After no round does the training objective exceed 1.5 times that of the plain method, for 3 seeds.
 

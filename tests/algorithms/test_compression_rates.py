@@ -36,7 +36,7 @@ def predicted(problem, rate, k, rounds):
     return np.array(gaps)
 
 
-@pytest.mark.parametrize(("alpha", "k"), [(1.0, 2), (0.5, 1)])
+@pytest.mark.parametrize(("alpha", "k"), [(1.0, 2), pytest.param(0.5, 1, marks=pytest.mark.nightly)])
 def test_dcgd_stops_at_the_predicted_gap(alpha, k):
     problem, rate, rounds = mixed(quadratic(), alpha), 0.05 / alpha**2, 30_000
     expected = predicted(problem, rate, k, 2000)

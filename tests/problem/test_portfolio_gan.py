@@ -31,6 +31,7 @@ def toy_gan():
     return np.asarray(returns), fitted, draw(fitted, 50)
 
 
+@pytest.mark.nightly  # a training of 10 seconds
 def test_gan_has_the_moments_of_an_autoregressive_series(toy_gan):
     """The dependence of successive days is learnt; the calibration sets means and deviations."""
     returns, fitted, drawn = toy_gan
@@ -44,6 +45,7 @@ def test_gan_has_the_moments_of_an_autoregressive_series(toy_gan):
     assert np.all((ratios > 1 / 4) & (ratios < 4))
 
 
+@pytest.mark.nightly
 def test_raw_moments_are_those_of_the_generator_in_units_of_the_real_deviations(toy_gan):
     returns, fitted, _ = toy_gan
     moments = (jnp.asarray(returns.mean(axis=0)), jnp.asarray(returns.std(axis=0)))

@@ -18,7 +18,7 @@ FAULTS = ("files of at most 4000 bytes", "2 more open files", "out is a link to 
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", [*range(4), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(4, 8))])
 def test_a_killed_run_is_resumed_to_the_same_result(number, tmp_path):
     outcome = kills.run_case(SEED, number, tmp_path)
     assert outcome.verdict == RIGHT, f"{outcome.case}: {outcome.detail}"
