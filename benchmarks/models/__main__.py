@@ -8,7 +8,7 @@
 
 Ten parties train one epoch in minibatches of 20, by FedAvg, on the same samples. Contestants alternate, each in a new
 process, on one core and on two (two devices; two threads). Figures are microseconds per training sample of rounds after
-compilation, CPU time beside wall time, medians of the repeats. PyTorch is a plain loop over the parties. It is
+compilation, CPU time and wall time, medians of the repeats. PyTorch is a plain loop over the parties. It is
 installed into the environment of benchmarks.simulators, in the user's cache folder.
 """
 

@@ -61,7 +61,7 @@ def random_samples(name: str, samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Meter:
-    """Seconds of the timed rounds, wall time beside CPU time, and the peak memory of the process."""
+    """Seconds of the timed rounds, wall time, CPU time, and the peak memory of the process."""
 
     def __init__(self) -> None:
         self.start = self._clocks()

@@ -81,7 +81,7 @@ def check_machine(out: Path) -> None:
     """Refuse to add rows to those of another kind of machine."""
     if out.exists() and (stored := json.loads(out.read_text())["machine"]["processor"]) != machine()["processor"]:
         raise SystemExit(f"{out} has rows of another machine, {stored}: write those of this one, "
-                         f"{machine()['processor']}, to a file beside it, such as {out.stem}-amd.json. The table shows "
+                         f"{machine()['processor']}, to another file, such as {out.stem}-amd.json. The table shows "
                          "both")
 
 
