@@ -18,7 +18,7 @@ from resolvent.testing import assert_close, python_rounds, without_parties
 
 SEED, ROUNDS = 7, 3
 # The nightly run draws more of them.
-BUILT, REFUSED = sample(60 if os.environ.get("RESOLVENT_NIGHTLY") else 12)
+BUILT, REFUSED = sample(60 if os.environ.get("RESOLVENT_NIGHTLY") else 17)
 
 
 @cache

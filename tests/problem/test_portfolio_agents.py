@@ -60,8 +60,9 @@ def test_a_policy_treats_assets_alike_and_returns_weights(policy):
     assert jnp.ptp(w[1:]) > 1e-3
 
 
-@pytest.mark.parametrize("policy", [pytest.param(policy, id=name, marks=() if name == "eiie_cnn" else pytest.mark.nightly)
-                                    for name, policy in POLICIES.items()])
+@pytest.mark.parametrize("policy", [
+    pytest.param(policy, id=name, marks=() if name == "eiie_cnn" else pytest.mark.nightly)
+    for name, policy in POLICIES.items()])
 def test_gradients_are_central_differences(policy):
     """Of the whole objective, and of a minibatch with its memory: jumps in the positions break the chain of costs."""
     oracle = pf.problem(market(), policy, rate=0.02, discount=0.9).oracle(jnp.array(0))

@@ -82,8 +82,9 @@ def test_merged_draws_are_exact_under_every_scheduler(scheduler):
 
 
 @pytest.mark.parametrize("algorithm", [
-    rv.scaffold(SOLVER), rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER),
-], ids=["mirrored state", "private state"])
+    pytest.param(rv.scaffold(SOLVER), id="mirrored state", marks=pytest.mark.nightly),
+    pytest.param(rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER), id="private state"),
+])
 def test_merged_draws_are_the_same_in_host_memory(algorithm):
     options = {"rounds": 6, "evaluate_every": 3, "participation": WRAPPED, "progress": False}
     device, host = (rv.simulate(algorithm, rv.models.logistic(3, 3), data(), memory=memory, **options)

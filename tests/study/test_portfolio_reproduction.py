@@ -66,11 +66,13 @@ def test_back_tests_and_baselines_are_curves(small):
     assert last["UBAH"].parties == pytest.approx([0.998 * g.mean() for g in growth], rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_seed_in_the_file_stays(small):
     seeds = {title: small.experiments(title, 3)[0].file.bound.settings() for title in ("last", "fixed")}
     assert {title: (s["seed"], s["data"]["seed"]) for title, s in seeds.items()} == {"last": (3, 3), "fixed": (3, 7)}
 
 
+@pytest.mark.nightly
 def test_panels_are_chosen_with_the_claims_about_them(small):
     assert list(small.with_panels(["last"]).panels) == ["last", "by day"]
     assert [claim.says for claim in small.with_panels(["last"]).claims] == ["sizes"]

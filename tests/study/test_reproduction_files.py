@@ -119,6 +119,7 @@ quick: {}
     assert finals[0] != finals[1]
 
 
+@pytest.mark.nightly
 def test_a_sweep_of_experiments_labels_its_curves_and_has_axes_of_the_clock(small):
     _, record = small
     points = {label: m["point"] for label, m in record["panels"]["parties"]["methods"].items()}

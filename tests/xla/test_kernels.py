@@ -153,7 +153,7 @@ def _gradient(oracle, step, w):
     return through(oracle, step).grad(w)
 
 
-@pytest.mark.parametrize("network", ["cnn", "lstm"])
+@pytest.mark.parametrize("network", ["cnn", pytest.param("lstm", marks=pytest.mark.nightly)])
 def test_meta_learning_takes_hessians_through_them(network):
     """MAML's full gradient, whose Hessian-vector product is a jvp through a loop, equals the central difference."""
     rng = np.random.default_rng(0)
