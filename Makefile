@@ -22,7 +22,7 @@ help:
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
 	@echo "make versions   run digits and the contract with the lowest and with the newest versions of the dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
-	@echo "make nightly    more random compositions; all reproductions, tiny and small; fails if a verdict got worse"
+	@echo "make nightly    the tests that run at night only; all reproductions, small; fails if a verdict got worse"
 	@echo "make torture    a campaign of faults: kills, damaged files, hostile input, missing resources; fails if one is wrong"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
 
