@@ -1,6 +1,6 @@
 """Models as users write them, in one federated round: resolvent with and without replaced operations, and PyTorch.
 
-    python -m benchmarks.models                            everything, about 15 minutes: JSON, table and picture
+    python -m benchmarks.models                            everything, about 30 minutes: JSON, table and picture
     python -m benchmarks.models --models cnn gru           some of the models; rows of others stay in the file
     python -m benchmarks.models --quick                    one short run of each, as a test: not to be quoted
     python -m benchmarks.models --table                    table and picture from the JSON alone

@@ -30,7 +30,8 @@ def markdown(record: dict[str, Any], image: str) -> str:
     lines = [
         "# Models as users write them", "",
         f"`{record['command']}`, on {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB; one "
-        f"core: {limits['sgemm_gflops']} GFLOP/s in sgemm. Medians of {record['repeats']} runs in alternation.", "",
+        f"core: {limits['sgemm_gflops']} GFLOP/s in sgemm. Medians of {record['repeats']} runs in alternation; "
+        "one run with nothing replaced.", "",
         f"A round of FedAvg: {record['parties']} parties, one epoch each in minibatches of 20. Microseconds per "
         "training sample, CPU time, and wall time in parentheses. PyTorch is a plain loop, with one thread and with "
         "two.", "", f"![Microseconds per sample]({image})", ""]

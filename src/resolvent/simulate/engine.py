@@ -160,7 +160,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
     server_info: Info = {}
     for number in range(len(algorithm.phases)):
         phase_key = keys.phase_key(round_key, number)
-        phase = _run_phase(algorithm, number, of_round, (cohort, part), counted, phase_key, state, static)
+        phase = _run_phase(algorithm, number, of_round, cohort, part, counted, phase_key, state, static)
         state, counted = phase.state, phase.counted
         party_info |= phase.party_info
         server_info |= phase.server_info
@@ -177,14 +177,13 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
     return state, Snapshot(record, models, server_before)
 
 
-def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort_and_part: tuple[Cohort, CohortPart],
+def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,
                working: Bool[Array, " C"], key: Array, state: Federation, static: _Static) -> _PhaseResult:
     """Message, party and server of one phase.
 
     Absent parties keep their states, and the server keeps its own if no reply counts. A reply that does not count, such
     as one that is not finite, does not count in the following phases of the round either.
     """
-    cohort, part = cohort_and_part
     effort = part.select(jnp.where(working, cohort.effort, 0))
     slots = problem.row(part.index)
     rows = tree.rows(state.parties, slots)
