@@ -1,0 +1,45 @@
+"""How bytes get from the server to the parties and back: the one interface that an engine has to provide."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+__all__ = ["PartyHandler", "Transport"]
+
+PartyHandler: TypeAlias = Callable[[bytes], bytes]
+"""What runs at a site: it answers one message, such as ``Party.handle``. An adapter calls it for each message."""
+
+
+class Transport(ABC):
+    """Sends one message to each of several parties and collects their replies.
+
+    An adapter for an engine derives from this class. It moves bytes and does not read them: messages may arrive twice,
+    late, damaged or not at all, and the coordinator and the parties detect it.
+
+    Attributes:
+        parties: names of the sites; the position of a name is the party's id.
+    """
+
+    parties: tuple[str, ...]
+
+    @abstractmethod
+    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+                  grace: float) -> dict[str, bytes]:
+        """Send a message to each named party, and wait for replies.
+
+        The wait ends when all parties have replied, ``grace`` seconds after ``quorum`` parties have replied, or
+        ``deadline`` seconds after the call, whichever is first. Times are durations of a monotonic clock.
+
+        Args:
+            messages: the message of each party, by name.
+            deadline: longest wait in seconds; None: no limit.
+            quorum: number of replies after which only ``grace`` seconds are left, at least 1.
+            grace: seconds to wait after the quorum; ``math.inf`` waits for all parties.
+
+        Returns:
+            The replies that arrived in time, by name.
+        """
+
+    @abstractmethod
+    def late_replies(self) -> list[tuple[str, bytes]]:
+        """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""
