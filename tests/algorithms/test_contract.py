@@ -61,6 +61,7 @@ COMBINED = {
     "average of Anderson at the parties": lambda s: rv.combinators.ErgodicAveraging(
         rv.combinators.DecentralisedAnderson(rv.fedpi(s, eta=0.5, decentralised=True)),
         weight=rv.schedules.InversePower(1.0)),
+    "Ditto after training": lambda s: rv.combinators.SharedUntilTrained(rv.ditto(s)),
     "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),
 }
 

@@ -14,8 +14,9 @@ from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
 from resolvent.algorithms.combinators.meta_learned import MetaLearned
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
+from resolvent.algorithms.combinators.shared_until_trained import SharedUntilTrained
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 
 __all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "DecentralisedAnderson",
            "ErgodicAveraging", "ExplicitMixture", "FineTuned", "HeldOutInterpolation", "HeldOutSelection",
-           "MetaLearned", "PooledData", "ServerOptimizer", "StaleReplies"]
+           "MetaLearned", "PooledData", "ServerOptimizer", "SharedUntilTrained", "StaleReplies"]

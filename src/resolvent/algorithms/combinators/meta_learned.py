@@ -48,7 +48,9 @@ class MetaLearned(Combinator):
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
         state, reply, info = inner(state, message, through(oracle, self.step), key, effort)
-        return state, reply, info | {"model": self.adapted(info["model"], oracle)}
+        if "model" in info:  # a phase that only measures, such as FedDANE's first, has none
+            info = info | {"model": self.adapted(info["model"], oracle)}
+        return state, reply, info
 
     def adapted(self, w: Vector, oracle: Oracle) -> Vector:
         """``w`` after the steps on f_k."""
