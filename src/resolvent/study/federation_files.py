@@ -1,0 +1,189 @@
+"""The files that people of a federation write: ``consortium.yaml`` of the lead, ``site.yaml`` of each site.
+
+Both are read strictly: an unknown key, a value of another type or a missing key is an error with the file, the line,
+the key and what is allowed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from resolvent.errors import InputError, quote, shorten
+from resolvent.study.binding import bind
+from resolvent.study.changes import Locations
+from resolvent.study.yaml_checks import MAX_FILE_SIZE
+from resolvent.study.yaml_files import read_yaml
+
+__all__ = ["Consortium", "SiteFile", "SiteLimits", "read_consortium", "read_site"]
+
+_Settings = TypeVar("_Settings")
+# A name becomes a folder, the common name of a certificate and a name of the engine.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_MAX_HOST_LENGTH = 253
+_RESERVED_NAMES = frozenset({"server", "lead"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consortium:
+    """Who takes part in a federation, and where its server is.
+
+    Attributes:
+        name: name of the federation: letters, digits, - and _.
+        host: name or address of the server, as the sites and the lead reach it.
+        port: TCP port of the server; all connections go to it.
+        sites: names of the sites. The name of a site is the name of its party in results.
+        lead: e-mail address of the person who may start experiments.
+        members: e-mail addresses of persons who may look at runs, and may not start one.
+    """
+
+    name: str
+    host: str
+    sites: tuple[str, ...]
+    lead: str
+    port: int = 8002
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, names in (("name", (self.name,)), ("sites", self.sites)):
+            for name in names:
+                if not _NAME.fullmatch(name):
+                    raise InputError(f"{key}: {quote(name)} cannot be a name: use 1 to 40 letters, digits, - and _, and "
+                                     "begin with a letter or a digit")
+        if len(self.sites) < 2:
+            raise InputError(f"sites: a federation has at least 2 sites, got {len(self.sites)}")
+        for title, names in (("sites", self.sites), ("members", (self.lead, *self.members))):
+            name, count = Counter(name.casefold() for name in names).most_common(1)[0]
+            if count > 1:
+                raise InputError(f"{title}: {quote(name)} is named twice: name it once")
+        for name in self.sites:
+            if name.casefold() in _RESERVED_NAMES:
+                raise InputError(f"sites: {quote(name)} is the name of another participant: choose another")
+        for key, address in (("lead", self.lead), *(("members", address) for address in self.members)):
+            if not re.fullmatch(r"[\w.+-]+@[\w-]+(\.[\w-]+)*", address):
+                raise InputError(f"{key}: {quote(address)} is not an e-mail address, such as lead@example.org")
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", self.host) or len(self.host) > _MAX_HOST_LENGTH:
+            raise InputError(f"host: {quote(self.host)} is not a host name or an IPv4 address, such as fed.example.org")
+        if not 1 <= self.port <= 65535:
+            raise InputError(f"port: {self.port} must lie in 1 to 65535")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteLimits:
+    """What a site allows; an experiment beyond it is refused at the site.
+
+    Attributes:
+        algorithms: names of the allowed algorithms; default: all of the library.
+        solvers: names of the allowed local solvers; default: all of the library.
+        max_rounds: largest number of rounds of an experiment, summed over its methods.
+        max_local_steps: largest number of local steps of a round.
+        min_rows: smallest number of rows of this site with which it takes part.
+        min_count: a category or a class with fewer rows at this site is not named.
+        scores: whether the scores of this site's models on its own rows may leave it.
+        clip: largest Euclidean norm of an update that leaves; longer updates are scaled down.
+        noise: standard deviation of the Gaussian noise that is added to every number of an update, as a multiple of
+            clip. It needs clip.
+    """
+
+    algorithms: tuple[str, ...] | None = None
+    solvers: tuple[str, ...] | None = None
+    max_rounds: int | None = None
+    max_local_steps: int | None = None
+    min_rows: int = 10
+    min_count: int = 1
+    scores: bool = True
+    clip: float | None = None
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        for key in ("max_rounds", "max_local_steps", "min_rows", "min_count"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InputError(f"{key}: {value} must be at least 1")
+        if self.clip is not None and not self.clip > 0:
+            raise InputError(f"clip: {self.clip} must be positive")
+        if not self.noise >= 0:
+            raise InputError(f"noise: {self.noise} must not be negative")
+        if self.noise and self.clip is None:
+            raise InputError("noise: it is a multiple of clip, which is not set: set clip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFile:
+    """A site's table and what the site allows.
+
+    Attributes:
+        table: the site's table: a .csv, .csv.gz, .tsv or .parquet file with a row per sample. A relative path begins at
+            the folder of this file.
+        columns: the site's name of each column whose name differs, by its name in the federation.
+        separator: the character between two values in a text file.
+        decimal: the decimal mark of numbers in a text file.
+        encoding: of a text file, such as utf-8 or cp1252.
+        limits: what the site allows.
+    """
+
+    table: str
+    columns: dict[str, str] = field(default_factory=dict)
+    separator: str = "auto"
+    decimal: str = "auto"
+    encoding: str = "auto"
+    limits: SiteLimits = SiteLimits()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        if self.decimal not in ("auto", ".", ","):
+            raise InputError(f"decimal: {quote(self.decimal)} is not one of auto, '.' and ','")
+        name, count = Counter(self.columns.values()).most_common(1)[0] if self.columns else ("", 0)
+        if count > 1:
+            raise InputError(f"columns: {quote(name)} stands for two columns: name it once")
+
+
+def read_consortium(path: Path) -> Consortium:
+    """Read ``consortium.yaml``.
+
+    Raises:
+        InputError: the file is absent or wrong; the message has the file, the line and the key.
+    """
+    return _read(path, lambda settings: _bound(Consortium, settings))
+
+
+def read_site(path: Path) -> SiteFile:
+    """Read ``site.yaml``; its table has an absolute path.
+
+    Raises:
+        InputError: the file is absent or wrong; the message has the file, the line and the key.
+    """
+    def build(settings: Mapping[str, Any]) -> SiteFile:
+        plain = dict(settings)
+        limits = _bound(SiteLimits, plain.pop("limits", None) or {}, "limits")
+        site = _bound(SiteFile, plain, limits=limits)
+        return SiteFile(**{**vars(site), "table": str((path.parent / site.table).resolve())})
+
+    return _read(path, build)
+
+
+def _bound(kind: Callable[..., _Settings], settings: Any, path: str = "", **supplied: Any) -> _Settings:
+    """A dataclass from checked settings; an error starts with the path of the key."""
+    bound = bind(kind, settings, path=path, supplied=frozenset(supplied))
+    try:
+        return kind(**bound.values, **supplied)
+    except InputError as error:
+        raise InputError(f"{path}.{error}".strip(".")) from error
+
+
+def _read(path: Path, build: Callable[[Mapping[str, Any]], _Settings]) -> _Settings:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE_SIZE + 1)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {shorten(path)}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:1: the file is not text in UTF-8") from error
+    settings = read_yaml(text, str(path))
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{path}:1: expected a mapping of settings")
+    try:
+        return build(settings)
+    except InputError as error:
+        raise InputError(f"{Locations(str(path), settings, {})(str(error))}: {error}") from error
