@@ -94,31 +94,6 @@ def test_panels_show_the_same_runs_by_other_measures(small):
     assert finals == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_party_that_was_never_drawn_may_have_the_shared_model():
-    """One of four parties is drawn in each of three rounds, so that at least one is never drawn."""
-    text = SMALL[:SMALL.index("panels:")] + """
-panels:
-  own: {experiment: {algorithms: {FedAvg+: fedavg_plus}, participation: {name: uniform, cohort: 1}}}
-  shared: {of: own, untrained: shared}
-claims: []
-quick: {}
-"""
-    reproduction = Reproduction.parse("small", text)
-    (experiment,) = reproduction.experiments("own", 0)
-    readings = Readings(experiment)
-    metrics = readings.metrics[readings.metrics["split"] == "test"]
-
-    def last(metric, round_=3):
-        return metrics[(metrics["metric"] == metric) & (metrics["round"] == round_)].sort_values("party")["value"]
-
-    trained = last("loss").to_numpy() != last("loss", 0).to_numpy()
-    assert 0 < trained.sum() < 4
-    finals = [readings.curves(reproduction.view(title))["FedAvg+"].final for title in ("own", "shared")]
-    expected = last("accuracy"), np.where(trained, last("accuracy"), last("global_accuracy"))
-    assert finals == pytest.approx([values.mean() for values in expected])
-    assert finals[0] != finals[1]
-
-
 @pytest.mark.nightly
 def test_a_sweep_of_experiments_labels_its_curves_and_has_axes_of_the_clock(small):
     _, record = small

@@ -67,8 +67,6 @@ class Readings:
         for label, point in self.points.items():
             if label in measured:
                 of_method = rows[rows["method"] == label]
-                if view.untrained == "shared":
-                    of_method = self._with_shared_models(of_method, label, view)
                 by_round = _over_parties(of_method, view, self.sizes)
                 values, rounds = by_round.to_numpy(dtype=float), by_round.index.to_numpy(dtype=np.int64)
                 last = of_method[of_method["round"] == rounds[-1]].sort_values("party")["value"].to_numpy(dtype=float)
@@ -77,25 +75,6 @@ class Readings:
         if self._backtests is not None:
             result |= self._backtests.baseline_curves(view, next(iter(result.values())).rounds)
         return result
-
-    def _with_shared_models(self, rows: pd.DataFrame, label: str, view: View) -> pd.DataFrame:
-        """The rows of a method in which parties that have not taken part yet have the values of the shared model.
-
-        Such a party is one whose loss is, to the bit, that before the first round.
-        """
-        splits = self.metrics["split"].fillna("train")
-        of_method = self.metrics[(self.metrics["method"] == label) & (splits == view.split)]
-        key = ["round", "party"]
-        losses, shared = (of_method[of_method["metric"] == name].set_index(key)["value"]
-                          for name in ("loss", f"global_{view.measure}"))
-        if shared.empty:
-            return rows
-        first = losses.loc[losses.index.get_level_values("round").min()]
-        parties = losses.index.get_level_values("party")
-        untrained = pd.Series(losses.to_numpy() == first.reindex(parties).to_numpy(), losses.index)
-        index = pd.MultiIndex.from_frame(rows[key])
-        values = np.where(untrained.reindex(index).to_numpy(), shared.reindex(index).to_numpy(), rows["value"])
-        return rows.assign(value=values)
 
     def _lines(self, view: View) -> dict[str, Curve]:
         """After the last round, the loss between the parties' personal models (lambda = 0) and the shared one (1)."""

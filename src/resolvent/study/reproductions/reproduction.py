@@ -9,7 +9,7 @@ import pydantic
 from resolvent.errors import InputError, nearest, quote
 from resolvent.study.binding import Bound, parameters
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, Untrained, View
+from resolvent.study.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, View
 from resolvent.study.reproductions.settings import Choices, fill, merge, texts_in, with_choices
 from resolvent.study.yaml_files import read_data, shipped_files, write_yaml
 
@@ -37,7 +37,6 @@ class Reproduction(pydantic.BaseModel):
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
         baselines: names of baselines.
-        untrained: the model of a party that has not taken part yet.
         columns: panels in a row of the picture; 0: all in one row.
         notes: notes for the reader: what the paper leaves open, and what was chosen.
         seeds: number of seeds at the paper's scale.
@@ -61,7 +60,6 @@ class Reproduction(pydantic.BaseModel):
     axis: str = "optimality gap f(w) - f*"
     log: bool = True
     baselines: list[str] = []
-    untrained: Untrained = "own"
     columns: int = 0
     notes: list[str] = []
     seeds: int

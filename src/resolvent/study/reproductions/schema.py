@@ -8,10 +8,9 @@ import pydantic
 
 from resolvent.study.metrics import higher_is_better
 
-__all__ = ["Claim", "Draw", "Panel", "Search", "Setting", "SmallSetting", "Sweep", "Untrained", "View"]
+__all__ = ["Claim", "Draw", "Panel", "Search", "Setting", "SmallSetting", "Sweep", "View"]
 
 Setting = Literal["paper scale", "quick", "tiny"]
-Untrained = Literal["own", "shared"]
 
 
 class _Strict(pydantic.BaseModel):
@@ -132,8 +131,6 @@ class View(_Strict):
         baselines: of an experiment on prices, the baselines that are shown with the methods, see ``backtests``. They
             have the metrics of a back-test and ``wealth_by_day``, the wealth on each day of a split after the last
             round.
-        untrained: the personal model of a party that has not taken part yet: its ``own`` first model, or the
-            ``shared`` one.
     """
 
     measure: str
@@ -142,7 +139,6 @@ class View(_Strict):
     axis: str
     log: bool
     baselines: list[str] = []
-    untrained: Untrained = "own"
 
     @property
     def higher_is_better(self) -> bool:
@@ -160,8 +156,7 @@ class Panel(_Strict):
         sweep: a sweep of algorithms or of experiments.
         combinator: a combinator applied to every algorithm.
         draw: how it is drawn.
-        measure: replaces the reproduction's; so do ``split``, ``over``, ``axis``, ``log``, ``untrained`` and
-            ``baselines``.
+        measure: replaces the reproduction's; so do ``split``, ``over``, ``axis``, ``log`` and ``baselines``.
     """
 
     experiment: dict[str, Any] = {}
@@ -175,7 +170,6 @@ class Panel(_Strict):
     over: str | None = None
     axis: str | None = None
     log: bool | None = None
-    untrained: Untrained | None = None
     baselines: list[str] | None = None
 
 
