@@ -396,7 +396,7 @@ def _future(case):
 
 @_case("another process holds the lock")
 def _two_runs(case):
-    from resolvent.study.run_lock import locked
+    from resolvent.data.folder_lock import locked
 
     with locked(case / "out"):
         answers = [_shell(f"{_PYTHON} {' '.join(arguments)}", case) for arguments in (RUN, RESUME)]
@@ -417,7 +417,7 @@ def _at_once(case):
 
 @_case("the lock of a killed process")
 def _killed_holder(case):
-    program = "import os; from pathlib import Path; from resolvent.study.run_lock import locked\n" \
+    program = "import os; from pathlib import Path; from resolvent.data.folder_lock import locked\n" \
               "with locked(Path('out')): os.kill(os.getpid(), 9)"
     answer = answer_of([sys.executable, "-c", program], case, {})
     if answer.code != -signal.SIGKILL or not (case / ".out.lock").exists():

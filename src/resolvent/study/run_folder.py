@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
+from resolvent.data.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
 from resolvent.study.compare import Comparison
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models
-from resolvent.study.run_lock import RunningError, locked
 from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE, read_summary, summarize, write_summary
 
 __all__ = ["CHECKPOINTS", "begin", "check_folder", "claim_folder", "finished_summary", "is_complete", "open_folder",

@@ -1,4 +1,4 @@
-"""A lock on a run folder, so that two processes never write the same run."""
+"""A lock on a folder, so that two processes never write into it at the same time."""
 
 import contextlib
 import errno
@@ -17,15 +17,19 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # the 
 
 
 class RunningError(InputError):
-    """Another process writes this run."""
+    """Another process writes into the folder."""
 
 
 @contextlib.contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Hold the lock of a run folder, which need not exist.
+def locked(out: Path, advice: str = "give --out another folder") -> Iterator[None]:
+    """Hold the lock of a folder, which need not exist.
 
     The lock is one of the operating system, on the file ``.NAME.lock`` next to the folder. It ends with its process, so
     the file of a killed process does no harm. Folders that were made for the file are removed if they stay empty.
+
+    Args:
+        out: the folder.
+        advice: what to do if another process holds the lock, for the end of the error.
 
     Raises:
         RunningError: another process holds it; the message has its number.
@@ -34,12 +38,12 @@ def locked(out: Path) -> Iterator[None]:
     try:
         target = out.resolve()
     except RuntimeError as error:  # before Python 3.13; later versions raise an OSError when the folder is made
-        raise InputError(f"{out}: the links in the path form a circle: give --out another folder") from error
+        raise InputError(f"{out}: the links in the path form a circle: {advice}") from error
     made = _make_parents(target)
     path = hidden_sibling(target, "lock")
     handle: int | None = None
     try:
-        handle = _acquire(path, out)
+        handle = _acquire(path, out, advice)
         yield
     finally:
         if handle is not None:
@@ -58,7 +62,7 @@ def _make_parents(target: Path) -> list[Path]:
     return missing
 
 
-def _acquire(path: Path, out: Path) -> int | None:
+def _acquire(path: Path, out: Path, advice: str) -> int | None:
     """Lock a file and write the number of this process into it; None where files cannot be locked."""
     try:
         import fcntl
@@ -76,13 +80,13 @@ def _acquire(path: Path, out: Path) -> int | None:
         except BlockingIOError:
             holder = os.pread(handle, 300, 0).decode(errors="replace").strip() or "with an unknown number"
             os.close(handle)
-            raise RunningError(f"{out} is being written by process {holder}: wait until it has ended, or give --out "
-                               "another folder") from None
+            raise RunningError(f"{out} is being written by process {holder}: wait until it has ended, or "
+                               f"{advice}") from None
         except OSError as error:
             os.close(handle)
             if error.errno not in _NO_LOCKS:
                 raise
-            warnings.warn(f"{path.parent} is on a file system without locks: do not start two runs into {out}",
+            warnings.warn(f"{path.parent} is on a file system without locks: do not start two processes for {out}",
                           stacklevel=4)
             path.unlink(missing_ok=True)
             return None
