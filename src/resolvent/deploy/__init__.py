@@ -1,1 +1,1 @@
-"""The algorithms of the simulator over a real network: transport, wire format, durable stores, coordinator and party."""
+"""The algorithms of the simulator over a network: transport, wire format, durable stores, coordinator, party."""

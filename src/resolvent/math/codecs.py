@@ -12,7 +12,8 @@ bounded by omega if E |C(x) - x|^2 <= omega |x|^2. A biased codec with omega < 1
     NaturalCompression  d              d (sign and exponent): 9 d, 12 d  yes        1/8
     QSGD                d              b + d ceil(log2(2 s + 1))         yes        min(d/s^2, sqrt(d)/s)
 
-QSGD sends its norm in float32 at least: b is 32 there for vectors in half precision.
+QSGD sends its norm in float32 at least: b is 32 there for vectors in half precision. ``packing`` turns an encoded
+vector into ceil(bits / 8) bytes.
 
 Source: Horvath et al., *Natural Compression for Distributed Deep Learning*; Alistarh et al., *QSGD*, Lemma 3.1. The
 compressed methods of the FedMix poster use such codecs. To write a codec of your own, derive from ``Codec``.
@@ -20,7 +21,7 @@ compressed methods of the FedMix poster use such codecs. To write a codec of you
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax
@@ -34,7 +35,11 @@ from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Identity", "RandK", "TopK", "NaturalCompression", "QSGD", "Codec", "Wire", "wire_bits"]  # noqa: RUF022
+__all__ = [  # noqa: RUF022
+    "Identity", "RandK", "TopK", "NaturalCompression", "QSGD", "Codec", "IntegerRange", "Wire", "wire_bits",
+]
+
+IntegerRange: TypeAlias = tuple[int, int]
 
 
 class Wire(eqx.Module):
@@ -93,6 +98,13 @@ class Codec(CheckedArguments, eqx.Module):
     @abstractmethod
     def count(self, size: int, dtype: Any) -> int:
         """The number of bits of an encoded vector."""
+
+    def integer_ranges(self, size: int, dtype: Any) -> tuple[IntegerRange | None, ...] | None:
+        """For each array of the content, the smallest and the largest of its integers; None where all bits are sent.
+
+        None for the whole content, which is the default, sends all bits of all arrays.
+        """
+        return None
 
     @abstractmethod
     def omega(self, size: int) -> float:
@@ -228,6 +240,10 @@ class TopK(Sparse):
         return self.entries(size) * (_width(dtype) + max(size - 1, 0).bit_length())
 
     @override
+    def integer_ranges(self, size: int, dtype: Any) -> tuple[IntegerRange | None, ...]:
+        return (0, max(size - 1, 0)), None
+
+    @override
     def omega(self, size: int) -> float:
         """1 - k/d, attained if all entries have the same absolute value."""
         return 1 - self.entries(size) / size if size else 0.0
@@ -262,6 +278,10 @@ class NaturalCompression(Codec):
     def count(self, size: int, dtype: Any) -> int:
         """Sign and exponent of each entry: 9 bits in float32, 12 in float64."""
         return size * (1 + int(_finfo(dtype).nexp))
+
+    @override
+    def integer_ranges(self, size: int, dtype: Any) -> tuple[IntegerRange]:
+        return ((0, (1 << (1 + int(_finfo(dtype).nexp))) - 1),)
 
     @override
     def omega(self, size: int) -> float:
@@ -307,6 +327,10 @@ class QSGD(Codec):
     def count(self, size: int, dtype: Any) -> int:
         """The norm, and ceil(log2(2 s + 1)) bits for each entry."""
         return max(_width(dtype), 32) + size * (2 * self.levels).bit_length()
+
+    @override
+    def integer_ranges(self, size: int, dtype: Any) -> tuple[IntegerRange | None, ...]:
+        return None, (-self.levels, self.levels)
 
     @override
     def omega(self, size: int) -> float:

@@ -1,0 +1,241 @@
+"""The wire format: a message is a checksum, a JSON header and named arrays, and never code.
+
+.. code-block:: text
+
+    bytes   content
+    8       "RSLVMSG1"
+    32      SHA-256 of all following bytes
+    ...     a safetensors file: its metadata has the header as JSON, its tensors are the arrays
+
+A codec's encoded vector travels as ceil(bits / 8) bytes (``math.packing``). The checksum detects damage, not an
+attacker, who can compute a new one. Against attackers the transport encrypts and authenticates, and both sides check
+every message: its size, its header, and the names, shapes and dtypes of its arrays against those that they expect.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from resolvent.errors import InputError, quote, shorten
+from resolvent.math.codecs import Wire
+from resolvent.math.packing import pack_wire, packed_size, unpack_wire
+from resolvent.simulate.tree_files import NUMPY_NAMES
+
+__all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "identity_of_message", "restore_tree",
+           "size_of"]
+
+MAX_BYTES = 2**32
+_MAGIC = b"RSLVMSG1"
+_CONTENT = len(_MAGIC) + hashlib.sha256().digest_size
+_MAX_HEADER = 2**24
+_LENGTH_BYTES = 8
+_MAX_NUMBER = 2**31
+_VERSION = 1
+
+
+class WireError(InputError):
+    """A message is damaged, too large, or not the expected one."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What travels between the server and a party, in both directions.
+
+    Attributes:
+        kind: from the server ``start``, ``work``, ``evaluate`` or ``finish``; from a party ``ready``, ``reply``,
+            ``scores``, ``stored`` or ``refusal``.
+        run: the run to which it belongs.
+        round: number of the round.
+        phase: number of the phase.
+        facts: values that JSON can hold.
+        arrays: name -> array.
+    """
+
+    kind: str
+    run: str
+    round: int = 0
+    phase: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def fact(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """A fact of an expected type.
+
+        Raises:
+            WireError: it is missing or of another type.
+        """
+        value = self.facts.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and bool not in np.atleast_1d(kind)):
+            raise WireError(f"the message '{self.kind}' has {quote(value)} for {name}")
+        return value
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes.
+
+    Example:
+        >>> data = encode(Message("reply", "run 1", 3, arrays={"w": np.ones(2, np.float32)}))
+        >>> decode(data).arrays["w"].tolist()
+        [1.0, 1.0]
+    """
+    header = {"version": _VERSION, "kind": message.kind, "run": message.run, "round": message.round,
+              "phase": message.phase, "facts": dict(message.facts)}
+    arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
+    content = save(arrays, metadata={"header": json.dumps(header, allow_nan=False, sort_keys=True)})
+    return b"".join((_MAGIC, hashlib.sha256(content).digest(), content))
+
+
+def identity_of_message(data: bytes) -> str:
+    """What identifies a message: its checksum. Bytes that are equal are one message, however often they arrive."""
+    return data[len(_MAGIC):_CONTENT].hex()
+
+
+def decode(data: bytes, limit: int = MAX_BYTES) -> Message:
+    """The message that bytes hold.
+
+    Args:
+        data: the bytes.
+        limit: largest number of bytes.
+
+    Raises:
+        WireError: the bytes are not a whole and undamaged message.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise WireError(f"a message must be bytes, got {type(data).__name__}")
+    if len(data) > limit:
+        raise WireError(f"the message has {len(data)} bytes, at most {limit} are allowed")
+    if data[:len(_MAGIC)] != _MAGIC:
+        raise WireError("the bytes are not a message of this version of resolvent")
+    content = memoryview(data)[_CONTENT:]
+    if hashlib.sha256(content).digest() != data[len(_MAGIC):_CONTENT]:
+        raise WireError("the message is damaged or truncated: it has not the checksum with which it was sent")
+    header = _read_header(content)
+    try:
+        tensors = deserialize(bytes(content))
+        arrays = {name: _as_array(tensor) for name, tensor in tensors}
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise WireError(f"the arrays of the message cannot be read: {shorten(error)}") from error
+    return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
+
+
+def _read_header(content: memoryview) -> dict[str, Any]:
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    if length > min(_MAX_HEADER, len(content) - _LENGTH_BYTES):
+        raise WireError(f"the header of the message has {length} bytes, more than the message or than {_MAX_HEADER}")
+    try:
+        outer = json.loads(bytes(content[_LENGTH_BYTES:_LENGTH_BYTES + length]))
+        header = json.loads(outer["__metadata__"]["header"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WireError(f"the header of the message cannot be read: {shorten(error)}") from error
+    types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict}
+    if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in types.items()):
+        raise WireError("the header of the message does not have the expected fields")
+    if header["version"] != _VERSION:
+        raise WireError(f"the message has version {header['version']} of the format, this is version {_VERSION}: "
+                        "install the same version of resolvent at the server and at the sites")
+    if not all(0 <= header[name] < _MAX_NUMBER for name in ("round", "phase")):
+        raise WireError(f"the message has round {header['round']} and phase {header['phase']}")
+    return header
+
+
+def _as_array(tensor: Mapping[str, Any]) -> NDArray[Any]:
+    dtype = np.dtype(NUMPY_NAMES[tensor["dtype"]])
+    return np.frombuffer(tensor["data"], dtype=dtype).reshape(tensor["shape"])
+
+
+def arrays_of(tree: PyTree[Any]) -> dict[str, NDArray[Any]]:
+    """The arrays of a tree by name, as they travel; encoded vectors are packed.
+
+    Raises:
+        InputError: two arrays have the same name.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, part in _named_parts(tree):
+        for suffix, value in _pieces(part).items():
+            if name + suffix in arrays:
+                raise InputError(f"two arrays of a message have the name {name + suffix!r}: rename a key that has a "
+                                 "dot in it")
+            arrays[name + suffix] = value
+    return arrays
+
+
+def restore_tree(arrays: Mapping[str, NDArray[Any]], like: PyTree[Any]) -> PyTree[Any]:
+    """The tree whose arrays ``arrays_of`` returned.
+
+    Args:
+        arrays: name -> array.
+        like: a tree of the expected structure, whose leaves have the expected shapes and dtypes.
+
+    Raises:
+        WireError: a name, a shape or a dtype is not the expected one, or an encoded vector is not valid.
+    """
+    parts, used = [], set()
+    for name, part in _named_parts(like):
+        expected = _expected_pieces(part)
+        values = {}
+        for suffix, (shape, dtype) in expected.items():
+            value = arrays.get(name + suffix)
+            if value is None:
+                raise WireError(f"the message has no array {quote(name + suffix)}")
+            if value.shape != shape or value.dtype != dtype:
+                raise WireError(f"the array {quote(name + suffix)} is {value.dtype}{list(value.shape)}, expected "
+                                f"{dtype}{list(shape)}")
+            values[suffix] = value
+        used |= {name + suffix for suffix in expected}
+        parts.append(_assembled(name, part, values))
+    if len(arrays) > len(used):
+        extra = sorted(set(arrays) - used)
+        raise WireError(f"the message has an array that is not expected, {quote(extra[0])}")
+    return jax.tree.unflatten(jax.tree.structure(like, is_leaf=_is_wire), parts)
+
+
+def size_of(like: PyTree[Any]) -> dict[str, int]:
+    """Name -> number of bytes of each array of a tree, from the shapes."""
+    return {name + suffix: int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            for name, part in _named_parts(like) for suffix, (shape, dtype) in _expected_pieces(part).items()}
+
+
+def _is_wire(part: Any) -> bool:
+    return isinstance(part, Wire)
+
+
+def _named_parts(tree: PyTree[Any]) -> list[tuple[str, Any]]:
+    return [(jax.tree_util.keystr(path, simple=True, separator=".") or "value", part)
+            for path, part in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_wire)]
+
+
+def _pieces(part: Any) -> dict[str, NDArray[Any]]:
+    """The arrays of a leaf or of an encoded vector, by the ending of their name."""
+    if not isinstance(part, Wire):
+        return {"": np.asarray(part)}
+    codec = {f".codec.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(part.codec))}
+    return {".packed": pack_wire(part), ".finite": np.asarray(part.is_finite), **codec}
+
+
+def _expected_pieces(part: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    if not isinstance(part, Wire):
+        return {"": (tuple(part.shape), np.dtype(part.dtype))}
+    codec = {f".codec.{i}": (tuple(leaf.shape), np.dtype(leaf.dtype))
+             for i, leaf in enumerate(jax.tree.leaves(part.codec))}
+    return {".packed": ((packed_size(part),), np.dtype(np.uint8)), ".finite": ((), np.dtype(bool)), **codec}
+
+
+def _assembled(name: str, part: Any, values: Mapping[str, NDArray[Any]]) -> Any:
+    if not isinstance(part, Wire):
+        return values[""]
+    try:
+        wire = unpack_wire(values[".packed"], bool(values[".finite"]), part)
+    except ValueError as error:
+        raise WireError(f"the encoded vector {quote(name)} is not valid: {shorten(error)}") from error
+    leaves = [values[f".codec.{i}"] for i in range(len(jax.tree.leaves(part.codec)))]
+    codec = jax.tree.unflatten(jax.tree.structure(part.codec), leaves)
+    return Wire(codec, wire.content, wire.is_finite, wire.structure, wire.leaves, wire.bits)
