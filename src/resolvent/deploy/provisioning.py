@@ -5,7 +5,6 @@ the private key of one participant, and goes to this participant only.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,10 +51,11 @@ def make_kits(folder: Path, *, name: str, host: str, port: int, sites: Sequence[
     Raises:
         InputError: NVIDIA FLARE is not installed, or refuses a name.
     """
-    participants = {SERVER_KIT: ("server", host, {"fed_learn_port": port, "admin_port": port}),
-                    **{site: ("client", site, {"allow_log_streaming": False}) for site in sites},
-                    **{person: ("admin", person, {"role": "lead" if person == lead else "member"})
-                       for person in (lead, *members)}}
+    participants: dict[str, tuple[str, str, dict[str, Any]]] = {
+        SERVER_KIT: ("server", host, {"fed_learn_port": port, "admin_port": port}),
+        **{site: ("client", site, {"allow_log_streaming": False}) for site in sites},
+        **{person: ("admin", person, {"role": "lead" if person == lead else "member"})
+           for person in (lead, *members)}}
     new = {kit: part for kit, part in participants.items() if not (folder / kit).exists()}
     if not new:
         return {}
@@ -152,7 +152,7 @@ def prepare_kit(kit: Path, allowed_classes: Sequence[str]) -> None:
     write_text(local / "resources.json", json.dumps(resources, indent=2))
     write_text(local / "authorization.json",
                json.dumps({"format_version": "1.0", "permissions": _PERMISSIONS}, indent=2))
-    os.makedirs(kit / "transfer", exist_ok=True)
+    (kit / "transfer").mkdir(exist_ok=True)
 
 
 def _component_classes(resources: dict[str, Any]) -> list[str]:

@@ -50,8 +50,8 @@ class Consortium:
         for key, names in (("name", (self.name,)), ("sites", self.sites)):
             for name in names:
                 if not _NAME.fullmatch(name):
-                    raise InputError(f"{key}: {quote(name)} cannot be a name: use 1 to 40 letters, digits, - and _, and "
-                                     "begin with a letter or a digit")
+                    raise InputError(f"{key}: {quote(name)} cannot be a name: use 1 to 40 letters, digits, - and _, "
+                                     "beginning with a letter or a digit")
         if len(self.sites) < 2:
             raise InputError(f"sites: a federation has at least 2 sites, got {len(self.sites)}")
         for title, names in (("sites", self.sites), ("members", (self.lead, *self.members))):
@@ -129,7 +129,7 @@ class SiteFile:
     separator: str = "auto"
     decimal: str = "auto"
     encoding: str = "auto"
-    limits: SiteLimits = SiteLimits()  # noqa: RUF009 - frozen
+    limits: SiteLimits = SiteLimits()
 
     def __post_init__(self) -> None:
         if self.decimal not in ("auto", ".", ","):

@@ -1,0 +1,272 @@
+"""The adapter for NVIDIA FLARE: its controller and executor move bytes, and know nothing of algorithms.
+
+This module needs the extra ``nvflare``. A job of NVIDIA FLARE runs one worker process at the server and one at each
+site. At the server ``ServerProgram`` calls ``run`` with a transport to the sites; at a site ``SiteProgram`` answers
+each message with ``handle``. Subclasses say what these do.
+"""
+
+import base64
+import json
+import logging
+import math
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.controller_spec import SendOrder, Task
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from typing_extensions import override
+
+from resolvent.deploy.transport import PartyHandler, Transport
+
+__all__ = ["OUTCOME_FILE", "PROGRESS_TOPIC", "JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram",
+           "job_text", "write_job"]
+
+OUTCOME_FILE = "outcome.json"
+PROGRESS_TOPIC = "resolvent_progress"
+_TASK, _MESSAGE = "message", "message"
+# Seconds between two looks of a site for a task, and of the server at its tasks; the engine's defaults are 2 and 0.2.
+_TASK_REQUEST_INTERVAL, _TASK_CHECK_PERIOD = 0.05, 0.05
+_WAKE_UP = 0.2  # seconds between two looks at the signal that the job is stopped
+_log = logging.getLogger(__name__)
+
+
+class JobStoppedError(RuntimeError):
+    """The engine has stopped the job, because a person or a lost process has ended it."""
+
+
+class NvflareTransport(Transport):
+    """Sends messages as tasks of NVIDIA FLARE.
+
+    Attributes:
+        parties: names of the sites; the position of a name is the party's id.
+    """
+
+    def __init__(self, controller: Controller, context: FLContext, stop: Signal, parties: Sequence[str]) -> None:
+        self.parties = tuple(parties)
+        self._controller, self._context, self._stop = controller, context, stop
+        self._arrival = threading.Condition()
+        self._replies: dict[str, bytes] = {}
+        self._late: list[tuple[str, bytes]] = []
+        self._number = 0
+
+    @override
+    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+                  grace: float) -> dict[str, bytes]:
+        start = time.monotonic()
+        with self._arrival:
+            self._number += 1
+            self._replies = {}
+            number = self._number
+        tasks = {name: self._send(name, message, number) for name, message in messages.items()}
+        end = math.inf if deadline is None else start + deadline
+        has_quorum = False
+        with self._arrival:
+            while True:
+                if self._stop.triggered:
+                    raise JobStoppedError("NVIDIA FLARE has stopped the job")
+                pending = [name for name, task in tasks.items()
+                           if name not in self._replies and task.completion_status is None]
+                if not has_quorum and len(self._replies) >= quorum:
+                    has_quorum, end = True, min(end, time.monotonic() + grace)
+                left = end - time.monotonic()
+                if not pending or left <= 0:
+                    break
+                self._arrival.wait(min(left, _WAKE_UP))
+            replies, self._replies = self._replies, {}
+            self._number += 1  # what arrives from here on is late
+        for name, task in tasks.items():
+            if name not in replies and task.completion_status is None:
+                self._controller.cancel_task(task, fl_ctx=self._context)
+        return replies
+
+    @override
+    def late_replies(self) -> list[tuple[str, bytes]]:
+        with self._arrival:
+            late, self._late = self._late, []
+        return late
+
+    def add_late_reply(self, name: str, result: Shareable) -> None:
+        """Keep a reply whose task has ended."""
+        reply = _reply_of(result)
+        if reply is not None:
+            with self._arrival:
+                self._late.append((name, reply))
+
+    def _send(self, name: str, message: bytes, number: int) -> Task:
+        def receive(client_task: Any, fl_ctx: FLContext) -> None:
+            reply, client_task.result = _reply_of(client_task.result), None
+            with self._arrival:
+                if reply is not None and number == self._number:
+                    self._replies[name] = reply
+                elif reply is not None:
+                    self._late.append((name, reply))
+                self._arrival.notify_all()
+
+        def end(task: Task, fl_ctx: FLContext) -> None:
+            with self._arrival:
+                self._arrival.notify_all()
+
+        task = Task(name=_TASK, data=Shareable({_MESSAGE: message}), result_received_cb=receive, task_done_cb=end)
+        self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
+        return task
+
+
+def _reply_of(result: Any) -> bytes | None:
+    """The bytes of a site's reply; None if the site has failed."""
+    if not isinstance(result, Shareable) or result.get_return_code(ReturnCode.OK) != ReturnCode.OK:
+        return None
+    reply = result.get(_MESSAGE)
+    return bytes(reply) if isinstance(reply, bytes | bytearray | memoryview) else None
+
+
+class ServerProgram(Controller):
+    """Runs at the server, in the process of a job.
+
+    Args:
+        job: the text of ``job_text``.
+    """
+
+    def __init__(self, job: str) -> None:
+        super().__init__(task_check_period=_TASK_CHECK_PERIOD)
+        self.job = job
+        self._events: list[dict[str, Any]] = []
+        self._transport: NvflareTransport | None = None
+
+    @abstractmethod
+    def run(self, job: dict[str, Any], transport: Transport, kit: Path, results: Path) -> dict[str, Any]:
+        """Do the work of the server.
+
+        Args:
+            job: what the lead has sent.
+            transport: to the sites of the job.
+            kit: the server's kit.
+            results: a folder whose content the lead downloads when the job has ended.
+
+        Returns:
+            The outcome, which is written to ``results`` for the lead.
+        """
+
+    def report(self, event: Mapping[str, Any]) -> None:
+        """Tell the lead about progress; the event is plain data."""
+        self._events.append(dict(event))
+
+    @override
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        self._engine.register_app_command(PROGRESS_TOPIC, self._answer_progress)
+
+    def _answer_progress(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
+        since = data.get("since", 0) if isinstance(data, dict) else 0
+        events = self._events[since:since + 1000]
+        return {"events": events, "next": since + len(events)}
+
+    @override
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        job = json.loads(base64.b64decode(self.job))
+        workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / "resolvent"
+        results.mkdir(parents=True, exist_ok=True)
+        self._transport = NvflareTransport(self, fl_ctx, abort_signal, job["sites"])
+        try:
+            outcome = self.run(job, self._transport, Path(workspace.get_root_dir()), results)
+        except JobStoppedError:
+            _log.warning("the job was stopped; the run can be resumed from its checkpoint")
+            return
+        (results / OUTCOME_FILE).write_text(json.dumps(outcome), encoding="utf-8")
+
+    @override
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing to release: what the run needs later is on the disk."""
+
+    @override
+    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Shareable,
+                                       fl_ctx: FLContext) -> None:
+        if self._transport is not None:
+            self._transport.add_late_reply(client.name, result)
+
+
+class SiteProgram(Executor):
+    """Runs at a site, in the process of a job: each message is answered by a handler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handler: PartyHandler | None = None
+
+    @abstractmethod
+    def open(self, site: str, kit: Path) -> PartyHandler:
+        """Start the site's work.
+
+        Args:
+            site: name of the site in its certificate.
+            kit: the site's kit.
+
+        Returns:
+            From a message to a reply.
+        """
+
+    def close(self) -> None:
+        """Release what ``open`` has taken."""
+
+    @override
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.END_RUN:
+            self.close()
+
+    @override
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        try:
+            if self._handler is None:
+                workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+                self._handler = self.open(fl_ctx.get_identity_name(), Path(workspace.get_root_dir()))
+            message = shareable.get(_MESSAGE)
+            return Shareable({_MESSAGE: self._handler(message)})
+        except Exception:
+            _log.exception("the site cannot answer a message")
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+
+
+def job_text(job: Mapping[str, Any]) -> str:
+    """What the lead sends to ``ServerProgram``, as text in which the engine replaces no variables."""
+    return base64.b64encode(json.dumps(job).encode()).decode()
+
+
+def write_job(folder: Path, name: str, job: Mapping[str, Any], server_class: str, site_class: str) -> Path:
+    """Write the definition of a job, which has no code: it names installed classes.
+
+    Args:
+        folder: the folder into which the job's folder is written.
+        name: name of the job.
+        job: plain data for ``ServerProgram.run``; ``sites`` are the names of the sites.
+        server_class: full name of the subclass of ``ServerProgram``.
+        site_class: full name of the subclass of ``SiteProgram``.
+
+    Returns:
+        The job's folder.
+    """
+    sites = list(job["sites"])
+    parts = {
+        "meta.json": {"name": name, "resource_spec": {}, "min_clients": len(sites), "mandatory_clients": sites,
+                      "deploy_map": {"app": ["server", *sites]}},
+        "app/config/config_fed_server.json": {
+            "format_version": 2, "server": {"task_request_interval": _TASK_REQUEST_INTERVAL},
+            "task_data_filters": [], "task_result_filters": [], "components": [],
+            "workflows": [{"id": "server", "path": server_class, "args": {"job": job_text(job)}}]},
+        "app/config/config_fed_client.json": {
+            "format_version": 2, "task_data_filters": [], "task_result_filters": [], "components": [],
+            "executors": [{"tasks": [_TASK], "executor": {"path": site_class, "args": {}}}]},
+    }
+    target = folder / name
+    for path, content in parts.items():
+        file = target / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    return target

@@ -1,0 +1,135 @@
+"""The encoding that sites agree on from sums is that of the pooled rows, and conflicts are named."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from resolvent.data.tables import from_frame
+from resolvent.deploy.schema import SiteTable, TableReport, TableSettings, agree
+from resolvent.errors import InputError
+
+SITES = ("aachen", "berlin", "celle")
+SETTINGS = TableSettings("site", "ill", test=0.3, validation=0.1, seed=4)
+
+
+def pooled_table(seed=0):
+    rng = np.random.default_rng(seed)
+    n = 90
+    return pd.DataFrame({
+        "site": np.repeat(SITES, [20, 30, 40]),
+        "age": rng.normal(60, 10, n) + np.repeat([0.0, 5, -5], [20, 30, 40]),
+        "pulse": rng.integers(50, 90, n),
+        "constant": 0.1,
+        "smoker": rng.random(n) < 0.4,
+        "ward": rng.choice(["east", "north", "west"], n),
+        "ill": rng.choice(["no", "yes"], n),
+    })
+
+
+def site_tables(frame, settings=SETTINGS, sites=SITES):
+    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number)
+            for number, site in enumerate(sites)}
+
+
+def agreed(tables, settings=SETTINGS, **minimum):
+    reports = {site: TableReport.from_plain(json.loads(json.dumps(table.report(**minimum).plain())))
+               for site, table in tables.items()}
+    return agree(reports, settings)
+
+
+def test_scaling_from_sums_is_that_of_the_pooled_rows():
+    frame = pooled_table()
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4)
+    tables = site_tables(frame)
+    encoding, conflicts = agreed(tables)
+    assert not conflicts
+    assert encoding.classes == data.classes
+    assert encoding.features == data.features
+    for mine, pooled in zip(encoding.numbers, data.encoding.numbers, strict=True):
+        np.testing.assert_allclose([mine.mean, mine.deviation], [pooled.mean, pooled.deviation], rtol=1e-13)
+        assert mine.low is mine.high is None  # a smallest value is the value of one row
+    for site, table in tables.items():
+        samples = table.encode(encoding)
+        for split in ("train", "validation", "test"):
+            (x, y), (pooled_x, pooled_y) = samples.party(0, split), data.party(site, split)
+            np.testing.assert_allclose(x, pooled_x, atol=1e-6)
+            np.testing.assert_array_equal(y, pooled_y)
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_missing_numbers_become_the_pooled_mean(scale):
+    frame = pooled_table()
+    frame.loc[frame.index % 7 == 0, "age"] = np.nan
+    frame.loc[3, "ward"] = None
+    settings = SETTINGS._replace(missing="indicate", scale=scale)
+    tables = site_tables(frame, settings)
+    encoding, _ = agreed(tables, settings)
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, missing="indicate", scale=scale)
+    assert encoding.features == data.features
+    assert encoding.categories == data.encoding.categories
+    x = np.concatenate([t.encode(encoding).party(0)[0] for t in tables.values()])
+    age = x[:, encoding.features.index("age")]
+    train = [t._frame["age"].to_numpy()[t._train] for t in tables.values()]
+    mean = np.nanmean(np.concatenate(train))
+    filled = np.where(np.isnan(np.concatenate(train)), mean, np.concatenate(train))
+    expected = (filled - filled.mean()) / filled.std() if scale == "standard" else filled
+    np.testing.assert_allclose(age, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_regression_and_integer_classes_have_the_order_of_the_pooled_table():
+    frame = pooled_table()
+    frame["ill"] = np.arange(90) % 12
+    assert agreed(site_tables(frame))[0].classes == from_frame(frame, "site", "ill").classes == tuple(
+        map(str, range(12)))
+    frame["ill"] = frame["age"] / 3
+    encoding, _ = agreed(site_tables(frame))
+    assert (encoding.task, encoding.classes) == ("regression", ())
+
+
+def test_conflicts_name_the_site_and_the_column():
+    frame = pooled_table()
+    parts = {site: frame[frame["site"] == site].reset_index(drop=True) for site in SITES}
+    parts["berlin"] = parts["berlin"].drop(columns="age").assign(weight=1.0)
+    parts["celle"] = parts["celle"].assign(pulse="high", ill=1)
+    tables = {site: SiteTable(part, SETTINGS, site, k) for k, (site, part) in enumerate(parts.items())}
+    encoding, conflicts = agreed(tables)
+    assert encoding is None
+    starts = [line.split(":")[0] for line in conflicts]
+    assert starts == ["berlin", "celle", "aachen, celle", "celle"]
+    for line, column in zip(conflicts, ["age", "pulse", "weight", "ill"], strict=True):
+        assert repr(column) in line
+
+
+def test_rare_levels_are_not_named_and_their_rows_are_refused_at_the_site():
+    frame = pooled_table()
+    frame.loc[0, "ward"] = "the mayor's room"
+    tables = site_tables(frame)
+    reports = {site: table.report(min_count=3) for site, table in tables.items()}
+    assert "mayor" not in json.dumps([report.plain() for report in reports.values()])
+    assert [report.columns[4].unnamed for report in reports.values()] == [1, 0, 0]
+    encoding, _ = agree(reports, SETTINGS)
+    with pytest.raises(InputError, match="'ward': 1 rows have a level") as refused:
+        tables["aachen"].encode(encoding)
+    assert "mayor" not in str(refused.value)
+
+
+def test_a_column_without_values_is_a_conflict():
+    frame = pooled_table()
+    frame["age"] = np.nan
+    settings = SETTINGS._replace(missing="impute")
+    assert "no value" in agreed(site_tables(frame, settings), settings).conflicts[0]
+
+
+@pytest.mark.parametrize("content", [
+    None, [], {}, {"rows": {}, "columns": [{}], "label": {}},
+    {"rows": {"train": float("nan")}, "columns": [], "label": {"kind": "text", "classes": {}}}])
+def test_a_reply_that_is_no_report_is_refused(content):
+    with pytest.raises(InputError, match="no report"):
+        TableReport.from_plain(content)
+
+
+def test_a_missing_column_says_how_the_site_can_name_it():
+    with pytest.raises(InputError, match=r"columns: \{ill: NAME\}"):
+        SiteTable(pd.DataFrame({"a": [1.0]}), SETTINGS, "aachen", 0)
