@@ -1,8 +1,9 @@
 """Resolvent: federated optimization as exact compositions of a few mathematical parts, on JAX.
 
 The top level has what most programs need: the algorithms under their papers' names, ``simulate``, local solvers, data
-sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``codecs``, ``combinators``, ``participation``,
-``partitions``, ``penalties``, ``portfolio``, ``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
+sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``codecs``, ``combinators``, ``metrics``,
+``participation``, ``partitions``, ``penalties``, ``portfolio``, ``problems``, ``schedulers``, ``schedules``, ``shifts``
+and ``solvers``.
 
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LATER = {"portfolio": "resolvent.problem.portfolio"}  # namespaces that are imported when they are first used
+# Namespaces that are imported when they are first used.
+_LATER = {"metrics": "resolvent.problem.metrics", "portfolio": "resolvent.problem.portfolio"}
 
 
 class _Package(ModuleType):

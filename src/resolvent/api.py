@@ -23,7 +23,10 @@ from resolvent.simulate.systems import VirtualClock
 from resolvent.study.load import load
 
 if TYPE_CHECKING:
-    from resolvent.problem import portfolio  # imported when it is used: few programs need it, and it has many classes
+    from resolvent.problem import (  # imported when they are used: few programs need them, and they have many classes
+        metrics,
+        portfolio,
+    )
 
 __all__ = [
     "SGD",
@@ -45,6 +48,7 @@ __all__ = [
     "datasets",
     "explain",
     "load",
+    "metrics",
     "models",
     "open_packed",
     "participation",

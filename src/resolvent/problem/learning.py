@@ -63,6 +63,11 @@ class LearningProblem(Problem):
         self.block = block or block_size(data)
         _check_model_fits(model, data, self.x, self.y)
 
+    @property
+    def labels(self) -> Array:
+        """[total] the labels, without the weights of samples."""
+        return self.y
+
     @override
     def init(self, key: Array) -> Vector:
         return self.model.init(key)

@@ -16,6 +16,7 @@ from resolvent.simulate.diagnostics import LINE_POINTS, dissimilarity, loss_alon
 from resolvent.simulate.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulate.messages import MessageBytes
 from resolvent.simulate.metrics_table import MetricsTable
+from resolvent.simulate.party_metrics import HELD_OUT
 from resolvent.simulate.plan import Plan
 from resolvent.simulate.states import Chunk, RoundRecord
 from resolvent.simulate.stopwatch import Stopwatch, stopwatch
@@ -82,14 +83,17 @@ class Measurements:
                 algorithm, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties),
                 jax.eval_shape(self._problem.oracle, jnp.array(0)))
         if not self._uses_shared_model:
-            scores = [evaluate_models(v.problem, personal_models(algorithm, v.problem, v.state, v.parties), v.parties)
-                      for v in views]
+            models = [personal_models(algorithm, v.problem, v.state, v.parties) for v in views]
+            scores = [evaluate_models(v.problem, of_view, v.parties) for v, of_view in zip(views, models, strict=True)]
             self._collect_scores(("",), views, scores, rounds)
+            self._measure_metrics(("",), views, models, rounds)
         if shared is not None:
             prefixes = ("", "global_") if self._uses_shared_model else ("global_",)
-            scores = [v.problem.evaluate_shared(algorithm.server_model(v.state.server), np.asarray(v.parties))
-                      for v in views]
+            shared_models = [algorithm.server_model(v.state.server) for v in views]
+            scores = [v.problem.evaluate_shared(of_view, np.asarray(v.parties))
+                      for v, of_view in zip(views, shared_models, strict=True)]
             self._collect_scores(prefixes, views, scores, rounds)
+            self._measure_metrics(prefixes, views, [tree.stack(of_view, 1) for of_view in shared_models], rounds)
             self._evaluate_gap(shared, rounds)
             self._measure_dissimilarity(shared, rounds)
         if rounds == 0:
@@ -106,6 +110,32 @@ class Measurements:
             for number, (split, mask) in enumerate(zip(self._problem.splits, self._has_samples, strict=True)):
                 for name, values in by_name.items():
                     self._table.add(rounds, parties[mask], split, prefix + name, values[mask, number])
+
+    def _measure_metrics(self, prefixes: tuple[str, ...], views: list[EvaluationView], models: list[Vector],
+                         rounds: int) -> None:
+        """Add the metrics in addition to the score; a party for whose labels one is not defined has no row of it.
+
+        Args:
+            prefixes: of the names.
+            views: the evaluated parties, by device.
+            models: of each view, leaves [m, ...]: a model for each party, or [1, ...]: one model for all.
+            rounds: number of rounds so far.
+        """
+        if (metrics := self._evaluation.metrics) is None:
+            return
+        measured = []
+        for view, of_view in zip(views, models, strict=True):
+            count, parties = jax.tree.leaves(of_view)[0].shape[0], np.asarray(view.parties)
+            choice = np.minimum(np.arange(len(parties)), count - 1)
+            measured.append(metrics.measure(view.problem, of_view, choice, parties))
+        positions, size = [v.positions for v in views], len(self._index)
+        values = self._storage.collect(positions, [part.values for part in measured], size)
+        is_defined = self._storage.collect(positions, [part.is_defined.astype(np.int32) for part in measured], size) > 0
+        for prefix in prefixes:
+            for number, split in enumerate(HELD_OUT):
+                for i, name in enumerate(metrics.metrics):
+                    mask = is_defined[:, number, i]
+                    self._table.add(rounds, self._index[mask], split, prefix + name, values[mask, number, i])
 
     def _evaluate_gap(self, shared: Vector, rounds: int) -> None:
         if isinstance(self._problem, SolvedProblem) and rounds == 0:  # the rounds record it themselves

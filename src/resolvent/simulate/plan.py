@@ -1,6 +1,6 @@
 """The plan of a run: everything that ``simulate`` is asked to do, checked before anything runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -17,16 +17,18 @@ from resolvent.algorithms.round import uses_held_out
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.math.tree import Vector
+from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.device_memory import fits_device
 from resolvent.simulate.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
+from resolvent.simulate.party_metrics import PartyMetrics, name_metrics
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.schedulers import Sharded
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes",
-           "choose_memory", "plan_evaluation"]
+           "choose_memory", "plan_evaluation", "plan_metrics"]
 
 MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
 
@@ -114,12 +116,14 @@ class EvaluationPlan:
         parties: [M] ids of the evaluated parties, ascending.
         diagnostics: what is measured in addition to losses and scores.
         clock: measures simulated seconds and bytes of each round, or None.
+        metrics: computes metrics in addition to losses and scores, or None.
     """
 
     every: int
     parties: NDArray[np.int32]
     diagnostics: tuple[str, ...]
     clock: VirtualClock | None
+    metrics: PartyMetrics | None = None
 
     def recorded(self, *, has_optimum: bool) -> tuple[str, ...]:
         """The names that each round records, see ``engine.run_chunk``."""
@@ -218,7 +222,8 @@ class Plan:
 
 
 def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: int | None, parties: NDArray[np.int32],
-                    diagnostics: Sequence[Diagnostic], clock: VirtualClock | None) -> EvaluationPlan:
+                    diagnostics: Sequence[Diagnostic], clock: VirtualClock | None,
+                    metrics: PartyMetrics | None = None) -> EvaluationPlan:
     """Check the arguments of ``simulate`` about evaluation, and complete them.
 
     By default there are 20 evaluations; fewer, but at least 5, when the cohort is small: an evaluation reads the
@@ -233,6 +238,7 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
         parties: [M] ids of the evaluated parties.
         diagnostics: names of diagnostics.
         clock: the virtual clock, or None.
+        metrics: computes metrics in addition to losses and scores, or None.
 
     Raises:
         InputError: a number is not positive, or a diagnostic does not exist.
@@ -248,7 +254,24 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
         raise InputError(f"evaluate_every={every} must be at least 1")
     if uses_pooled_data(algorithm):
         diagnostics, clock = [name for name in diagnostics if name not in (*RECORDED, "line")], None
-    return EvaluationPlan(every, parties, tuple(diagnostics), clock)
+    return EvaluationPlan(every, parties, tuple(diagnostics), clock, metrics)
+
+
+def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> PartyMetrics | None:
+    """What computes the metrics that ``simulate`` is asked for, or None.
+
+    Raises:
+        InputError: they do not fit the data or the model, or there are no data.
+    """
+    named = name_metrics(metrics)
+    if task.model is not None:  # the run has this score anyway
+        named = {name: metric for name, metric in named.items() if name != task.model.loss.score_name}
+    if not named:
+        return None
+    if task.model is None or task.data is None:
+        raise InputError("metrics are computed from predictions for data: give simulate a model and data=, not a "
+                         "problem of its own")
+    return PartyMetrics(named, task.model, task.data)
 
 
 def choose_evaluated_parties(requested: int | None, parties: int, seed: int, memory: str) -> NDArray[np.int32]:

@@ -3,7 +3,7 @@
 A run has three steps: its plan is checked (``plan``), its parts are placed in memory (``placement``), and it is run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -11,6 +11,7 @@ from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
+from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulate.cache import enable_compilation_cache
@@ -28,6 +29,7 @@ from resolvent.simulate.plan import (
     choose_evaluated_parties,
     choose_memory,
     plan_evaluation,
+    plan_metrics,
 )
 from resolvent.simulate.processes import detect_lost_process
 from resolvent.simulate.progress import Progress, progress_bar
@@ -51,6 +53,7 @@ def simulate(
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
+    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
     clock: VirtualClock | None = None,
     scheduler: SchedulerChoice = "auto",
     memory: MemoryChoice = "auto",
@@ -73,6 +76,9 @@ def simulate(
             5, when the cohort is small.
         diagnostics: what is measured in addition to losses and scores: ``model_change``, ``start_change``,
             ``inexactness``, ``steps``, ``dissimilarity``, ``line``, ``heterogeneity``.
+        metrics: metrics of ``rv.metrics``, or a name for each, that are computed at evaluations for each party's
+            validation and test samples, in addition to the loss and the score. A party for whose labels a metric is
+            not defined has no row of it.
         clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round with a virtual clock.
         scheduler: how the parties of a cohort are distributed on the machine: one after the other (``sequential``), in
             parallel lanes (``lanes``), or in lanes that continue with the next party when one is done (``queue``).
@@ -110,7 +116,7 @@ def simulate(
         plan_evaluation(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
-            diagnostics=diagnostics, clock=clock),
+            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task)),
         CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume))
     with detect_lost_process():
         return _run(plan, place(plan), progress)

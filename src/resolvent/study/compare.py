@@ -75,8 +75,8 @@ def compare(file: ExperimentFile, experiment: Experiment | None = None, *, check
             result = simulate(
                 algorithm, subject, data, rounds=experiment.rounds, seed=experiment.seed,
                 participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-                diagnostics=experiment.diagnostics, clock=experiment.clock, name=label, resume=resume,
-                scheduler=scheduler,
+                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
+                name=label, resume=resume, scheduler=scheduler,
                 checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
                 progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
             results[label] = _with_shared_samples(result, results)

@@ -14,6 +14,7 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
+from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.portfolio.federation import problem_of
 from resolvent.problem.portfolio.market_data import MarketData
@@ -26,6 +27,7 @@ from resolvent.simulate.systems import VirtualClock
 from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes
 from resolvent.study.checks import check_model, check_settings, check_shared_models
+from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml, shipped_files, with_help, write_yaml
 
@@ -54,6 +56,10 @@ class Experiment:
         precision: float32, or float64 to resolve gaps far below 1e-6.
         title: heading of the report.
         clock: virtual clock that measures the seconds and the bytes of each round.
+        metrics: further metrics of each party's validation and test samples, such as [balanced_accuracy, roc_auc]; or a
+            mapping from names of your choice. `resolvent list metrics` has all; module:function is one of your own.
+        decide_by: the metric that compares the methods; default: the model's score, or the balanced accuracy if one
+            class has more than 80 % of the samples.
     """
 
     data: FederatedData | MarketData | None = None
@@ -69,6 +75,8 @@ class Experiment:
     precision: Precision = "float32"
     title: str = ""
     clock: VirtualClock | None = None
+    metrics: dict[str, Metric] | None = None
+    decide_by: str | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -188,13 +196,27 @@ class ExperimentFile:
         parts["participation"] = self._part("participation").build()
         if "clock" in self.bound.parts:
             parts["clock"] = self._part("clock").build()
-        experiment = Experiment(**{**self.bound.values, **parts})
+        experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts)})
         try:
             experiment.participation.check(len(experiment.parties))
         except ValueError as error:
             raise InputError(f"participation: {error}") from error
         check_shared_models(experiment)
         return experiment
+
+    def _metrics(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics, the one that compares the methods, and the data with a note about the choice."""
+        bound, decide_by = self.bound.parts.get("metrics", {}), self.bound.values["decide_by"]
+        assert isinstance(bound, dict)
+        if "problem" in parts:
+            if bound or decide_by is not None:
+                raise InputError(f"{'metrics' if bound else 'decide_by'}: metrics are computed from predictions for "
+                                 "labels, which a problem or prices do not have: remove this setting")
+            return {}
+        metrics = {label: part.build() for label, part in bound.items()}
+        choice = choose_decisive_metric(parts["data"], parts["model"], metrics, decide_by)
+        data = parts["data"].with_notes(choice.note) if choice.note else parts["data"]
+        return {"data": data, "metrics": choice.metrics, "decide_by": choice.name}
 
     def _part(self, key: str) -> Bound:
         part = self.bound.parts[key]

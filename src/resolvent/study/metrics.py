@@ -5,7 +5,7 @@ import math
 __all__ = ["GAP", "format_value", "higher_is_better", "title_of", "worst_value"]
 
 # Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
-_HIGHER_IS_BETTER = ("accuracy", "annual_return", "sharpe_ratio", "wealth")
+_HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
 _IN_PERCENT = ("accuracy", "annual_return", "max_drawdown", "turnover", "cash_share", "largest_weight")
 GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 

@@ -30,7 +30,8 @@ from resolvent.data.shifts import Shift
 from resolvent.math import codecs, penalties
 from resolvent.math.codecs import Codec
 from resolvent.math.penalties import Penalty
-from resolvent.problem import models, problems, solvers
+from resolvent.problem import metrics, models, problems, solvers
+from resolvent.problem.metrics.metric import Metric, settings_of
 from resolvent.problem.models import Model
 from resolvent.problem.portfolio import augmentation, augmenters, market_data, policies
 from resolvent.problem.portfolio.augmentation import Augmentation
@@ -62,6 +63,7 @@ class Registry:
             solver), but not plain values (a model's number of features, which the data determine).
         number: the part, and its argument, that a bare number in a file stands for.
         typical: the part that represents the kind in tables, for presets that have no default for it.
+        adapt: turns a function of the user's own into one that makes a part, if it is of another form.
     """
 
     kind: type
@@ -74,6 +76,7 @@ class Registry:
     typical: str | None = None
     others: tuple[type, ...] = ()
     by_key: tuple[tuple[str, str], ...] = ()
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     @property
     def kinds(self) -> tuple[type, ...]:
@@ -126,6 +129,7 @@ _REGISTRIES = (
     Registry(Model, "model", "models", (models, policies), others=(Policy,),
              supplied=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
     Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
+    Registry(Metric, "metric", "metrics", (metrics,), adapt=settings_of),
     Registry(Augmentation, "augmentation", "augmentations", (augmentation,), default="Augmentation"),
     Registry(Augmenter, "augmenter", "augmenters", (augmenters,)),
     Registry(Partition, "partition", "partitions", (partitions,)),

@@ -9,6 +9,7 @@ import numpy as np
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulate.result import Result
 from resolvent.study.compare import Comparison
+from resolvent.study.decisive_metric import decisive_score
 from resolvent.study.gap import GAP_COLUMNS, gap_finding, gap_table
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.wording import enumerate_names
@@ -49,7 +50,7 @@ def judge(comparison: Comparison) -> Verdict:
         gaps = gap_table(comparison.metrics, methods)
         return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, comparison.metrics))
     problem, alone = comparison.results[methods[0]].problem, comparison.alone
-    score, higher = problem.score_name, problem.higher_is_better
+    score, higher = decisive_score(comparison.experiment, problem)
     split = "test" if "test" in problem.splits else problem.splits[-1]
     scores = score_table(comparison.metrics, methods, score, higher_is_better=higher, alone=alone, split=split)
     return Verdict(score, split, higher, alone, scores, finding(scores, score, alone, higher_is_better=higher))

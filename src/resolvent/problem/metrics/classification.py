@@ -1,0 +1,286 @@
+"""Metrics of classifiers.
+
+They have the values of scikit-learn's functions, with which the tests compare them. scikit-learn's own functions take
+about a millisecond per call and class, which would be longer than the rounds if there are many parties.
+
+Classes are numbered 0 to K - 1. With two classes, class 1 is the *positive* one: the second of the data's ``classes``,
+which are sorted unless the data say otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from resolvent.errors import InputError
+from resolvent.problem.metrics.metric import Metric, Predictions, Task
+
+__all__ = ["F1", "ROCAUC", "Accuracy", "AveragePrecision", "BalancedAccuracy", "BrierScore", "CalibrationError",
+           "LogLoss"]
+
+Indicators: TypeAlias = NDArray[np.bool_]  # [n, C] whether a sample is of a class
+Scores: TypeAlias = NDArray[np.float64]  # [C]
+
+
+@dataclass(frozen=True)
+class Accuracy(Metric):
+    """Share of the samples whose predicted class is their label; the same for any number of classes.
+
+    Example:
+        >>> metric = rv.metrics.Accuracy()
+    """
+
+    name: str = field(init=False, default="accuracy")
+    task: Task = field(init=False, default="classification")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        return float(np.mean(predictions.labels == predictions.predicted))
+
+
+@dataclass(frozen=True)
+class BalancedAccuracy(Metric):
+    """Mean over the classes of their recall: the share of a class's samples that are predicted as that class.
+
+    Predicting one class always has the value 1/K for K classes, whatever their shares. The mean is over the classes
+    that occur among the party's labels, so that it is defined for a party with one class: it is then the recall of this
+    class.
+
+    Example:
+        >>> metric = rv.metrics.BalancedAccuracy()
+
+    References:
+        Brodersen, Ong, Stephan, Buhmann: The Balanced Accuracy and Its Posterior Distribution, ICPR 2010.
+    """
+
+    name: str = field(init=False, default="balanced_accuracy")
+    task: Task = field(init=False, default="classification")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        counts = _confusion(predictions)
+        samples = counts.sum(axis=1)
+        occurs = samples > 0
+        return float(np.mean(np.diag(counts)[occurs] / samples[occurs]))
+
+
+@dataclass(frozen=True)
+class ROCAUC(Metric):
+    """Area under the receiver operating characteristic.
+
+    With two classes it is the probability that a random positive sample has a higher probability of class 1 than a
+    random negative one; equal probabilities count one half. With more classes it is the mean of this number over the
+    classes, each against all others. A class without samples of it, or without samples of others, is left out. Not
+    defined for a party whose labels have one class.
+
+    Example:
+        >>> metric = rv.metrics.ROCAUC()
+
+    References:
+        Fawcett: An introduction to ROC analysis, Pattern Recognition Letters 27, 2006.
+    """
+
+    name: str = field(init=False, default="roc_auc")
+    task: Task = field(init=False, default="classification")
+    needs_probabilities: bool = field(init=False, default=True)
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        return _mean_over_classes(predictions, _roc_auc)
+
+
+@dataclass(frozen=True)
+class AveragePrecision(Metric):
+    """Mean precision over the thresholds at which the recall increases, weighted by the increase.
+
+    With two classes it is that of class 1, and it is high only if a rare positive class
+    is ranked first. With more classes it is the mean over the classes, each against all others; a class without samples
+    is left out. Not defined for a party whose labels have one class.
+
+    Example:
+        >>> metric = rv.metrics.AveragePrecision()
+
+    References:
+        Manning, Raghavan, Schuetze: Introduction to Information Retrieval, 2008, section 8.4.
+    """
+
+    name: str = field(init=False, default="average_precision")
+    task: Task = field(init=False, default="classification")
+    needs_probabilities: bool = field(init=False, default=True)
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        return _mean_over_classes(predictions, _average_precision)
+
+
+@dataclass(frozen=True)
+class F1(Metric):
+    """Harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN).
+
+    Attributes:
+        average: ``binary``: that of class 1, for two classes. ``macro``: the mean over the classes that occur among the
+            labels or the predictions. ``weighted``: the mean over the classes, weighted by their numbers of samples.
+            ``auto`` is ``binary`` for two classes, otherwise ``macro``. ``binary`` is not defined for a party that has
+            no sample of class 1 and for which none is predicted.
+
+    Example:
+        >>> metric = rv.metrics.F1(average="macro")
+    """
+
+    average: Literal["auto", "binary", "macro", "weighted"] = "auto"
+    name: str = field(init=False, default="f1")
+    task: Task = field(init=False, default="classification")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        counts = _confusion(predictions)
+        hits, samples = np.diag(counts), counts.sum(axis=1)
+        total = samples + counts.sum(axis=0)
+        occurs = total > 0
+        scores = np.divide(2 * hits, total, out=np.full(len(hits), np.nan), where=occurs)
+        if self.average == "binary" and len(counts) > 2:
+            raise InputError(f"f1: average=binary is for two classes, and there are {len(counts)}: use macro or "
+                             "weighted")
+        if self.average == "binary" or (self.average == "auto" and len(counts) == 2):
+            return float(scores[1])
+        weights = samples if self.average == "weighted" else np.ones(len(hits))
+        return float(np.average(scores[occurs], weights=weights[occurs]))
+
+
+@dataclass(frozen=True)
+class LogLoss(Metric):
+    """Mean of -log p, with p the probability of the label; the same for any number of classes.
+
+    Probabilities are at least 1.2e-7, the resolution of 32-bit numbers, so that the value is finite.
+
+    Example:
+        >>> metric = rv.metrics.LogLoss()
+    """
+
+    name: str = field(init=False, default="log_loss")
+    higher_is_better: bool = field(init=False, default=False)
+    task: Task = field(init=False, default="classification")
+    needs_probabilities: bool = field(init=False, default=True)
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        probabilities = _probabilities(predictions)
+        of_label = probabilities[np.arange(len(probabilities)), predictions.labels.astype(int)]
+        return float(-np.mean(np.log(np.maximum(of_label, np.finfo(np.float32).eps))))
+
+
+@dataclass(frozen=True)
+class BrierScore(Metric):
+    """Mean squared error of the probabilities: of two classes (p_1 - y)^2, of more sum over c of (p_c - 1[y = c])^2.
+
+    It lies in [0, 1] for two classes, and in [0, 2] for more. Lower is better.
+
+    Example:
+        >>> metric = rv.metrics.BrierScore()
+
+    References:
+        Brier: Verification of forecasts expressed in terms of probability, Monthly Weather Review 78, 1950.
+    """
+
+    name: str = field(init=False, default="brier_score")
+    higher_is_better: bool = field(init=False, default=False)
+    task: Task = field(init=False, default="classification")
+    needs_probabilities: bool = field(init=False, default=True)
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        probabilities = _probabilities(predictions)
+        errors = np.square(probabilities - np.eye(probabilities.shape[1])[predictions.labels.astype(int)])
+        return float(np.mean(errors[:, 1] if probabilities.shape[1] == 2 else errors.sum(axis=1)))
+
+
+@dataclass(frozen=True)
+class CalibrationError(Metric):
+    """Expected calibration error: by how much the probabilities of the predicted classes differ from their accuracy.
+
+    sum over bins of (n_b / n) |accuracy_b - confidence_b|. A sample's confidence is its largest probability, and bins
+    divide [0, 1] into equal parts; the same for any number of classes. Of few samples it is biased upwards.
+
+    Attributes:
+        bins: number of bins.
+
+    Example:
+        >>> metric = rv.metrics.CalibrationError(bins=15)
+
+    References:
+        Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, (3).
+    """
+
+    bins: int = 10
+    name: str = field(init=False, default="calibration_error")
+    higher_is_better: bool = field(init=False, default=False)
+    task: Task = field(init=False, default="classification")
+    needs_probabilities: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bins <= 10_000:
+            raise InputError(f"CalibrationError(bins={self.bins}) must lie in 1 to 10000")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        probabilities = _probabilities(predictions)
+        confidence, is_right = probabilities.max(axis=1), probabilities.argmax(axis=1) == predictions.labels
+        bins = np.clip(np.ceil(confidence * self.bins).astype(int) - 1, 0, self.bins - 1)
+        differences = np.bincount(bins, weights=is_right - confidence, minlength=self.bins)
+        return float(np.abs(differences).sum() / len(confidence))
+
+
+def _probabilities(predictions: Predictions) -> NDArray[np.float64]:
+    """[n, classes] in double precision."""
+    assert predictions.probabilities is not None
+    return predictions.probabilities.astype(np.float64)
+
+
+def _confusion(predictions: Predictions) -> NDArray[np.int64]:
+    """[K, K] number of samples by label and predicted class."""
+    labels, predicted = predictions.labels.astype(int), predictions.predicted.astype(int)
+    classes = (2 if predictions.outputs.size == len(labels) else predictions.outputs.shape[-1])
+    classes = max(classes, int(labels.max(initial=0)) + 1, int(predicted.max(initial=0)) + 1)
+    return np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+
+def _mean_over_classes(predictions: Predictions, scores: Callable[[Indicators, NDArray[np.float64]], Scores]) -> float:
+    """The score of class 1, or its mean over more than two classes; NaN if the labels have one class only.
+
+    Args:
+        predictions: what a model says about the samples of a party.
+        scores: from (is_class [n, C], probabilities [n, C]) to the score [C] of each class against all others.
+    """
+    probabilities = _probabilities(predictions)
+    is_class = predictions.labels[:, None] == np.arange(probabilities.shape[1])
+    is_scored = is_class.any(axis=0) & ~is_class.all(axis=0)
+    if probabilities.shape[1] == 2:
+        is_scored[0] = False
+    if not is_scored.any():
+        return float("nan")
+    return float(np.mean(scores(is_class[:, is_scored], probabilities[:, is_scored])))
+
+
+def _roc_auc(is_class: Indicators, probabilities: NDArray[np.float64]) -> Scores:
+    """The statistic of Mann and Whitney: (sum of the positive ranks - n_1 (n_1 + 1) / 2) / (n_1 n_0)."""
+    from scipy.stats import rankdata
+
+    positives = is_class.sum(axis=0)
+    ranks = np.where(is_class, rankdata(probabilities, axis=0), 0).sum(axis=0)
+    return (ranks - positives * (positives + 1) / 2) / (positives * (len(is_class) - positives))
+
+
+def _average_precision(is_class: Indicators, probabilities: NDArray[np.float64]) -> Scores:
+    """sum over the distinct thresholds of (recall - last recall) * precision; equal probabilities are one threshold."""
+    order = np.argsort(-probabilities, axis=0, kind="stable")
+    hits, values = (np.take_along_axis(a, order, axis=0) for a in (is_class, probabilities))
+    recalled = np.cumsum(hits, axis=0)
+    precision = recalled / np.arange(1, len(hits) + 1)[:, None]
+    # A sample counts with the precision at the last sample of the same probability.
+    is_last = np.vstack([values[1:] != values[:-1], np.ones((1, values.shape[1]), bool)])
+    position = np.where(is_last, np.arange(len(hits))[:, None], len(hits))
+    last = np.minimum.accumulate(position[::-1], axis=0)[::-1]
+    return np.sum(hits * np.take_along_axis(precision, last, axis=0), axis=0) / recalled[-1]

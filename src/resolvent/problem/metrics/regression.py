@@ -1,0 +1,71 @@
+"""Metrics of predicted numbers."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from resolvent.problem.metrics.metric import Metric, Predictions, Task
+
+__all__ = ["MAE", "R2", "RMSE"]
+
+
+@dataclass(frozen=True)
+class MAE(Metric):
+    """Mean absolute error, in the unit of the label.
+
+    Example:
+        >>> metric = rv.metrics.MAE()
+    """
+
+    name: str = field(init=False, default="mae")
+    higher_is_better: bool = field(init=False, default=False)
+    task: Task = field(init=False, default="regression")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        return float(np.mean(np.abs(_errors(predictions))))
+
+
+@dataclass(frozen=True)
+class RMSE(Metric):
+    """Square root of the mean squared error, in the unit of the label.
+
+    Example:
+        >>> metric = rv.metrics.RMSE()
+    """
+
+    name: str = field(init=False, default="rmse")
+    higher_is_better: bool = field(init=False, default=False)
+    task: Task = field(init=False, default="regression")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        return float(np.sqrt(np.mean(np.square(_errors(predictions)))))
+
+
+@dataclass(frozen=True)
+class R2(Metric):
+    """Coefficient of determination, 1 - sum (y - prediction)^2 / sum (y - mean y)^2.
+
+    The mean is that of the party's own labels. 1 is perfect, 0 is as good as this mean, and negative values are worse.
+    Not defined for a party whose labels are all equal.
+
+    Example:
+        >>> metric = rv.metrics.R2()
+    """
+
+    name: str = field(init=False, default="r2")
+    task: Task = field(init=False, default="regression")
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        labels = predictions.labels.astype(np.float64)
+        spread = float(np.sum(np.square(labels - labels.mean())))
+        return 1 - float(np.sum(np.square(_errors(predictions)))) / spread if spread > 0 else float("nan")
+
+
+def _errors(predictions: Predictions) -> NDArray[np.float64]:
+    """[n] prediction - label, in double precision."""
+    return predictions.predicted.astype(np.float64) - predictions.labels.astype(np.float64)

@@ -1,0 +1,163 @@
+"""Predictions for the samples of many parties, from which metrics are computed.
+
+The samples of all parties are divided into blocks of one size, each of which belongs to one model. One compiled call
+computes many blocks, so that the number of parties and their sizes change neither the program nor the padding.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.typing import NDArray
+
+from resolvent.data.samples import Task
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.metrics.metric import Predictions
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from resolvent.problem.subset import PartySubset
+
+__all__ = ["PartyPredictions", "has_probabilities", "predictions_of_parties"]
+
+_MAX_NUMBERS = 2**23  # outputs of one compiled call
+
+
+class PartyPredictions(NamedTuple):
+    """Predictions for the samples of one party in one split.
+
+    Attributes:
+        position: the party's position among those that were asked for.
+        split: name of the split.
+        predictions: what its model says.
+    """
+
+    position: int
+    split: str
+    predictions: Predictions
+
+
+class _Blocks(NamedTuple):
+    """Blocks of rows, each of one party's samples in one split.
+
+    Attributes:
+        first: [J] first row.
+        count: [J] number of rows, at most the size of a block.
+        model: [J] number of the model.
+    """
+
+    first: NDArray[np.int32]
+    count: NDArray[np.int32]
+    model: NDArray[np.int32]
+
+
+def predictions_of_parties(problem: LearningProblem | PartySubset, models: Vector, choice: NDArray[np.integer],
+                           parties: NDArray[np.integer], splits: Sequence[str],
+                           task: Task) -> Iterator[PartyPredictions]:
+    """The predictions for each party's samples, party by party; parties without samples in a split are left out.
+
+    Args:
+        problem: a problem with these parties.
+        models: leaves [number of models, ...].
+        choice: [M] number of the model of each party.
+        parties: [M] their ids.
+        splits: names of the splits.
+        task: of the data.
+    """
+    inner, slots = problem, np.asarray(parties)
+    if isinstance(problem, PartySubset):
+        inner, slots = problem.inner, np.asarray(problem.row(jnp.asarray(parties)))
+    assert isinstance(inner, LearningProblem)
+    numbers = [inner.splits.index(split) for split in splits]
+    offset, length = (np.asarray(part)[numbers][:, slots].T for part in (inner.offset, inner.length))  # [M, splits]
+    jobs = [(i, s) for i in range(len(slots)) for s in range(len(splits)) if length[i, s]]
+    blocks = _divide([(int(offset[job]), int(length[job]), int(choice[job[0]])) for job in jobs], inner.block)
+    outputs = _rows_of_blocks(inner, models, blocks)
+    labels = np.asarray(inner.labels)
+    for i, s in jobs:
+        rows, probabilities = _take(outputs, int(length[i, s]))
+        of_party = labels[offset[i, s]:offset[i, s] + length[i, s]]
+        predicted = _predicted(inner.model.loss, rows, probabilities, task)
+        yield PartyPredictions(i, splits[s], Predictions(of_party, predicted, probabilities, rows))
+
+
+def has_probabilities(loss: Loss, outputs: jax.ShapeDtypeStruct) -> bool:
+    """Whether a loss defines probabilities of classes."""
+    try:
+        jax.eval_shape(loss.probabilities, outputs)
+    except InputError:
+        return False
+    return True
+
+
+def _divide(jobs: list[tuple[int, int, int]], size: int) -> _Blocks:
+    """Blocks of at most ``size`` rows, from (first row, number of rows, model)."""
+    blocks = [(first + start, min(size, count - start), model)
+              for first, count, model in jobs for start in range(0, count, size)]
+    return _Blocks(*np.array(blocks, np.int32).reshape(-1, 3).T)
+
+
+Rows = tuple[NDArray[np.floating], NDArray[np.floating] | None]  # outputs and probabilities
+
+
+def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -> Iterator[Rows]:
+    """Outputs and probabilities of each block in turn."""
+    if not len(blocks.first):
+        return
+    of_sample = jax.eval_shape(problem.model.apply, tree.rows(models, 0), problem.x[:1])
+    is_classifier = has_probabilities(problem.model.loss, of_sample)
+    capacity = int(np.clip(_MAX_NUMBERS // max(1, problem.block * of_sample.size), 1, len(blocks.first)))
+    for start in range(0, len(blocks.first), capacity):
+        # The last call repeats blocks, so that it has the shape of the others.
+        index = np.minimum(np.arange(start, start + capacity), len(blocks.first) - 1)
+        outputs, probabilities = (None if part is None else np.asarray(part) for part in _evaluate_blocks(
+            problem, models, jnp.asarray(blocks.first[index]), jnp.asarray(blocks.model[index]),
+            has_probabilities=is_classifier))
+        assert outputs is not None
+        for j, block in enumerate(range(start, min(start + capacity, len(blocks.first)))):
+            count = blocks.count[block]
+            yield outputs[j, :count], None if probabilities is None else probabilities[j, :count]
+
+
+@partial(jax.jit, static_argnames=("has_probabilities",))
+def _evaluate_blocks(problem: LearningProblem, models: Vector, first: Int[Array, " J"], model: Int[Array, " J"], *,
+                     has_probabilities: bool) -> tuple[Float[Array, "J B ..."], Float[Array, "J B classes"] | None]:
+    """Outputs, and probabilities if the loss defines them, of blocks of rows; rows after the last one repeat it."""
+    apply = problem.model.rewritten(problem.model.apply)
+
+    def of_block(block: tuple[Array, Array]) -> tuple[Array, Array | None]:
+        start, number = block
+        outputs = apply(tree.rows(models, number), problem.x[jnp.minimum(start + jnp.arange(problem.block),
+                                                                         len(problem.x) - 1)])
+        return outputs, problem.model.loss.probabilities(outputs) if has_probabilities else None
+
+    results: tuple[Array, Array | None] = jax.lax.map(of_block, (first, model))
+    return results
+
+
+def _take(blocks: Iterator[Rows], count: int) -> Rows:
+    """The next ``count`` rows, from the next blocks."""
+    outputs, probabilities, taken = [], [], 0
+    while taken < count:
+        rows, of_classes = next(blocks)
+        outputs.append(rows)
+        if of_classes is not None:
+            probabilities.append(of_classes)
+        taken += len(rows)
+    return np.concatenate(outputs), np.concatenate(probabilities) if probabilities else None
+
+
+def _predicted(loss: Loss, outputs: NDArray[np.floating], probabilities: NDArray[np.floating] | None,
+               task: Task) -> NDArray[np.generic]:
+    """[n] the predicted class numbers or numbers, as the score of the loss reads them."""
+    if task == "regression":
+        return outputs.reshape(len(outputs)) if outputs.size == len(outputs) else outputs
+    if isinstance(loss, BinaryCrossEntropy) or (probabilities is None and outputs.size == len(outputs)):
+        return (outputs.reshape(len(outputs)) > 0).astype(np.int64)
+    scores = outputs if isinstance(loss, CrossEntropy) or probabilities is None else probabilities
+    return np.argmax(scores, axis=-1)

@@ -1,0 +1,113 @@
+"""Metrics of every party's model at an evaluation, beside the loss and the score that the problem itself has."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, quote
+from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.metrics.metric import Metric, Predictions
+from resolvent.problem.models.model import Model
+from resolvent.problem.party_predictions import has_probabilities, predictions_of_parties
+from resolvent.problem.problem import Problem
+from resolvent.problem.subset import PartySubset
+
+__all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "name_metrics"]
+
+HELD_OUT = ("validation", "test")  # metrics are of samples on which the party does not train
+_RUN_NAMES = ("loss", "gap", "refused", "replies")  # of metrics that every run has
+
+
+class MetricValues(NamedTuple):
+    """Values of metrics for some parties.
+
+    Attributes:
+        values: [M, splits, metrics]; NaN if the predictions are not finite.
+        is_defined: [M, splits, metrics] whether the metric is defined for the party's labels in the split.
+    """
+
+    values: NDArray[np.float64]
+    is_defined: NDArray[np.bool_]
+
+
+def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric]) -> dict[str, Metric]:
+    """Metrics by name: their own names, or those that the user chose.
+
+    Raises:
+        InputError: two metrics have the same name, or one has the name of another quantity of a run.
+    """
+    if isinstance(metrics, Mapping):
+        named = dict(metrics)
+    else:
+        named = {}
+        for metric in metrics:
+            if metric.name in named:
+                raise InputError(f"metrics: two are named {quote(metric.name)}: give a mapping with a name for each")
+            named[metric.name] = metric
+    for name in named:
+        if name in _RUN_NAMES or name.startswith("global_"):
+            raise InputError(f"metrics: {quote(name)} is the name of another quantity of a run: choose another name")
+    return named
+
+
+class PartyMetrics:
+    """Computes metrics from the predictions for each party's validation and test samples."""
+
+    def __init__(self, metrics: Mapping[str, Metric], model: Model, data: FederatedData) -> None:
+        """Check that the metrics fit.
+
+        Args:
+            metrics: the metrics by name.
+            model: the model whose predictions are judged.
+            data: the parties' samples.
+
+        Raises:
+            InputError: a metric is for another task, or needs probabilities that the loss does not define.
+        """
+        self.metrics, self._task = dict(metrics), data.task
+        for name, metric in self.metrics.items():
+            if metric.task not in ("any", data.task):
+                raise InputError(f"metrics: {name} is for {metric.task}, and the data {quote(data.name)} are for "
+                                 f"{data.task}: choose another metric")
+            if metric.needs_probabilities and not _model_has_probabilities(model, data):
+                raise InputError(f"metrics: {name} needs probabilities of classes, and the loss "
+                                 f"{type(model.loss).__name__} defines none: give it a method probabilities()")
+
+    def measure(self, problem: Problem, models: Vector, choice: NDArray[np.integer],
+                parties: NDArray[np.integer]) -> MetricValues:
+        """The metrics of model choice[i] for the samples of party i: see ``predictions_of_parties``."""
+        assert isinstance(problem, LearningProblem | PartySubset)
+        shape = (len(parties), len(HELD_OUT), len(self.metrics))
+        values, is_defined = np.full(shape, np.nan), np.zeros(shape, bool)
+        for position, split, predictions in predictions_of_parties(problem, models, choice, parties, HELD_OUT,
+                                                                   self._task):
+            at = position, HELD_OUT.index(split)
+            is_finite = bool(np.isfinite(predictions.outputs).all())
+            readable = predictions if is_finite else _uninformative(predictions)
+            for number, metric in enumerate(self.metrics.values()):
+                value = metric.value(readable)
+                is_defined[(*at, number)] = not np.isnan(value)
+                if is_finite:
+                    values[(*at, number)] = value
+        return MetricValues(values, is_defined)
+
+
+def _uninformative(predictions: Predictions) -> Predictions:
+    """Finite predictions for the same labels: they show whether a metric is defined for them."""
+    probabilities = predictions.probabilities
+    return predictions._replace(
+        predicted=np.zeros_like(predictions.predicted), outputs=np.zeros_like(predictions.outputs),
+        probabilities=None if probabilities is None else np.full_like(probabilities, 1 / probabilities.shape[1]))
+
+
+def _model_has_probabilities(model: Model, data: FederatedData) -> bool:
+    inputs = jax.ShapeDtypeStruct((2, *data.input_shape),  # type: ignore[no-untyped-call]
+                                  jnp.int32 if data.vocabulary else jnp.zeros(()).dtype)
+    return has_probabilities(model.loss, jax.eval_shape(
+        model.apply, jax.eval_shape(model.init, jax.random.key(0)), inputs))

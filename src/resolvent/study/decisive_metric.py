@@ -1,0 +1,90 @@
+"""The metric by which the methods of an experiment are compared."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.metrics import BalancedAccuracy
+from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
+from resolvent.study.registry import REGISTRIES
+
+if TYPE_CHECKING:
+    from resolvent.study.experiment import Experiment
+
+__all__ = ["DecisiveMetric", "choose_decisive_metric", "decisive_score"]
+
+_MAX_SHARE = 0.8  # of one class; above it, the accuracy mostly says how often this class occurs
+
+
+class DecisiveMetric(NamedTuple):
+    """The choice of the metric that compares methods.
+
+    Attributes:
+        name: its name in the table of metrics.
+        metrics: the metrics that a run must compute, with it.
+        note: why it was chosen, for the reader of a report; empty if it is the score of the model.
+    """
+
+    name: str
+    metrics: dict[str, Metric]
+    note: str
+
+
+def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[str, Metric],
+                           decide_by: str | None) -> DecisiveMetric:
+    """The metric that compares methods: the user's choice, or one that fits the task and the balance of the classes.
+
+    The default is the score of the model's loss: the accuracy, or the squared error. If one class has more than 80 % of
+    all samples, it is the balanced accuracy, because a model that always predicts this class would have an accuracy of
+    more than 80 %.
+
+    Args:
+        data: the parties' samples.
+        model: the model.
+        metrics: the metrics of the experiment, by name.
+        decide_by: the name of one of them, of the score, of a metric of the library, or ``loss``; None for the default.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    score = model.loss.score_name
+    if decide_by is None:
+        share, name = _largest_class(data)
+        if share <= _MAX_SHARE or score != "accuracy":
+            return DecisiveMetric(score, dict(metrics), "")
+        chosen = BalancedAccuracy()
+        return DecisiveMetric(chosen.name, {chosen.name: chosen, **metrics},
+                              f"methods are compared by the balanced accuracy, because class {shorten(name)} has "
+                              f"{share:.0%} of all samples (decide_by changes this)")
+    if decide_by in (score, "loss", *metrics):
+        return DecisiveMetric(decide_by, dict(metrics), f"methods are compared by: {decide_by.replace('_', ' ')}")
+    registry = REGISTRIES[Metric]
+    part = registry.name_of(decide_by)
+    if part is None:
+        names = list(dict.fromkeys([score, "loss", *metrics, *registry.functions]))
+        raise InputError(f"decide_by: there is no metric {quote(decide_by)}; there are {', '.join(names)}"
+                         f"{nearest(decide_by, names)}")
+    added: Metric = registry.functions[part]()
+    name = decide_by if decide_by != part else added.name
+    return DecisiveMetric(name, {**metrics, name: added}, f"methods are compared by: {name.replace('_', ' ')}")
+
+
+def decisive_score(experiment: "Experiment", problem: Problem) -> tuple[str, bool]:
+    """The name of the metric that compares methods, and whether higher values of it are better."""
+    name, metrics = experiment.decide_by or problem.score_name, experiment.metrics or {}
+    if name in metrics:
+        return name, metrics[name].higher_is_better
+    return name, problem.higher_is_better and name != "loss"
+
+
+def _largest_class(data: FederatedData) -> tuple[float, str]:
+    """The largest share of a class among all samples, and its name; 0 for regression, tokens and data on the disk."""
+    if data.task != "classification" or data.vocabulary or not isinstance(data.y, np.ndarray):
+        return 0.0, ""
+    counts = np.bincount(data.y.astype(np.int64), minlength=len(data.classes))
+    return float(counts.max() / counts.sum()), data.classes[int(counts.argmax())]
