@@ -21,9 +21,9 @@ _ORGANISATION = "federation"
 _CERTIFICATE_DAYS = 360
 # The lead starts, stops and downloads experiments. Nobody may send code (byoc) or run shell commands at a site.
 _PERMISSIONS = {
-    "lead": {"submit_job": "any", "clone_job": "n:submitter", "manage_job": "n:submitter",
-             "download_job": "n:submitter", "view": "any", "operate": "none", "shell_commands": "none", "byoc": "none",
-             "server-predeployed-flwr": "none"},
+    "lead": {"submit_job": "any", "manage_job": "n:submitter", "download_job": "n:submitter",
+             "app_command": "n:submitter", "view": "any", "clone_job": "none", "operate": "none",
+             "shell_commands": "none", "byoc": "none", "server-predeployed-flwr": "none"},
     "member": {"view": "any"},
 }
 
@@ -89,7 +89,7 @@ def _provision(authority: Path, name: str, participants: dict[str, tuple[str, st
                                      for kind, identity, properties in participants.values()])
     except ValueError as error:
         raise InputError(f"NVIDIA FLARE refuses a name: {error}") from error
-    builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", scheme="tcp"),
+    builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", scheme="tcp", require_signed_jobs=True),
                 CertBuilder(root_valid_days=10 * _CERTIFICATE_DAYS), SignatureBuilder()]
     log = _Messages()
     context = Provisioner(str(authority), builders).provision(project, logger=log)

@@ -1,0 +1,122 @@
+"""The lead's connection to the server of NVIDIA FLARE: it starts jobs, follows them, and fetches their results."""
+
+import contextlib
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resolvent.deploy.nvflare import OUTCOME_FILE, PROGRESS_TOPIC, write_job
+from resolvent.deploy.nvflare_processes import KitNote
+from resolvent.errors import InputError, shorten
+
+__all__ = ["JobState", "LeadSession", "open_session"]
+
+_CONNECT_SECONDS = 15.0
+_RESULTS = "resolvent"
+
+
+class JobState(NamedTuple):
+    """The state of a job.
+
+    Attributes:
+        text: the engine's word for it.
+        is_done: whether the job has ended, for any reason.
+    """
+
+    text: str
+    is_done: bool
+
+
+class LeadSession:
+    """A connection to the server as the lead."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def connected_sites(self) -> set[str]:
+        """The names of the sites that are connected."""
+        return {client.name for client in self._session.get_system_info().client_info}
+
+    def submit(self, name: str, job: Mapping[str, Any], server_class: str, site_class: str) -> str:
+        """Start a job, see ``write_job``; returns its id.
+
+        Raises:
+            InputError: the server refuses it, because this person may not start jobs.
+        """
+        from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, JobNotFound
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = write_job(Path(folder), name, job, server_class, site_class)
+            try:
+                return str(self._session.submit_job(str(path)))
+            except (AuthorizationError, InternalError, JobNotFound) as error:
+                raise InputError(f"the server refuses the job: {shorten(error)}: only the lead of consortium.yaml may "
+                                 "start an experiment") from error
+
+    def state(self, job: str) -> JobState:
+        """The state of a job."""
+        text = str(self._session.get_job_status(job))
+        return JobState(text, text.startswith("FINISHED"))
+
+    def progress(self, job: str, since: int) -> tuple[list[dict[str, Any]], int]:
+        """The events of a running job from number ``since`` on, and the number of the next one."""
+        try:
+            answer = self._session.do_app_command(job, PROGRESS_TOPIC, {"since": since})
+        except Exception:  # the job is not running yet, or any more: its state says so
+            return [], since
+        return list(answer.get("events", [])), int(answer.get("next", since))
+
+    def abort(self, job: str) -> None:
+        """End a job."""
+        with contextlib.suppress(Exception):
+            self._session.abort_job(job)
+
+    def fetch(self, job: str, target: Path) -> dict[str, Any] | None:
+        """Download the results of a job that has ended.
+
+        Args:
+            job: its id.
+            target: a folder for the files.
+
+        Returns:
+            The outcome that the server's program wrote; None if the job was stopped before.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                location = self._session.download_job_result(job, folder)
+            except Exception as error:
+                raise InputError(f"the results of job {job} cannot be downloaded: {shorten(error)}: run the command "
+                                 "again") from error
+            sources = [p for p in Path(location).rglob(_RESULTS) if p.is_dir()]
+            outcome = next((p / OUTCOME_FILE for p in sources if (p / OUTCOME_FILE).is_file()), None)
+            if outcome is None:
+                return None
+            shutil.copytree(outcome.parent, target, dirs_exist_ok=True)
+            content: dict[str, Any] = json.loads(outcome.read_text("utf-8"))
+            return content
+
+
+@contextlib.contextmanager
+def open_session(note: KitNote) -> Iterator[LeadSession]:
+    """Connect to the server with the certificate of a person.
+
+    Raises:
+        InputError: the server cannot be reached, or does not accept the certificate.
+    """
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            session = new_secure_session(note.name, str(note.kit), timeout=_CONNECT_SECONDS)
+    except Exception as error:
+        raise InputError(f"no connection to the server at {note.address}: {shorten(error)}: is the server running, and "
+                         "the kit one of its federation?") from error
+    try:
+        yield LeadSession(session)
+    finally:
+        with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+            session.close()
