@@ -10,6 +10,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,19 @@ from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.study.file_types import file_type
 from resolvent.study.registry import Registry, component_of
 
-__all__ = ["describe_failure", "is_own_part", "own_part"]
+__all__ = ["describe_failure", "is_own_part", "own_part", "without_own_parts"]
+
+_are_allowed = ContextVar("own parts are allowed", default=True)
+
+
+@contextlib.contextmanager
+def without_own_parts() -> Iterator[None]:
+    """Refuse parts of the user's own, for an experiment that another person has sent; nothing of them is imported."""
+    token = _are_allowed.set(False)
+    try:
+        yield
+    finally:
+        _are_allowed.reset(token)
 
 
 def is_own_part(written: object) -> bool:
@@ -41,6 +54,9 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
         InputError: the module cannot be imported, has no such function, or the function has a parameter that a file
             cannot set.
     """
+    if not _are_allowed.get():
+        raise InputError(f"{path}: {shorten(written)} is no part of the library, and only such parts run in a "
+                         "federation: use one, or run a simulation or a rehearsal")
     source, _, name = written.rpartition(":")
     module = _module(source, path)
     part = getattr(module, name, None)
@@ -53,7 +69,7 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
     if registry.adapt is not None:
         part = registry.adapt(part)
     _check_parameters(part, written, registry, path)
-    return part  # type: ignore[no-any-return]
+    return part
 
 
 @cache
