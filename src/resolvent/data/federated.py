@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.data.samples import Task, check_encodable, check_party, number_labels, split_order, split_sizes
+from resolvent.data.weights import ClassWeights, class_weighted, normalized_weights
 from resolvent.errors import InputError, check_range, nearest, shorten
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class FederatedData:
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
             Such inputs stay integers; all others become floating numbers.
         encoding: how the inputs were made, fitted to the training rows; None for plain arrays, see `encoding_of`.
+        fixed_test: whether the test samples were chosen by the source of the data and not drawn.
+        weights: [total] weight of each sample in the loss, with the mean 1 over all training samples; None: all 1.
 
     Raises:
         InputError: there is a vocabulary, and inputs are not integers of its range.
@@ -72,6 +75,7 @@ class FederatedData:
     notes: tuple[str, ...] = field(default=())
     vocabulary: tuple[str, ...] = ()
     encoding: "Encoding | None" = None
+    weights: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         if self.vocabulary:
@@ -141,6 +145,40 @@ class FederatedData:
         """The same data with these notes added."""
         return replace(self, notes=(*self.notes, *notes))
 
+    def with_weights(self, weights: ArrayLike) -> "FederatedData":
+        """The same data with a weight of each sample in the loss, as if sample i occurred weights[i] times.
+
+        Every party's objective is f_k(w) = (1/n_k) sum_i s_i loss_i(w), and s are the weights divided by their mean
+        over all training samples. Scores and metrics count every sample once.
+
+        Args:
+            weights: [total] not negative, in the order of the rows of ``x``.
+
+        Raises:
+            InputError: a weight is negative or not finite, or their number is wrong.
+        """
+        return replace(self, weights=normalized_weights(weights, self))
+
+    def with_class_weights(self, weights: ClassWeights) -> "FederatedData":
+        """The same data with a weight of each sample in the loss that depends on its class.
+
+        Weights that the data have already are multiplied.
+
+        Args:
+            weights: ``balanced``: n / (K n_c) with the n_c training samples of class c in all parties, so that every
+                class counts the same in the federation. ``balanced_per_party``: the same with the numbers of each
+                party, so that every class counts the same in each party. Or the weight of each class by name.
+
+        Raises:
+            InputError: the data are for regression or on the disk, or a class does not exist or has no weight.
+
+        Example:
+            >>> data = FederatedData.from_arrays([np.eye(4)], [["a", "a", "a", "b"]], validation=0, test=0)
+            >>> data.with_class_weights("balanced").weights[data.y == 1].tolist()
+            [2.0]
+        """
+        return replace(self, weights=class_weighted(self, weights))
+
     @classmethod
     def from_arrays(
         cls,
@@ -156,6 +194,7 @@ class FederatedData:
         features: Sequence[str] = (),
         classes: Sequence[str] | None = None,
         vocabulary: tuple[str, ...] = (),
+        weights: Sequence[ArrayLike] | None = None,
     ) -> "FederatedData":
         """Data from one array of inputs and one of labels per party, split at random within each party.
 
@@ -174,6 +213,7 @@ class FederatedData:
             features: names of the inputs' columns.
             classes: the labels in the order of their class numbers; default: the labels that occur, sorted.
             vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
+            weights: weights [n_k] of each party's samples in the loss, see ``with_weights``; default: all equal.
 
         Raises:
             InputError: shapes differ, a party has no samples, or a value is missing or not finite. The message names
@@ -209,8 +249,13 @@ class FederatedData:
         for text in class_names:
             check_encodable(text, "the name of a class")
         order, splits = _split_parties(sizes, validation, share, fixed, seed)
-        return cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
+        data = cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
                    tuple(features), name, vocabulary=vocabulary)
+        if weights is None:
+            return data
+        if [np.shape(a) for a in weights] != [(n,) for n in sizes]:
+            raise InputError("the parties' weights and samples differ in number: give each sample a weight")
+        return data.with_weights(np.concatenate([np.asarray(a) for a in weights])[order])
 
 
 def _split_parties(sizes: Sequence[int], validation: float, test: float, fixed: Sequence[int],

@@ -1,0 +1,55 @@
+"""Another split of the same samples into training, validation and test samples."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.samples import split_order
+
+__all__ = ["Resplit", "resplit"]
+
+
+class Resplit(NamedTuple):
+    """The same samples in another order.
+
+    Attributes:
+        data: the samples with the new split.
+        rows: [total] the row that each sample had before.
+    """
+
+    data: FederatedData
+    rows: NDArray[np.intp]
+
+
+def resplit(data: FederatedData, seed: int) -> Resplit:
+    """Draw the split of every party's samples again, with the same number of samples in each split.
+
+    Test samples that are not drawn (``fixed_test``) stay test samples. The encoding of a table stays that of the first
+    split, whose training rows gave the means and deviations; labels do not enter it.
+
+    Args:
+        data: samples in memory.
+        seed: of the split. A party's split depends on the seed, the party's number and its size, and nothing else.
+
+    Example:
+        >>> data = rv.datasets.digits(parties=2)
+        >>> again = resplit(data, seed=1)
+        >>> again.data.sizes("test").tolist() == data.sizes("test").tolist()
+        True
+        >>> bool((again.data.y == data.y[again.rows]).all())
+        True
+    """
+    drawn = [s for s in SPLITS if not (data.fixed_test and s == "test")]
+    rows = np.arange(len(data.x))
+    for k in range(len(data)):
+        of_party = np.concatenate([_rows_of(data, k, s) for s in drawn])
+        rows[of_party] = of_party[split_order(len(of_party), k, seed)]
+    return Resplit(replace(data, x=data.x[rows], y=data.y[rows]), rows)
+
+
+def _rows_of(data: FederatedData, party: int, split: str) -> NDArray[np.intp]:
+    first = int(data.splits[split].offset[party])
+    return np.arange(first, first + int(data.splits[split].length[party]))

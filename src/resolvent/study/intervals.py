@@ -1,0 +1,159 @@
+"""Intervals of means over test rows, by a bootstrap, with the variance between seeds.
+
+A row is drawn with its values of all seeds, so that a row that was a test row of several seeds counts as one row.
+Values of all methods are drawn with the same rows: a difference of two methods is paired.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEVEL", "RESAMPLES", "Interval", "Sample", "interval_of", "pooled_intervals", "resample", "seed_interval"]
+
+LEVEL = 0.95
+RESAMPLES = 2000
+_MAX_GROUPS = 1000  # more rows than this are drawn in groups of several rows, which changes the interval by rounding
+
+Array = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """A value and the ends of its interval of level 0.95; the ends are nan if no interval is possible.
+
+    Attributes:
+        value: the estimate.
+        low: the lower end.
+        high: the upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 if the interval is above zero, -1 if it is below, 0 if it includes zero or there is none."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+class Sample(NamedTuple):
+    """Resampled means of M quantities, at one site.
+
+    Attributes:
+        values: [M] the means.
+        draws: [M, RESAMPLES] the means of the resampled rows.
+        by_seed: [M, S] the mean of each seed.
+        explained: [M] the variance of a seed's mean that the rows explain.
+    """
+
+    values: Array
+    draws: Array
+    by_seed: Array
+    explained: Array
+
+
+def resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np.random.Generator) -> Sample:
+    """Draw rows with replacement, and two rows more at the bounds.
+
+    The two further rows keep the interval wide if there are few rows: without them, four rows with the same value would
+    have an interval of width zero. For 0/1 values the result is close to Agresti and Coull's interval, which adds
+    successes and failures for the same reason.
+
+    Args:
+        values: [M, S, n] the value of row i with seed s; not read where the row was not tested.
+        is_tested: [S, n] which rows were test rows of a seed; each row is one at least once.
+        bounds: [M, 2] the smallest and the largest value that a row can have.
+        rng: draws the rows.
+    """
+    count, size = is_tested.astype(float), is_tested.shape[1]
+    numerator = np.where(is_tested, values, 0.0)
+    by_seed = numerator.sum(axis=2) / np.maximum(count.sum(axis=1), 1)
+    mean = numerator.sum(axis=(1, 2)) / count.sum()
+    explained = _explained_variance(values, is_tested, by_seed)
+    # Of all seeds together: a row's sum, and how often it was a test row.
+    sums, counts = numerator.sum(axis=1), count.sum(axis=0)
+    typical = counts.mean()
+    if size > _MAX_GROUPS:
+        group = rng.permutation(size) % _MAX_GROUPS
+        sums = np.stack([np.bincount(group, weights=row, minlength=_MAX_GROUPS) for row in sums])
+        counts = np.bincount(group, weights=counts, minlength=_MAX_GROUPS)
+    sums = np.concatenate([sums, typical * bounds], axis=1)
+    counts = np.concatenate([counts, [typical, typical]])
+    number = len(counts)
+    drawn = rng.integers(number, size=(RESAMPLES, number)) + number * np.arange(RESAMPLES)[:, None]
+    weights = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(float)
+    return Sample(mean, (sums @ weights.T) / (weights @ counts), by_seed, explained)
+
+
+def _explained_variance(values: Array, is_tested: NDArray[np.bool_], by_seed: Array) -> Array:
+    """[M] mean over the seeds of s^2 / n, the variance of a seed's mean under independent rows."""
+    count = is_tested.sum(axis=1)
+    squares = np.where(is_tested, (values - by_seed[:, :, None]) ** 2, 0.0).sum(axis=2)
+    variances: Array = np.mean(squares / np.maximum(count - 1, 1) / np.maximum(count, 1), axis=1)
+    return variances
+
+
+def interval_of(sample: Sample, rng: np.random.Generator, *, is_centred: bool = False) -> list[Interval]:
+    """The interval of each quantity: quantiles of the resampled means, with noise of the seeds added.
+
+    The variance between seeds is that of the seeds' means minus what the rows explain; it is estimated with S - 1
+    degrees of freedom, so the noise has Student's distribution.
+
+    Args:
+        sample: the resampled means.
+        rng: draws the noise.
+        is_centred: move the resampled means so that their mean is the estimate. The two further rows pull them to the
+            middle of the bounds, which matters where many sites are averaged.
+    """
+    draws, seeds = sample.draws, sample.by_seed.shape[1]
+    if is_centred:
+        draws = draws + (sample.values - draws.mean(axis=1))[:, None]
+    if seeds > 1:
+        between = np.maximum(sample.by_seed.var(axis=1, ddof=1) - sample.explained, 0)
+        draws = draws + np.sqrt(between / seeds)[:, None] * rng.standard_t(seeds - 1, draws.shape[1])
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    return [Interval(float(value), float(min(a, value)), float(max(b, value)))
+            for value, a, b in zip(sample.values, low, high, strict=True)]
+
+
+def pooled_intervals(samples: list[Sample], weights: Array, rng: np.random.Generator) -> list[Interval]:
+    """The interval of the weighted mean over sites of each quantity.
+
+    The sites are these ones and no sample of others: what is uncertain is the score of each.
+
+    Args:
+        samples: of every site, drawn independently, with the same seeds.
+        weights: [sites] weights, which are normalised.
+        rng: draws the noise of the seeds.
+    """
+    share = weights / weights.sum()
+    values, by_seed = (np.tensordot(share, np.stack([getattr(s, name) for s in samples]), axes=1)
+                       for name in ("values", "by_seed"))
+    draws = sum(w * (s.draws - s.draws.mean(axis=1, keepdims=True)) for w, s in zip(share, samples, strict=True))
+    explained = sum(w**2 * s.explained for w, s in zip(share, samples, strict=True))
+    return interval_of(Sample(values, values[:, None] + draws, by_seed, np.asarray(explained)), rng)
+
+
+def seed_interval(values: Array) -> Interval:
+    """Student's interval of the mean over seeds, for scores that are not means over rows; none for one seed.
+
+    Args:
+        values: [S] the value of each seed.
+    """
+    mean, seeds = float(np.mean(values)), len(values)
+    if seeds < 2 or not np.isfinite(values).all():
+        return Interval(mean, np.nan, np.nan)
+    half = _student_quantile(seeds - 1) * float(np.std(values, ddof=1)) / np.sqrt(seeds)
+    return Interval(mean, mean - half, mean + half)
+
+
+# The quantile (1 + LEVEL) / 2 of Student's distribution, by degrees of freedom.
+_STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+
+
+def _student_quantile(freedom: int) -> float:
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)  # Cornish and Fisher
