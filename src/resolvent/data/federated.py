@@ -57,8 +57,8 @@ class FederatedData:
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
             Such inputs stay integers; all others become floating numbers.
         encoding: how the inputs were made, fitted to the training rows; None for plain arrays, see `encoding_of`.
-        fixed_test: whether the test samples were chosen by the source of the data and not drawn.
         weights: [total] weight of each sample in the loss, with the mean 1 over all training samples; None: all 1.
+        fixed_test: whether the test samples were chosen by the source of the data and not drawn.
 
     Raises:
         InputError: there is a vocabulary, and inputs are not integers of its range.
@@ -76,6 +76,7 @@ class FederatedData:
     vocabulary: tuple[str, ...] = ()
     encoding: "Encoding | None" = None
     weights: NDArray[np.float32] | None = None
+    fixed_test: bool = False
 
     def __post_init__(self) -> None:
         if self.vocabulary:
@@ -250,7 +251,7 @@ class FederatedData:
             check_encodable(text, "the name of a class")
         order, splits = _split_parties(sizes, validation, share, fixed, seed)
         data = cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
-                   tuple(features), name, vocabulary=vocabulary)
+                   tuple(features), name, vocabulary=vocabulary, fixed_test=isinstance(test, Sequence))
         if weights is None:
             return data
         if [np.shape(a) for a in weights] != [(n,) for n in sizes]:

@@ -47,7 +47,8 @@ def resplit(data: FederatedData, seed: int) -> Resplit:
     for k in range(len(data)):
         of_party = np.concatenate([_rows_of(data, k, s) for s in drawn])
         rows[of_party] = of_party[split_order(len(of_party), k, seed)]
-    return Resplit(replace(data, x=data.x[rows], y=data.y[rows]), rows)
+    again = replace(data, x=data.x[rows], y=data.y[rows], weights=None)
+    return Resplit(again if data.weights is None else again.with_weights(data.weights[rows]), rows)
 
 
 def _rows_of(data: FederatedData, party: int, split: str) -> NDArray[np.intp]:
