@@ -6,9 +6,9 @@ import scipy.stats
 
 from resolvent.study.intervals import (
     Interval,
+    Pool,
     Sample,
     interval_of,
-    pooled_intervals,
     resample,
     seed_interval,
 )
@@ -114,14 +114,21 @@ def test_many_rows_are_drawn_in_groups():
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * rows.std() / np.sqrt(20_000), rel=0.1)
 
 
+def pooled(samples, weights):
+    pool = Pool()
+    for sample, weight in zip(samples, weights, strict=True):
+        pool.add(sample, weight)
+    return pool.intervals(np.random.default_rng(0))
+
+
 def test_mean_over_sites_has_the_variance_of_independent_sites():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(6, 100))
     samples = [resample(v[None, None], np.ones((1, 100), bool), np.array([[v.min(), v.max()]]), rng) for v in values]
-    plain, = pooled_intervals(samples, np.ones(6), rng)
+    plain, = pooled(samples, np.ones(6))
     assert plain.value == pytest.approx(values.mean())
     assert plain.high - plain.low == pytest.approx(2 * 1.96 / np.sqrt(600), rel=0.15)
-    first, = pooled_intervals(samples, np.array([1.0, 0, 0, 0, 0, 0]), rng)
+    first, = pooled(samples, [1.0, 0, 0, 0, 0, 0])
     assert first.value == pytest.approx(values[0].mean())
 
 

@@ -97,20 +97,21 @@ class Result(RunReadings):
             k = party
         else:
             raise InputError(f"there is no party {quote(party)}: they are numbered 0 to {self.problem.parties - 1}")
-        return tree.rows(self._personal_models(np.array([k])), 0)
+        return tree.rows(self.models_of(np.array([k])), 0)
 
     @property
     def personal_models(self) -> Vector:
         """The models of all parties, stacked: leaves [N, ...]."""
         if self.storage is None:
-            return self._personal_models(np.arange(self.problem.parties))
+            return self.models_of(np.arange(self.problem.parties))
         assert self.data is not None
         ids = np.arange(len(self.data))
-        blocks = [jax.tree.map(np.asarray, self._personal_models(block))
+        blocks = [jax.tree.map(np.asarray, self.models_of(block))
                   for block in np.split(ids, range(_MODELS_AT_ONCE, len(ids), _MODELS_AT_ONCE))]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
-    def _personal_models(self, ids: np.ndarray[Any, Any]) -> Vector:
+    def models_of(self, ids: np.ndarray[Any, Any]) -> Vector:
+        """The personal models of the parties with these ids, stacked: leaves [M, ...]."""
         if self.storage is not None:
             return self.storage.personal_models(self.algorithm, ids)
         return personal_models(self.algorithm, self.problem, self.state, jnp.asarray(ids))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVEL", "RESAMPLES", "Interval", "Sample", "interval_of", "pooled_intervals", "resample", "seed_interval"]
+__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "interval_of", "resample", "seed_interval"]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -94,7 +94,7 @@ def _explained_variance(values: Array, is_tested: NDArray[np.bool_], by_seed: Ar
     return variances
 
 
-def interval_of(sample: Sample, rng: np.random.Generator, *, is_centred: bool = False) -> list[Interval]:
+def interval_of(sample: Sample, rng: np.random.Generator) -> list[Interval]:
     """The interval of each quantity: quantiles of the resampled means, with noise of the seeds added.
 
     The variance between seeds is that of the seeds' means minus what the rows explain; it is estimated with S - 1
@@ -103,12 +103,8 @@ def interval_of(sample: Sample, rng: np.random.Generator, *, is_centred: bool = 
     Args:
         sample: the resampled means.
         rng: draws the noise.
-        is_centred: move the resampled means so that their mean is the estimate. The two further rows pull them to the
-            middle of the bounds, which matters where many sites are averaged.
     """
     draws, seeds = sample.draws, sample.by_seed.shape[1]
-    if is_centred:
-        draws = draws + (sample.values - draws.mean(axis=1))[:, None]
     if seeds > 1:
         between = np.maximum(sample.by_seed.var(axis=1, ddof=1) - sample.explained, 0)
         draws = draws + np.sqrt(between / seeds)[:, None] * rng.standard_t(seeds - 1, draws.shape[1])
@@ -117,22 +113,38 @@ def interval_of(sample: Sample, rng: np.random.Generator, *, is_centred: bool = 
             for value, a, b in zip(sample.values, low, high, strict=True)]
 
 
-def pooled_intervals(samples: list[Sample], weights: Array, rng: np.random.Generator) -> list[Interval]:
-    """The interval of the weighted mean over sites of each quantity.
+class Pool:
+    """The weighted mean over sites of several quantities.
 
-    The sites are these ones and no sample of others: what is uncertain is the score of each.
-
-    Args:
-        samples: of every site, drawn independently, with the same seeds.
-        weights: [sites] weights, which are normalised.
-        rng: draws the noise of the seeds.
+    The sites are these ones and no sample of others: what is uncertain is the score of each. The resampled means of a
+    site are centred first, because its two further rows pull them to the middle of the bounds.
     """
-    share = weights / weights.sum()
-    values, by_seed = (np.tensordot(share, np.stack([getattr(s, name) for s in samples]), axes=1)
-                       for name in ("values", "by_seed"))
-    draws = sum(w * (s.draws - s.draws.mean(axis=1, keepdims=True)) for w, s in zip(share, samples, strict=True))
-    explained = sum(w**2 * s.explained for w, s in zip(share, samples, strict=True))
-    return interval_of(Sample(values, values[:, None] + draws, by_seed, np.asarray(explained)), rng)
+
+    def __init__(self) -> None:
+        self._weight = 0.0
+        self._sum: Sample | None = None
+
+    def add(self, sample: Sample, weight: float) -> None:
+        """Add a site.
+
+        Args:
+            sample: drawn independently of the other sites, with the same seeds and the same quantities.
+            weight: of the site.
+        """
+        centred = sample.draws - sample.draws.mean(axis=1, keepdims=True)
+        weighted = Sample(weight * sample.values, weight * centred, weight * sample.by_seed,
+                          weight**2 * sample.explained)
+        self._weight += weight
+        self._sum = weighted if self._sum is None else Sample(
+            *(a + b for a, b in zip(self._sum, weighted, strict=True)))
+
+    def intervals(self, rng: np.random.Generator) -> list[Interval]:
+        """The interval of the mean of each quantity; ``rng`` draws the noise of the seeds."""
+        assert self._sum is not None
+        values, draws, by_seed, explained = self._sum
+        values = values / self._weight
+        return interval_of(Sample(values, values[:, None] + draws / self._weight, by_seed / self._weight,
+                                  explained / self._weight**2), rng)
 
 
 def seed_interval(values: Array) -> Interval:
