@@ -26,8 +26,8 @@ from resolvent.problem.oracle import Oracle, ShapeOracle
 
 __all__ = [
     "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
-    "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step", "stacked_replies",
-    "uses_held_out", "uses_shared_model", "working_parties",
+    "first_party_state", "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step",
+    "stacked_replies", "uses_held_out", "uses_shared_model", "working_parties",
 ]
 
 
@@ -68,7 +68,12 @@ def initial_server(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"])
 
 def initial_party(algorithm: Algorithm, w0: Vector, oracle: Oracle, initial: Array, k: Int[Array, ""]) -> PartyState:
     """Party k's state before the first round; ``initial`` is ``keys.initial_key(seed)``."""
-    return _strongly_typed(algorithm.init_party(w0, oracle, initial_party_key(initial, k)))
+    return first_party_state(algorithm, w0, oracle, initial_party_key(initial, k))
+
+
+def first_party_state(algorithm: Algorithm, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+    """A party's state before the first round; ``key`` is its ``keys.initial_party_key``, all that a party is sent."""
+    return _strongly_typed(algorithm.init_party(w0, oracle, key))
 
 
 def _strongly_typed(state: PyTree[Any]) -> PyTree[Any]:

@@ -1,0 +1,354 @@
+"""The server's side of a federation: it asks parties, admits replies, steps, and stores. It knows no engine.
+
+After every phase the server's record is on the disk, before any message says what became of a party's reply. So a run
+can be interrupted anywhere: the coordinator asks again, with the same bytes, for what was not stored, and parties that
+have done the work send their stored replies.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from resolvent.algorithms import keys
+from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
+from resolvent.algorithms.cohort import Cohort, check_cohort
+from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.round import collect_replies, initial_server, server_step, working_parties
+from resolvent.deploy.exchange import Answers, RoundRules, exchange
+from resolvent.deploy.limits import check_parts
+from resolvent.deploy.record_metrics import metrics_of_reports
+from resolvent.deploy.reports import (
+    EvaluationReport,
+    FinishReport,
+    PhaseReport,
+    Report,
+    StartReport,
+    entry_of_report,
+    report_from_entry,
+)
+from resolvent.deploy.server_messages import (
+    Scores,
+    model_message,
+    read_ready,
+    read_reply,
+    read_scores,
+    read_stored,
+    start_message,
+    work_message,
+)
+from resolvent.deploy.shapes import exchange_shapes
+from resolvent.deploy.stores import ServerRecord, ServerStore
+from resolvent.deploy.transport import Transport
+from resolvent.errors import InputError, shorten
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+from resolvent.simulate.fingerprint import fingerprint_of
+from resolvent.simulate.plan import check_sizes, plan_evaluation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Coordinator", "FederationResult", "FederationStoppedError"]
+
+
+class FederationStoppedError(RuntimeError):
+    """Too few parties have answered. Everything is stored, and the run continues when it is started again."""
+
+
+class FederationResult(NamedTuple):
+    """The end of a run.
+
+    Attributes:
+        state: the server's state.
+        shared: the shared model; None if the algorithm has none.
+        metrics: a table with the columns of ``simulate``'s: scores, replies and refused replies.
+        reports: all reports of the run, in order.
+        record: the server's record: numbers of samples, bytes in both directions, parties that started afresh.
+    """
+
+    state: ServerState
+    shared: Vector | None
+    metrics: "pd.DataFrame"
+    reports: tuple[Report, ...]
+    record: ServerRecord
+
+
+class Coordinator:
+    """The server's loop.
+
+    Args:
+        algorithm: the algorithm, as the parties have it.
+        source: the problem; or a model's ``init``, random key -> first model.
+        transport: sends messages to the parties.
+        store: the server's folder. A run that it has is continued.
+        rounds: number of rounds, at least 1.
+        seed: seed of all random numbers, as of ``simulate``.
+        participation: who is asked in a round. With the default rules the run is that of ``simulate``.
+        evaluate_every: rounds between evaluations; default: as ``simulate``.
+        rules: quorum and times.
+        method: name of the algorithm in the metrics.
+        lost_state: what happens to a party that has lost its state: it is no longer asked (``refuse``), or it starts
+            with a first state (``restart``). Without party states there is nothing to lose, and it goes on.
+        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
+
+    Raises:
+        InputError: the arguments do not fit together.
+    """
+
+    def __init__(self, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], transport: Transport,
+                 store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
+                 evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
+                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False) -> None:
+        check_parts(algorithm, rehearsal=rehearsal)
+        if rounds < 1:
+            raise InputError(f"rounds={rounds} must be at least 1")
+        self._transport, self._store, self._rounds, self._seed = transport, store, rounds, seed
+        self._rules, self._method, self._lost_state = rules or RoundRules(), method, lost_state
+        self._participation = Full() if participation is None else participation
+        self._participation.check(len(transport.parties))
+        self._algorithm = with_memory(algorithm, source)
+        init = source.init if isinstance(source, Problem) else source
+        self._model: Vector = jax.jit(lambda key: init(key))(keys.initial_key(seed))  # methods have no hash
+        self._shapes = exchange_shapes(self._algorithm, self._model)
+        self._every = plan_evaluation(
+            algorithm, rounds=rounds, cohort=self._participation.capacity(len(transport.parties)), every=evaluate_every,
+            parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
+        self._experiment = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
+                            "rounds": rounds}
+        self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
+                          "participation": fingerprint_of(self._participation), "seed": str(seed),
+                          "model": fingerprint_of(jax.tree.map(np.asarray, self._model))}
+        self._reports: list[Report] = []
+        self._observe: Callable[[Report], None] = lambda report: None
+
+    def run(self, observe: Callable[[Report], None] | None = None) -> FederationResult:
+        """Run all rounds that the store does not have.
+
+        Args:
+            observe: called with each report, when it is on the disk.
+
+        Raises:
+            FederationStoppedError: too few parties have answered; the run is stored.
+            InputError: the folder has another run.
+        """
+        self._observe = observe or self._observe
+        record = self._evaluate_if_due(self._begin())
+        while record.round < self._rounds:
+            record = self._evaluate_if_due(self._run_phase(record))
+        record = self._finish(record)
+        metrics = metrics_of_reports(self._method, self._reports, record)
+        return FederationResult(record.state, self._algorithm.server_model(record.state), metrics,
+                                tuple(self._reports), record)
+
+    # The beginning
+
+    def _begin(self) -> ServerRecord:
+        names = self._transport.parties
+        like = jax.eval_shape(_initial_server, self._algorithm, self._model, jnp.ones(len(names)))
+        record = self._store.read(like)
+        if record is None:
+            return self._start(names)
+        different = [name for name, value in self._identity.items() if record.identity.get(name) != value]
+        different += [] if record.parties == names else ["parties"]
+        if different:
+            raise InputError(f"{self._store.folder} has another run, with another value of {', '.join(different)}: "
+                             "choose another folder")
+        if record.round > self._rounds:
+            raise InputError(f"the run in {self._store.folder} has {record.round} rounds, beyond rounds={self._rounds}")
+        self._reports = [report_from_entry(entry) for entry in self._store.entries()]
+        self._observe(StartReport(record.run, names, record.sizes, resumed=record.round))
+        return record._replace(excluded=()) if self._lost_state == "restart" else record
+
+    def _start(self, names: tuple[str, ...]) -> ServerRecord:
+        run = secrets.token_hex(8)
+        messages = {name: self._start_message(run, k) for k, name in enumerate(names)}
+        answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
+        self._require(answers, len(names), "the start, in which every party must answer")
+        ready = [answers.values[name] for name in names]
+        if len({(party.splits, party.score) for party in ready}) > 1:
+            raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
+        sizes = tuple(party.samples for party in ready)
+        check_sizes(np.array(sizes))
+        state = _initial_server(self._algorithm, self._model,
+                                self._participation.shares(jnp.asarray(sizes, jnp.int32)))
+        split_sizes = tuple(zip(*(party.split_sizes for party in ready), strict=True))
+        protected = tuple(k for k, party in enumerate(ready) if party.protected)
+        record = ServerRecord(run, names, self._identity, sizes, ready[0].splits, split_sizes, ready[0].score, state,
+                              protected=protected)
+        return self._stored(record, StartReport(run, names, sizes), answers)
+
+    def _start_message(self, run: str, k: int) -> bytes:
+        key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
+        return start_message(run, self._transport.parties[k], self._model, key, self._experiment)
+
+    # A phase
+
+    def _run_phase(self, record: ServerRecord) -> ServerRecord:
+        """Ask the parties of a phase, step, and store."""
+        t, phase = record.round, record.phase
+        round_key, cohort = self._draw_cohort(record)
+        asked, answers = self._asked(record, cohort), Answers()
+        report = PhaseReport(t, phase, 0, tuple(asked), (), {}, {}, ())
+        if asked:
+            answers, record = self._ask(record, asked, cohort, round_key)
+            replies = {record.parties.index(name): reply for name, reply in answers.values.items()}
+            collected = collect_replies(replies, self._shapes.replies[phase], cohort)
+            counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
+            if counted:
+                record = record._replace(
+                    state=_server_step(self._algorithm, record.state, collected.replies, round_key, phase=phase))
+            report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
+                                 {k: shorten(reason) for k, reason in collected.refused.items()},
+                                 _by_id(record, answers.absent), _ids(record, answers.late))
+        is_last = phase + 1 == len(self._shapes.messages)
+        record = record._replace(
+            round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
+            counted={**record.counted, **dict.fromkeys(report.counted, (t, phase))},
+            refused={**record.refused, **dict.fromkeys(report.refused, (t, phase))})
+        return self._stored(record, report, answers)
+
+    def _draw_cohort(self, record: ServerRecord) -> tuple[Array, Cohort]:
+        sizes = jnp.asarray(record.sizes, jnp.int32)
+        round_key, cohort = _draw_cohort(self._participation, sizes, self._seed, record.round)
+        check_cohort(cohort, rows=self._participation.capacity(len(sizes)), parties=len(sizes),
+                     owner=type(self._participation).__name__, start=record.round)
+        return round_key, cohort
+
+    def _asked(self, record: ServerRecord, cohort: Cohort) -> list[int]:
+        """The ids of the parties that take part in the phase."""
+        index = np.asarray(cohort.index)
+        if record.working is None:
+            return [int(k) for k in index[np.asarray(working_parties(self._algorithm, cohort))]]
+        return [int(k) for k in index if k in record.working]
+
+    def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort,
+             round_key: Array) -> tuple[Answers, ServerRecord]:
+        """Send the messages of a phase and collect enough replies.
+
+        Raises:
+            FederationStoppedError: there are too few.
+        """
+        effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
+        latest = record
+
+        def message(k: int) -> bytes:
+            return work_message(self._algorithm, latest, k, effort[k], round_key)
+
+        def recover(name: str) -> bool:
+            nonlocal latest
+            k = latest.parties.index(name)
+            if not self._restart(latest, k):
+                return False
+            latest = _forget_replies(latest, k, is_restart=self._shapes.has_party_states)
+            messages[name] = message(k)
+            return True
+
+        messages = {record.parties[k]: message(k) for k in asked if k not in record.excluded}
+        read = partial(read_reply, like=self._shapes.replies[record.phase])
+        answers = exchange(self._transport, messages, read, self._rules, recover)
+        excluded = {*latest.excluded, *_ids(record, answers.lost)}
+        latest = latest._replace(excluded=tuple(sorted(excluded)))
+        answers.absent |= {record.parties[k]: "it has lost its state and is no longer asked"
+                           for k in asked if k in record.excluded}
+        needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
+        self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
+        return answers, latest
+
+    def _restart(self, record: ServerRecord, k: int) -> bool:
+        """Let a party that has lost its state start again, if that is allowed; whether it has."""
+        if self._lost_state == "refuse" and self._shapes.has_party_states:
+            return False
+        name = record.parties[k]
+        answers = exchange(self._transport, {name: self._start_message(record.run, k)}, read_ready,
+                           replace(self._rules, quorum=None))
+        return name in answers.values and answers.values[name].samples == record.sizes[k]
+
+    def _require(self, answers: Answers, needed: int, title: str) -> None:
+        if len(answers.values) >= needed:
+            return
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in answers.absent.items())
+        raise FederationStoppedError(
+            f"{title}: {len(answers.values)} parties have answered after {answers.attempts} attempt(s), {needed} are "
+            f"needed. {reasons}. Everything is stored in {self._store.folder}: start the run again to continue")
+
+    # Models
+
+    def _evaluate_if_due(self, record: ServerRecord) -> ServerRecord:
+        t = record.round
+        is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
+        if not is_due:
+            return record
+        # A party that is absent costs an evaluation its scores, and not the run.
+        rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)
+        answers = exchange(self._transport, self._model_messages("evaluate", record),
+                           partial(read_scores, splits=len(record.splits)), rules)
+        scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
+        report = EvaluationReport(
+            t, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
+            {k: s.shared for k, s in sorted(scores.items()) if s.shared is not None},
+            tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent))
+        return self._stored(record._replace(evaluated=t), report, answers)
+
+    def _finish(self, record: ServerRecord) -> ServerRecord:
+        """Let every party store its models; those that were absent are asked when the run is started again."""
+        if any(isinstance(report, FinishReport) and not report.absent for report in self._reports):
+            return record
+        answers = exchange(self._transport, self._model_messages("finish", record), read_stored,
+                           replace(self._rules, quorum=None))
+        report = FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))
+        return self._stored(record, report, answers)
+
+    def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, bytes]:
+        return {name: model_message(kind, self._algorithm, record, k)
+                for k, name in enumerate(record.parties) if k not in record.excluded}
+
+    def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
+        """The record, once it is on the disk with the report."""
+        length = self._store.append_line(entry_of_report(report))
+        record = record._replace(log_bytes=length, bytes_down=record.bytes_down + answers.bytes_down,
+                                 bytes_up=record.bytes_up + answers.bytes_up)
+        self._store.write(record)
+        self._reports.append(report)
+        self._observe(report)
+        return record
+
+
+def _ids(record: ServerRecord, names: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted({record.parties.index(name) for name in names if name in record.parties}))
+
+
+def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
+    return {record.parties.index(name): reason for name, reason in reasons.items()}
+
+
+def _forget_replies(record: ServerRecord, k: int, *, is_restart: bool) -> ServerRecord:
+    """The record after party k has started again: it knows of none of its earlier replies."""
+    counted, refused = ({i: position for i, position in positions.items() if i != k}
+                        for positions in (record.counted, record.refused))
+    restarted = tuple(sorted({*record.restarted, k})) if is_restart else record.restarted
+    return record._replace(counted=counted, refused=refused, restarted=restarted)
+
+
+@jax.jit
+def _draw_cohort(participation: Participation, sizes: Int[Array, " N"], seed: int, t: int) -> tuple[Array, Cohort]:
+    round_key = keys.round_key(keys.root_key(seed), jnp.asarray(t))
+    return round_key, participation(keys.cohort_key(round_key), sizes)
+
+
+@jax.jit
+def _initial_server(algorithm: Algorithm, model: Vector, shares: Array) -> ServerState:
+    return initial_server(algorithm, model, shares)
+
+
+@partial(jax.jit, static_argnames="phase")
+def _server_step(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, *,
+                 phase: int) -> ServerState:
+    return server_step(algorithm.phases[phase], state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]

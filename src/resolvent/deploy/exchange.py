@@ -1,0 +1,139 @@
+"""One exchange: messages are sent until enough parties have answered, and every answer is checked."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from resolvent.deploy.transport import Transport
+from resolvent.deploy.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
+from resolvent.errors import InputError, check_range, shorten
+
+__all__ = ["Answers", "RoundRules", "exchange"]
+
+# Refusals after which the same message has another answer, perhaps.
+_REPEATABLE = {"damaged", "storage", "failed"}
+LOST_STATE = "lost state"
+_MAX_REASON = 1000  # characters: a site lists all of its reasons
+
+
+@dataclass(frozen=True)
+class RoundRules:
+    """How long the server waits for replies, and how many it needs.
+
+    Attributes:
+        quorum: number of parties that must answer in a phase; fewer if fewer are asked. None: all that are asked, as in
+            a simulation.
+        grace: seconds in which further replies are awaited after the quorum.
+        deadline: longest wait in seconds; None: no limit.
+        retries: how often a phase is repeated if fewer parties have answered; then the run stops.
+        pause: seconds before a phase is repeated.
+        max_bytes: largest number of bytes of a reply that the server reads.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    quorum: int | None = None
+    grace: float = 0.0
+    deadline: float | None = None
+    retries: int = 3
+    pause: float = 0.0
+    max_bytes: int = MAX_BYTES
+
+    def __post_init__(self) -> None:
+        check_range(self, "[1, inf)", quorum=self.quorum, max_bytes=self.max_bytes)
+        check_range(self, "[0, inf)", grace=self.grace, deadline=self.deadline, retries=self.retries, pause=self.pause)
+        if self.deadline is None and self.quorum is not None and math.isinf(self.grace):
+            raise InputError("RoundRules(grace=inf, deadline=None) waits for all parties forever: set a deadline")
+
+
+@dataclass
+class Answers:
+    """What came back in an exchange.
+
+    Attributes:
+        values: party -> what was read from its answer.
+        absent: party -> why there is no answer of it that can be used.
+        late: parties whose answer to an earlier message arrived meanwhile.
+        lost: parties that have lost their state.
+        attempts: how often messages were sent.
+        bytes_down: bytes of the messages.
+        bytes_up: bytes of the answers.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    late: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    attempts: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable[[str, Message], Any],
+             rules: RoundRules, recover: Callable[[str], bool] = lambda party: False) -> Answers:
+    """Send a message to each party until the quorum has answered, or the retries are spent.
+
+    A message is the same bytes in every attempt, so that a party that has done the work sends its stored reply.
+
+    Args:
+        transport: sends the messages.
+        messages: party -> message.
+        read: reads an answer; it raises ``WireError`` if the answer cannot be used.
+        rules: quorum and times.
+        recover: what is done about a party that has lost its state; whether it can be asked again.
+    """
+    answers = Answers(absent=dict.fromkeys(messages, "no reply arrived in time"))
+    pending, retries = dict(messages), rules.retries
+    quorum = len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
+    while pending and len(answers.values) < quorum and answers.attempts <= retries:
+        if answers.attempts:
+            time.sleep(rules.pause)
+        answers.attempts += 1
+        answers.bytes_down += sum(map(len, pending.values()))
+        needed = min(max(quorum - len(answers.values), 1), len(pending))
+        received = transport.broadcast(pending, deadline=rules.deadline, quorum=needed, grace=rules.grace)
+        _read_all([*transport.late_replies(), *received.items()], messages, read, rules.max_bytes, answers, pending)
+        for party in answers.lost:
+            if party not in pending and recover(party):
+                pending[party] = messages[party]
+                retries += 1  # the party has not had the chance to answer
+        answers.lost = [party for party in answers.lost if party not in pending]
+    return answers
+
+
+def _read_all(replies: Iterable[tuple[str, bytes]], messages: Mapping[str, bytes],
+              read: Callable[[str, Message], Any], limit: int, answers: Answers, pending: dict[str, bytes]) -> None:
+    for party, data in replies:
+        if party not in messages or party in answers.values:
+            answers.late += [party]
+            continue
+        answers.bytes_up += len(data) if isinstance(data, bytes) else 0
+        try:
+            message = decode(data, limit)
+            if message.facts.get("answers") != identity_of_message(messages[party]):
+                answers.late += [party]
+                continue
+            if message.facts.get("party") != party:
+                raise WireError("the answer is of another party")
+            if message.kind == "refusal":
+                _read_refusal(party, message, answers, pending)
+                continue
+            answers.values[party] = read(party, message)
+        except WireError as error:
+            answers.absent[party] = str(error)
+            continue
+        answers.absent.pop(party, None)
+        pending.pop(party, None)
+
+
+def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, bytes]) -> None:
+    code, reason = message.fact("code", str), message.fact("reason", str)
+    is_short = len(reason) <= _MAX_REASON and reason.isprintable()
+    answers.absent[party] = f"refused ({shorten(code)}): {reason if is_short else shorten(reason)}"
+    if code == LOST_STATE:
+        answers.lost += [party]
+    if code not in _REPEATABLE:
+        pending.pop(party, None)

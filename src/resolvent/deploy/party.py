@@ -1,0 +1,355 @@
+"""A party's side of a federation: it checks a message, works, stores, and replies. It knows no engine.
+
+.. code-block:: text
+
+    start      first model, key of the first state     -> ready: numbers of samples
+    work       payload of a phase, key, effort         -> reply: the reply of the phase
+    evaluate   what a personal model is computed from  -> scores, if the site lets them out
+    finish     the same, at the end                    -> stored: the party has its models
+
+Every message after ``start`` says which of the party's replies counted last and which was refused last. From this the
+party knows what became of its last reply: if it counted, the state after it is the party's state; if it was refused,
+only the ``Private`` parts are new; if it did not arrive in time, nothing of it is. Bytes that arrive again get the
+stored reply, so that a party works once however often a message is repeated.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply
+from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.keys import GENERATOR
+from resolvent.algorithms.round import first_party_state, uses_shared_model
+from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
+from resolvent.deploy.protection import has_encoded_vector, protect
+from resolvent.deploy.shapes import all_finite, exchange_shapes, with_weak_scalars
+from resolvent.deploy.stores import PartyRecord, PartyStore
+from resolvent.deploy.wire import (
+    Message,
+    WireError,
+    arrays_of,
+    decode,
+    encode,
+    identity_of_message,
+    restore_tree,
+    size_of,
+)
+from resolvent.errors import InputError, shorten
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+from resolvent.simulate.evaluate import evaluate_models
+from resolvent.simulate.fingerprint import fingerprint_of
+
+__all__ = ["Departure", "Party", "Refusal"]
+
+_log = logging.getLogger(__name__)
+_ZERO = np.int32(0)  # the party's own problem has one party
+
+
+class Departure(NamedTuple):
+    """An array or a number that leaves the site in a run.
+
+    Attributes:
+        message: the kind of message, with its phase.
+        name: of the array or the number.
+        bytes: its size; of a number in the header, 8.
+    """
+
+    message: str
+    name: str
+    bytes: int
+
+
+class Refusal(Exception):
+    """A message that the party does not act on.
+
+    Attributes:
+        code: ``damaged``, ``limits``, ``lost state``, ``other run``, ``old``, ``conflict``, ``storage`` or ``failed``.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Party:
+    """One party of a federation.
+
+    Args:
+        algorithm: the algorithm, as the server has it.
+        problem: the problem of this party alone, with its own samples: its only party has the number 0.
+        store: the party's folder for this run.
+        rounds: number of rounds of the experiment.
+        method: name of the algorithm in the experiment, such as ``fedprox``.
+        name: name of the site, as the server knows it.
+        limits: what the site allows.
+        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
+        finished: called with the personal and the shared model when the run has ended.
+
+    Example:
+        >>> party = Party(algorithm, problem, PartyStore("run 1"), rounds=10)
+        >>> [departure.name for departure in party.preview()]
+    """
+
+    def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
+                 method: str = "algorithm", name: str = "party", limits: Limits | None = None, rehearsal: bool = False,
+                 finished: Callable[[Vector, Vector | None], None] | None = None) -> None:
+        self.name = name
+        self._store, self._limits, self._finished = store, limits or Limits(), finished
+        self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
+        self._fingerprint = fingerprint_of(algorithm)
+        self._plain_algorithm = algorithm
+        self._algorithm = with_memory(algorithm, problem)
+        self._shapes = exchange_shapes(self._algorithm, jax.eval_shape(problem.init, jax.random.key(0)))
+        self._state_shapes = jax.eval_shape(_first_state, self._algorithm, problem, self._shapes.model, _key_shape())
+        self._obstacle = self._find_obstacle()
+        self._record = store.read(self._state_shapes)
+
+    def _find_obstacle(self) -> str | None:
+        """Why this site does not take part in the experiment."""
+        try:
+            check_parts(self._plain_algorithm, rehearsal=self._rehearsal)
+        except InputError as error:
+            return str(error)
+        reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
+                                    samples=int(self._problem.sizes[0]))
+        if self._limits.clip is not None and any(map(has_encoded_vector, self._shapes.replies)):
+            reasons.append("the site clips its updates, which is not possible after their compression: use an "
+                           "experiment without compression")
+        return "; ".join(reasons) or None
+
+    def check(self) -> None:
+        """Check the experiment against the site's limits; nothing leaves the site.
+
+        Raises:
+            InputError: the site does not take part; the message has every reason.
+        """
+        if self._obstacle is not None:
+            raise InputError(self._obstacle)
+
+    def preview(self) -> list[Departure]:
+        """Everything that would leave the site in a run, by name and size, without values."""
+        splits = self._problem.splits
+        departures = [Departure("ready", f"number of {split} samples", 8) for split in ("training", *splits)]
+        for phase, reply in enumerate(self._shapes.replies):
+            title = f"reply of phase {phase + 1}, every round"
+            departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
+        if self._limits.scores:
+            scores = jax.eval_shape(evaluate_models, self._problem, tree_of_one(self._shapes.model), jnp.zeros(1, int))
+            departures += [Departure("scores, every evaluation", f"{name} on {split} of the {model} model", 8)
+                           for model in ("personal", "shared") for name in scores for split in splits]
+        return departures
+
+    def handle(self, data: bytes) -> bytes:
+        """Answer a message. Whatever the bytes are, the result is a message: a refusal says why.
+
+        A refusal names no value of the site's data; details are in the log of this process.
+        """
+        run, position = "", (0, 0)
+        try:
+            message = decode(data, self._limits.max_bytes)
+            run, position = message.run, (message.round, message.phase)
+            return self._answer(message, identity_of_message(data))
+        except Refusal as error:
+            code, reason = error.code, str(error)
+        except WireError as error:
+            code, reason = "damaged", str(error)
+        except OSError as error:
+            _log.exception("the store of %s cannot be written", self.name)
+            code, reason = "storage", f"the site's disk cannot be written: {error.strerror or type(error).__name__}"
+        except Exception as error:  # of the model or the solver; its text can contain values of the samples
+            _log.exception("%s failed", self.name)
+            code, reason = "failed", f"the work at the site failed with {type(error).__name__}; its log says where"
+        identity = identity_of_message(data) if isinstance(data, bytes) else ""
+        return encode(Message("refusal", run[:100], *position,
+                              facts={"code": code, "reason": reason, "answers": identity, "party": self.name}))
+
+    def _answer(self, message: Message, identity: str) -> bytes:
+        if self._obstacle is not None:
+            raise Refusal("limits", self._obstacle)
+        if message.fact("party", str) != self.name:
+            raise Refusal("conflict", f"the message is for another party than {self.name}")
+        answers: Mapping[str, Callable[[Message, str], bytes]] = {
+            "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
+        if message.kind not in answers:
+            raise Refusal("conflict", f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
+        return answers[message.kind](message, identity)
+
+    def _start(self, message: Message, identity: str) -> bytes:
+        record = self._record
+        if record is not None and record.run != message.run:
+            raise Refusal("other run", "this folder of the site belongs to another run: give every run its own")
+        if record is None:
+            self._check_experiment(message)
+            like = {"model": self._shapes.model, "key": _key_shape()}
+            content = self._restored(message, like)
+            first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
+            self._write(PartyRecord(message.run, identity, first))
+        elif record.start != identity:
+            raise Refusal("conflict", "the run has started with another first model or key")
+        sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
+        return self._send("ready", message, identity, {
+            "samples": int(self._problem.sizes[0]), "splits": list(self._problem.splits), "split_sizes": sizes,
+            "protected": self._limits.clip is not None, "score": self._problem.score_name})
+
+    def _check_experiment(self, message: Message) -> None:
+        expected = {"algorithm": self._fingerprint, "precision": jnp.zeros(()).dtype.name, "rounds": self._rounds}
+        different = [name for name, value in expected.items() if message.facts.get(name) != value]
+        if different:
+            raise Refusal("conflict", f"the experiment of the server has another {', '.join(different)} than that of "
+                                      "the site: use the same experiment and the same version of resolvent")
+
+    def _work(self, message: Message, identity: str) -> bytes:
+        record, position = self._record_of(message), (message.round, message.phase)
+        if record.message == identity:
+            return self._logged("reply again", message, record.reply)
+        if position == (record.round, record.phase):
+            raise Refusal("conflict", "this phase of the round has been answered, and the message has another content")
+        if position < (record.round, record.phase):
+            raise Refusal("old", f"the message is of round {message.round + 1}, this party is in {record.round + 1}")
+        if message.phase >= len(self._shapes.messages) or message.round >= self._rounds:
+            raise Refusal("conflict", f"the experiment has no round {message.round + 1} with phase {message.phase + 1}")
+        like = {"payload": self._shapes.messages[message.phase], "key": _key_shape(), "effort": _scalar_shape()}
+        content = self._restored(message, like)
+        if not 0 <= content["effort"] <= 1:
+            raise Refusal("conflict", "the effort is outside [0, 1]")
+        before = _state_after(record, message)
+        payload = with_weak_scalars(content["payload"], like["payload"])
+        after, reply = _party_step(self._algorithm, self._problem, before, payload, content["key"], content["effort"],
+                                   np.int32(message.round), phase=message.phase)
+        if self._limits.clip is not None:
+            reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
+        sent = encode(Message("reply", record.run, *position, self._facts(identity), arrays_of(reply)))
+        self._write(PartyRecord(record.run, record.start, before, *position, identity, after, sent))
+        return self._logged("reply", message, sent)
+
+    def _evaluate(self, message: Message, identity: str) -> bytes:
+        if not self._limits.scores:
+            return self._send("scores", message, identity, {"withheld": True})
+        personal, shared = self._models(message)
+        facts: dict[str, Any] = {"withheld": False, "personal": self._scores(personal), "shared": None}
+        if shared is not None:
+            facts["shared"] = facts["personal"] if self._uses_shared_model(message) else self._scores(shared)
+        return self._send("scores", message, identity, facts)
+
+    def _finish(self, message: Message, identity: str) -> bytes:
+        personal, shared = self._models(message)
+        record = self._record_of(message)
+        self._write(record._replace(committed=_state_after(record, message), pending=None))
+        self._store.write_models(personal, shared, message.round)
+        if self._finished is not None:
+            self._finished(personal, shared)
+        return self._send("stored", message, identity, {})
+
+    def _models(self, message: Message) -> tuple[Vector, Vector | None]:
+        """The party's personal model and the shared model, after the replies that counted."""
+        record = self._record_of(message)
+        like = {"payload": self._shapes.model_message, "shared": self._shapes.shared}
+        content = self._restored(message, like)
+        payload = with_weak_scalars(content["payload"], like["payload"])
+        personal = _personal_model(self._algorithm, self._problem, _state_after(record, message), payload)
+        return personal, content["shared"]
+
+    def _uses_shared_model(self, message: Message) -> bool:
+        server = jax.eval_shape(lambda w: self._algorithm.init(w, jnp.ones(1)), self._shapes.model)
+        return uses_shared_model(self._algorithm, server, self._state_shapes,
+                                 jax.eval_shape(self._problem.oracle, _ZERO))
+
+    def _scores(self, model: Vector) -> dict[str, list[float | None]]:
+        """Name of a score -> its value on each split; None where there are no samples."""
+        scores = evaluate_models(self._problem, tree.stack(model, 1), jnp.zeros(1, jnp.int32))
+        return {name: [float(v) if np.isfinite(v) else None for v in np.asarray(values)[0]]
+                for name, values in scores.items()}
+
+    def _record_of(self, message: Message) -> PartyRecord:
+        """The record, if it is of this run and not older than the server remembers."""
+        record = self._record
+        if record is None:
+            raise Refusal("lost state", "the party has not started this run, or has lost its folder")
+        if record.run != message.run:
+            raise Refusal("other run", "the message is of another run")
+        positions = [_position(message, name) for name in ("counted", "refused")]
+        if any(position is not None and position > (record.round, record.phase) for position in positions):
+            raise Refusal("lost state", "the party's folder is older than a reply that the server has had from it")
+        return record
+
+    def _restored(self, message: Message, like: Mapping[str, PyTree[Any]]) -> dict[str, Any]:
+        content: dict[str, Any] = restore_tree(message.arrays, dict(like))
+        if not all_finite(content):
+            raise Refusal("damaged", "the message has numbers that are not finite")
+        return content
+
+    def _facts(self, identity: str) -> dict[str, Any]:
+        return {"answers": identity, "party": self.name}
+
+    def _write(self, record: PartyRecord) -> None:
+        self._store.write(record)
+        self._record = record  # after the file: a party whose disk is full stays as it was
+
+    def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
+        sent = encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts}))
+        return self._logged(kind, message, sent)
+
+    def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
+        """The bytes, once the site's log says that they leave."""
+        self._store.append_line({
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
+            "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
+        return sent
+
+
+def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
+    """Shapes with a leading axis of length 1."""
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes)  # type: ignore[no-untyped-call]
+
+
+def _position(message: Message, name: str) -> tuple[int, int] | None:
+    """The round and phase of the party's last reply that counted, or was refused; None without any."""
+    value = message.facts.get(name)
+    if value is None:
+        return None
+    if not (isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)):
+        raise WireError(f"the message has no round and phase for {name}")
+    return value[0], value[1]
+
+
+def _state_after(record: PartyRecord, message: Message) -> PartyState:
+    """The party's state, now that the message says what became of its last reply."""
+    return record.settled(_position(message, "counted"), _position(message, "refused"))
+
+
+def _key_shape() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=GENERATOR)))  # type: ignore[no-any-return]
+
+
+def _scalar_shape() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]
+
+
+@jax.jit
+def _first_state(algorithm: Algorithm, problem: Problem, w0: Vector, key: Array) -> PartyState:
+    oracle = problem.at(jnp.array(0)).oracle(jnp.asarray(_ZERO))
+    return first_party_state(algorithm, w0, oracle, jax.random.wrap_key_data(key, impl=GENERATOR))
+
+
+@partial(jax.jit, static_argnames="phase")
+def _party_step(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any], key: Array,
+                effort: Float[Array, ""], t: Int[Array, ""], *, phase: int) -> tuple[PartyState, Reply]:
+    oracle = problem.at(t).oracle(jnp.asarray(_ZERO))
+    after, reply, _ = algorithm.phases[phase].party(
+        state, payload, oracle, jax.random.wrap_key_data(key, impl=GENERATOR), effort)
+    return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), reply
+
+
+@jax.jit
+def _personal_model(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any]) -> Vector:
+    return algorithm.personal_model(state, payload, problem.oracle(jnp.asarray(_ZERO)))

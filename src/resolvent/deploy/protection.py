@@ -1,0 +1,69 @@
+"""Clipping and Gaussian noise at the site, before anything leaves it.
+
+.. code-block:: text
+
+    update = reply - reference
+    sent   = reference + update * min(1, clip / |update|) + noise * clip * N(0, I)
+
+The reference is the model that the server sent if the replies are models, and zero otherwise. The noise comes from
+the site's own source of randomness, not from the key that the server sent: the server cannot compute it. A reply is
+stored before it is sent, so that the same question never gets an answer with other noise. The standard deviation holds
+for one reply; the privacy loss of a run is not computed here.
+"""
+
+import math
+import secrets
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.math.codecs import Wire
+
+__all__ = ["has_encoded_vector", "protect"]
+
+
+def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip: float, noise: float) -> PyTree[Any]:
+    """The reply with its update clipped and with noise, in its own dtypes; integers are unchanged.
+
+    Args:
+        reply: the party's reply, without encoded vectors.
+        message: the message that it answers.
+        algorithm: the algorithm.
+        clip: largest norm of the update.
+        noise: standard deviation of the noise in multiples of ``clip``.
+    """
+    has_reference = algorithm.replies_models and _same_shapes(reply, message)
+    reference = message if has_reference else jax.tree.map(lambda leaf: np.zeros(()), reply)
+    update = jax.tree.map(lambda new, old: np.asarray(new, np.float64) - np.asarray(old, np.float64)
+                          if _is_real(new) else None, reply, reference)
+    norm = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in jax.tree.leaves(update)))
+    if norm <= clip and not noise:
+        return reply
+    scale = min(1.0, clip / norm) if norm > 0 else 1.0
+    random = np.random.default_rng(secrets.randbits(256))
+
+    def protected(new: Any, old: Any) -> Any:
+        if not _is_real(new):
+            return new
+        difference = np.asarray(new, np.float64) - np.asarray(old, np.float64)
+        sent = np.asarray(old, np.float64) + scale * difference + noise * clip * random.standard_normal(np.shape(new))
+        return sent.astype(np.asarray(new).dtype)
+
+    return jax.tree.map(protected, reply, reference)
+
+
+def has_encoded_vector(shapes: PyTree[Any]) -> bool:
+    """Whether a reply has a vector that a codec encoded, which can no longer be clipped."""
+    return any(isinstance(part, Wire) for part in jax.tree.leaves(shapes, is_leaf=lambda part: isinstance(part, Wire)))
+
+
+def _is_real(leaf: Any) -> bool:
+    return bool(jax.numpy.issubdtype(np.asarray(leaf).dtype, np.floating))
+
+
+def _same_shapes(a: PyTree[Any], b: PyTree[Any]) -> bool:
+    same: bool = jax.tree.structure(a) == jax.tree.structure(b)  # type: ignore[operator]
+    return same and all(np.shape(x) == np.shape(y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))

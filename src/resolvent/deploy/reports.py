@@ -1,0 +1,105 @@
+"""What a federation reports while it runs, and stores in its log: who answered, scores, and the end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+__all__ = ["EvaluationReport", "FinishReport", "PhaseReport", "Report", "SiteScores", "StartReport",
+           "entry_of_report", "report_from_entry"]
+
+SiteScores: TypeAlias = Mapping[str, Sequence[float | None]]
+
+
+class StartReport(NamedTuple):
+    """All parties have answered once.
+
+    Attributes:
+        run: the run.
+        parties: names of the parties.
+        sizes: [N] number of training samples of each party.
+        resumed: number of rounds that were done before; 0 for a new run.
+    """
+
+    run: str
+    parties: tuple[str, ...]
+    sizes: tuple[int, ...]
+    resumed: int = 0
+
+
+class PhaseReport(NamedTuple):
+    """A phase of a round has ended.
+
+    Attributes:
+        round: number of the round, from 0.
+        phase: number of the phase, from 0.
+        attempts: how often the messages were sent to parties that had not answered.
+        asked: ids of the parties that were asked.
+        counted: ids of the parties whose reply counted.
+        refused: party id -> why its reply, which arrived in time, did not count.
+        absent: party id -> why there is no reply of it.
+        late: ids of parties whose reply to an earlier message arrived meanwhile; it did not count.
+    """
+
+    round: int
+    phase: int
+    attempts: int
+    asked: tuple[int, ...]
+    counted: tuple[int, ...]
+    refused: Mapping[int, str]
+    absent: Mapping[int, str]
+    late: tuple[int, ...]
+
+
+class EvaluationReport(NamedTuple):
+    """The parties have computed the scores of their models.
+
+    Attributes:
+        round: number of rounds that were done.
+        personal: party id -> name of a score -> its value on each split, of the party's personal model.
+        shared: party id -> the same, of the shared model.
+        withheld: ids of the parties whose scores do not leave their site.
+        absent: party id -> why there are no scores of it.
+    """
+
+    round: int
+    personal: Mapping[int, SiteScores]
+    shared: Mapping[int, SiteScores]
+    withheld: tuple[int, ...]
+    absent: Mapping[int, str]
+
+
+class FinishReport(NamedTuple):
+    """The run has ended.
+
+    Attributes:
+        rounds: number of rounds.
+        stored: ids of the parties that have stored their models.
+        absent: party id -> why it has not.
+    """
+
+    rounds: int
+    stored: tuple[int, ...]
+    absent: Mapping[int, str]
+
+
+Report: TypeAlias = StartReport | PhaseReport | EvaluationReport | FinishReport
+_KINDS = {kind.__name__: kind for kind in (StartReport, PhaseReport, EvaluationReport, FinishReport)}
+
+
+def entry_of_report(report: Report) -> dict[str, Any]:
+    """The report as a line of the log."""
+    return {"event": type(report).__name__, **report._asdict()}
+
+
+def report_from_entry(entry: Mapping[str, Any]) -> Report:
+    """The report that a line of the log holds."""
+    kind = _KINDS[entry["event"]]
+    values = {name: _with_ids(entry[name]) for name in kind._fields}
+    report: Report = kind(**values)
+    return report
+
+
+def _with_ids(value: Any) -> Any:
+    """Lists of JSON as tuples, and party ids, which JSON turned into texts, as numbers."""
+    if isinstance(value, Mapping):
+        return {int(key): item for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value

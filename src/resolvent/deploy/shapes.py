@@ -1,0 +1,72 @@
+"""The shapes of everything that travels in a run, from a trace without data."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from resolvent.algorithms.algorithm import Algorithm, Message, Reply
+from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.round import reply_shapes
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import ShapeOracle
+
+__all__ = ["ExchangeShapes", "all_finite", "exchange_shapes", "with_weak_scalars"]
+
+
+class ExchangeShapes(NamedTuple):
+    """Trees whose leaves have the shape and the dtype of what travels.
+
+    Attributes:
+        model: a model.
+        messages: the message of each phase.
+        replies: the reply of each phase.
+        model_message: the message from which a party computes its personal model.
+        shared: the shared model; None if the algorithm has none.
+        has_party_states: whether a party stores something between rounds.
+    """
+
+    model: Vector
+    messages: tuple[Message, ...]
+    replies: tuple[Reply, ...]
+    model_message: Message
+    shared: Vector | None
+    has_party_states: bool
+
+
+def exchange_shapes(algorithm: Algorithm, model: Vector) -> ExchangeShapes:
+    """The shapes of an algorithm's exchanges.
+
+    Args:
+        algorithm: the algorithm.
+        model: a model, or its shapes.
+    """
+    def trace(w0: Vector) -> tuple[tuple[Message, ...], Message, Vector | None]:
+        k = jnp.array(0)
+        # One party stands for all: no shape of a message depends on their number.
+        server = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype),
+                              algorithm.init(w0, jnp.ones(1)))
+        messages = tuple(phase.message(server, k) for phase in algorithm.phases)
+        return messages, algorithm.model_message(server, k), algorithm.server_model(server)
+
+    shapes = jax.eval_shape(lambda x: x, model)
+    messages, model_message, shared = jax.eval_shape(trace, shapes)
+    state = jax.eval_shape(lambda w0: algorithm.init_party(w0, ShapeOracle(), root_key(0)), shapes)
+    return ExchangeShapes(shapes, messages, reply_shapes(algorithm, shapes), model_message, shared,
+                          bool(jax.tree.leaves(state)))
+
+
+def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
+    """The tree with Python numbers for scalars of a weak type, so that a traced function promotes them as before."""
+    def leaf(value: Any, shape: Any) -> Any:
+        return value.item() if getattr(shape, "weak_type", False) and np.shape(value) == () else value
+
+    return jax.tree.map(leaf, tree, like)
+
+
+def all_finite(tree: PyTree[Any]) -> bool:
+    """Whether all numbers of a tree are finite."""
+    return all(np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(tree))
+               if jnp.issubdtype(leaf.dtype, jnp.inexact))

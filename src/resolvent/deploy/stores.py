@@ -1,0 +1,317 @@
+"""What the server and a party store on disk: whole or not at all, with a checksum, and locked by one process.
+
+A record is one file in the wire format. It is written to a temporary file, synchronised and renamed, so that a kill or
+a power failure leaves either the record before or the new one. A log has a JSON object in each line; the server's
+record has the length of the log up to it, and later lines are removed when a run continues.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from resolvent.algorithms.algorithm import PartyState, ServerState
+from resolvent.algorithms.round import commit_party
+from resolvent.data.atomic_files import sync_to_disk, write_atomically
+from resolvent.data.digests import DamagedFileError
+from resolvent.data.folder_lock import locked
+from resolvent.deploy.wire import Message, WireError, arrays_of, decode, encode, restore_tree
+from resolvent.errors import InputError
+from resolvent.math.tree import Vector
+
+__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore"]
+
+_LARGEST_FILE = 2**50  # a record of this machine is not limited as a message is
+
+
+class PartyRecord(NamedTuple):
+    """What a party knows of a run.
+
+    Attributes:
+        run: the run.
+        start: identity of the message with which it started.
+        committed: the party's state after its last reply of which it knows what became.
+        round: round of the last work; -1 before the first.
+        phase: phase of the last work.
+        message: identity of the message that asked for it.
+        pending: the state after the last work, which counts when the server says so; None before the first.
+        reply: the reply to that message, as it was sent.
+    """
+
+    run: str
+    start: str
+    committed: PartyState
+    round: int = -1
+    phase: int = 0
+    message: str = ""
+    pending: PartyState | None = None
+    reply: bytes = b""
+
+    def settled(self, counted: tuple[int, int] | None, refused: tuple[int, int] | None) -> PartyState:
+        """The party's state, when it knows what became of its last reply.
+
+        If the reply counted, it is the state after the work. If the reply arrived and was refused, only the ``Private``
+        parts are. If it did not arrive in time, the work has no effect, as that of a party that was not asked.
+
+        Args:
+            counted: (round, phase) of the last reply of this party that counted.
+            refused: (round, phase) of its last reply that arrived and did not count.
+        """
+        position = (self.round, self.phase)
+        if self.pending is None or position not in (counted, refused):
+            return self.committed
+        return commit_party(self.pending, self.committed, counted=position == counted)
+
+
+class ServerRecord(NamedTuple):
+    """What the server knows of a run.
+
+    Attributes:
+        run: the run.
+        parties: names of the parties.
+        identity: part of the run -> its SHA-256; a run continues only with the same parts.
+        sizes: [N] number of training samples of each party.
+        splits: names of the sample sets.
+        split_sizes: [splits][N] number of samples.
+        score: name of the score.
+        state: the server's state.
+        round: the next round.
+        phase: the next phase.
+        working: ids of the parties that take part in the next phase; None at the beginning of a round.
+        counted: party id -> (round, phase) of its last reply that counted.
+        refused: party id -> (round, phase) of its last reply that arrived and did not count.
+        evaluated: the number of rounds after which the last evaluation was made; -1 without any.
+        restarted: ids of parties that lost their state and started afresh.
+        excluded: ids of parties that are no longer asked, because they lost their state.
+        protected: ids of parties that clip their replies or add noise.
+        log_bytes: length of the log up to this record.
+        bytes_down: bytes of all messages to parties.
+        bytes_up: bytes of all replies.
+    """
+
+    run: str
+    parties: tuple[str, ...]
+    identity: Mapping[str, str]
+    sizes: tuple[int, ...]
+    splits: tuple[str, ...]
+    split_sizes: tuple[tuple[int, ...], ...]
+    score: str
+    state: ServerState
+    round: int = 0
+    phase: int = 0
+    working: tuple[int, ...] | None = None
+    counted: Mapping[int, tuple[int, int]] = {}
+    refused: Mapping[int, tuple[int, int]] = {}
+    evaluated: int = -1
+    restarted: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
+    protected: tuple[int, ...] = ()
+    log_bytes: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+class _Store:
+    """A folder that one process uses at a time, with a record and a log.
+
+    Args:
+        folder: the folder; it is made if it does not exist.
+
+    Raises:
+        RunningError: another process uses the folder.
+    """
+
+    _record_name: str
+    _log_name: str
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._exit = contextlib.ExitStack()
+        self._exit.enter_context(locked(self.folder, "choose another folder"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._exit.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def write_file(self, name: str, data: bytes) -> None:
+        """Write a file of the folder, completely or not at all.
+
+        Raises:
+            OSError: it cannot be written, such as on a full disk; the file before is still there.
+        """
+        write_atomically(self.folder / name, lambda path: _write_bytes(path, data))
+
+    def append_line(self, entry: Mapping[str, Any]) -> int:
+        """Append an entry to the log, and return the length of the log."""
+        return self._append((json.dumps(dict(entry), allow_nan=False) + "\n").encode())
+
+    def _append(self, line: bytes) -> int:
+        with (self.folder / self._log_name).open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """The entries of the log; a last line that was not completed is left out."""
+        with contextlib.suppress(FileNotFoundError), (self.folder / self._log_name).open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
+
+    def _read_record(self) -> Message | None:
+        path = self.folder / self._record_name
+        try:
+            return decode(path.read_bytes(), _LARGEST_FILE)
+        except FileNotFoundError:
+            return None
+        except WireError as error:
+            raise DamagedFileError(f"{path} cannot be used: {error}") from error
+
+    def _restore(self, message: Message, prefix: str, like: PyTree[Any]) -> PyTree[Any]:
+        arrays = {name.removeprefix(prefix): array for name, array in message.arrays.items() if name.startswith(prefix)}
+        try:
+            return jax.tree.map(jax.numpy.asarray, restore_tree(arrays, like))
+        except WireError as error:
+            raise InputError(f"{self.folder / self._record_name} is of another algorithm or model: {error}") from error
+
+
+class PartyStore(_Store):
+    """A party's folder for one run: its record, the log of all that left the site, and its models at the end."""
+
+    _record_name = "party.record"
+    _log_name = "sent.jsonl"
+    _MODELS = "models.safetensors"
+
+    def read(self, like: PartyState) -> PartyRecord | None:
+        """The record, or None if the party has not started.
+
+        Args:
+            like: a party state, or its shapes.
+
+        Raises:
+            InputError: the record is damaged, or of another algorithm.
+        """
+        if (message := self._read_record()) is None:
+            return None
+        has_pending = message.fact("has_pending", bool)
+        return PartyRecord(
+            message.run, message.fact("start", str), self._restore(message, "committed.", like),
+            message.round - 1, message.phase, message.fact("message", str),
+            self._restore(message, "pending.", like) if has_pending else None, message.arrays["reply"].tobytes())
+
+    def write(self, record: PartyRecord) -> None:
+        """Write the record.
+
+        Raises:
+            OSError: it cannot be written; the record before is still there.
+        """
+        arrays = {**_prefixed("committed.", record.committed), **_prefixed("pending.", record.pending),
+                  "reply": np.frombuffer(record.reply, np.uint8)}
+        facts = {"start": record.start, "message": record.message, "has_pending": record.pending is not None}
+        self.write_file(self._record_name, encode(
+            Message("record", record.run, record.round + 1, record.phase, facts, arrays)))
+
+    def write_models(self, personal: Vector, shared: Vector | None, rounds: int) -> None:
+        """Write the models that the party uses after the last round."""
+        arrays = {**_prefixed("personal.", personal), **_prefixed("shared.", shared)}
+        facts = {"rounds": rounds, "has_shared": shared is not None}
+        self.write_file(self._MODELS, encode(Message("models", "", facts=facts, arrays=arrays)))
+
+    def read_models(self, like: Vector) -> tuple[Vector, Vector | None] | None:
+        """The personal and the shared model; None before the end of the run.
+
+        Args:
+            like: a model, or its shapes.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        path = self.folder / self._MODELS
+        if not path.exists():
+            return None
+        try:
+            message = decode(path.read_bytes(), _LARGEST_FILE)
+        except WireError as error:
+            raise DamagedFileError(f"{path} cannot be used: {error}") from error
+        shared = self._restore(message, "shared.", like) if message.fact("has_shared", bool) else None
+        return self._restore(message, "personal.", like), shared
+
+
+class ServerStore(_Store):
+    """The server's folder for one run: its record, and the log of the rounds and evaluations."""
+
+    _record_name = "server.record"
+    _log_name = "rounds.jsonl"
+
+    def exists(self) -> bool:
+        """Whether the folder has a record."""
+        return (self.folder / self._record_name).exists()
+
+    def read(self, like: ServerState) -> ServerRecord | None:
+        """The record, or None if the run has not begun. Entries of the log after the record are removed.
+
+        Args:
+            like: a server state, or its shapes.
+
+        Raises:
+            InputError: the record is damaged, or of another algorithm.
+        """
+        if (message := self._read_record()) is None:
+            return None
+        facts: dict[str, Any] = {name: _as_tuples(value) for name, value in message.facts.items()}
+        for name in ("counted", "refused"):  # JSON has no numbers as keys
+            facts[name] = {int(k): position for k, position in facts[name].items()}
+        record = ServerRecord(run=message.run, state=self._restore(message, "state.", like), round=message.round,
+                              phase=message.phase, **facts)
+        self._truncate_log(record.log_bytes)
+        return record
+
+    def _truncate_log(self, length: int) -> None:
+        path = self.folder / self._log_name
+        if path.exists() and path.stat().st_size != length:
+            with path.open("rb+") as file:
+                file.truncate(length)
+            sync_to_disk(path)
+
+    def write(self, record: ServerRecord) -> None:
+        """Write the record.
+
+        Raises:
+            OSError: it cannot be written; the record before is still there.
+        """
+        facts = record._asdict()
+        for name in ("run", "round", "phase", "state"):
+            del facts[name]
+        self.write_file(self._record_name, encode(
+            Message("record", record.run, record.round, record.phase, facts, _prefixed("state.", record.state))))
+
+
+def _prefixed(prefix: str, tree: PyTree[Any]) -> dict[str, Any]:
+    return {prefix + name: array for name, array in arrays_of(tree).items()}
+
+
+def _as_tuples(value: Any) -> Any:
+    """Lists of JSON as tuples."""
+    if isinstance(value, dict):
+        return {key: _as_tuples(item) for key, item in value.items()}
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
