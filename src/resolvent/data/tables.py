@@ -35,7 +35,7 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["from_frame", "table"]
+__all__ = ["from_frame", "natural_order", "table"]
 
 AnyTask = Literal["auto", "classification", "regression"]
 _MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
@@ -46,7 +46,7 @@ def table(
     table: str, party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0,
-    separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto",
+    separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto", weight: str | None = None,
 ) -> FederatedData:
     """Data from a file with a row per sample, a column that names the party and one that holds the label.
 
@@ -73,6 +73,8 @@ def table(
         decimal: the decimal mark of numbers in a text file. ``auto``: a point; or a comma if values are not separated
             by commas, numbers have commas that cannot separate thousands, and none has a point.
         encoding: of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
+        weight: a column of numbers, the weight of each row in the loss, as if the row occurred this many times.
+            Predictions do not use it, and scores count every row once.
 
     Raises:
         InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
@@ -80,18 +82,18 @@ def table(
     """
     def is_used(column: str) -> bool:
         is_feature = column not in (exclude or []) if features is None else column in features
-        return column == label or (column != party and is_feature)
+        return column in (label, weight) or (column != party and is_feature)
 
     frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, label), (party,), is_used)
     return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
-                      scale=scale, validation=validation, test=test, seed=seed, name=name)
+                      scale=scale, validation=validation, test=test, seed=seed, name=name, weight=weight)
 
 
 def from_frame(
     frame: "pd.DataFrame", party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
-    encoding: TableEncoding | None = None,
+    encoding: TableEncoding | None = None, weight: str | None = None,
 ) -> FederatedData:
     """Data from a frame with a row per sample, a column that names the party and one that holds the label.
 
@@ -134,10 +136,10 @@ def from_frame(
                                 "missing": missing != "refuse", "scale": scale != "standard"}.items():
             if changed:
                 raise InputError(f"{option}: the encoding determines it: leave it out")
-        return _encoded(frame, party, label, encoding, validation, test, seed, name)
+        return _encoded(frame, party, label, encoding, validation, test, seed, name, weight)
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    chosen = _choose_columns(names, party, label, features, exclude)
+    chosen = _choose_columns(names, party, label, features, exclude, weight)
     if not len(frame):
         raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
     owners = _read_parties(frame, party)
@@ -159,19 +161,19 @@ def from_frame(
                                  booleans=frozenset(c for c in chosen if is_boolean(frame[c])))
     for feature in encoding.features:
         check_encodable(feature, "the name of an input")
-    data = replace(data, x=encoding.encode_columns(columns, rows)[data.x], features=encoding.features,
-                   encoding=encoding)
+    data = replace(_weighted(data, frame, weight), x=encoding.encode_columns(columns, rows)[data.x],
+                   features=encoding.features, encoding=encoding)
     return data.with_notes(*_notes(columns, encoding, scale), *_identifier_notes(columns, features is not None))
 
 
 def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncoding, validation: float, test: float,
-             seed: int, name: str) -> FederatedData:
+             seed: int, name: str, weight: str | None) -> FederatedData:
     """Data from a frame by a fitted encoding; nothing is estimated from the rows."""
     import pandas as pd
 
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    _choose_columns(names, party, label, [c.name for c in encoding.columns if c.name in names] or None, None)
+    _choose_columns(names, party, label, [c.name for c in encoding.columns if c.name in names] or None, None, weight)
     owners = _read_parties(frame, party)
     encoding = replace(encoding, party=party, label=replace(encoding.label, name=label))
     encoded, y = encoding.encode(frame), encoding.encode_labels(frame)
@@ -179,33 +181,36 @@ def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncod
     data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=encoding.task,
                                      validation=validation, test=test, seed=seed, name=name)
     labels = y[data.x] if encoding.task == "classification" else data.y
-    data = replace(data, x=encoded.x[data.x], y=labels, classes=encoding.classes, features=encoding.features,
+    data = replace(_weighted(data, frame, weight), x=encoded.x[data.x], y=labels, classes=encoding.classes, features=encoding.features,
                    encoding=encoding)
     return data.with_notes("inputs made by a fitted encoding", *encoded.remarks.messages())
 
 
 def _choose_columns(
-    columns: list[str], party: str, label: str, features: list[str] | None, exclude: list[str] | None
+    columns: list[str], party: str, label: str, features: list[str] | None, exclude: list[str] | None,
+    weight: str | None
 ) -> list[str]:
     """The columns to predict from."""
     for c, count in Counter(columns).items():
         if count > 1:
             raise InputError(f"two columns are named {shorten(repr(c))}: give each a different name")
         check_encodable(c, "the name of a column")
-    options = {"party": [party], "label": [label], "features": features or [], "exclude": exclude or []}
+    options = {"party": [party], "label": [label], "features": features or [], "exclude": exclude or [],
+               "weight": [] if weight is None else [weight]}
     for option, names in options.items():
         for c in names:
             if c not in columns:
                 raise InputError(f"{option} names the column {shorten(repr(c))}, which the table does not have: its "
                                  f"columns are {shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
-    used = [party, label, *options["features"], *set(options["exclude"]).difference((party, label))]
+    used = [party, label, *options["weight"], *options["features"],
+            *set(options["exclude"]).difference((party, label))]
     for c, count in Counter(used).items():
         if count > 1:
             uses = [option for option in options if c in options[option]]
             raise InputError(f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once")
     if features:
         return features
-    chosen = [] if features is not None else [c for c in columns if c not in (party, label, *options["exclude"])]
+    chosen = [] if features is not None else [c for c in columns if c not in (party, label, *options["weight"], *options["exclude"])]
     if not chosen:
         raise InputError("no column is left to predict from: name some in features, or exclude fewer")
     for c in chosen:
@@ -213,6 +218,18 @@ def _choose_columns(
             raise InputError(f"column {columns.index(c) + 1} has no name (often it is the row's number): "
                              f"exclude {shorten(repr(c))}, or give it a name")
     return chosen
+
+
+def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None) -> FederatedData:
+    """Data whose inputs are row numbers of a frame, with the weights of a column of the frame."""
+    if weight is None:
+        return data
+    values = read_feature(weight, frame[weight])
+    if is_text(values):
+        raise InputError(f"weight: the column {shorten(repr(weight))} has text: name a column of numbers")
+    RowNames(frame.index).refuse(~(np.isfinite(values) & (values >= 0))[:, None], [weight],
+                                 "the weight must be a number that is not negative: correct it, or leave the row out")
+    return data.with_weights(values[data.x])
 
 
 def _read_parties(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
@@ -226,12 +243,12 @@ def _group_rows(owners: NDArray[np.object_]) -> tuple[list[str], Sequence[NDArra
     """The parties' names in natural order, and the rows of each party, from the name of each row's party."""
     import pandas as pd
 
-    parties = sorted(set(owners), key=_natural_order)
+    parties = sorted(set(owners), key=natural_order)
     numbers = pd.Categorical(owners, categories=parties).codes
     return parties, np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
 
 
-def _natural_order(name: str) -> tuple[list[str | int], str]:
+def natural_order(name: str) -> tuple[list[str | int], str]:
     """A sort key by which numbers in names are compared as numbers: ``site 2`` before ``site 10``."""
     return [int(part) if part.isdecimal() else part.casefold() for part in re.split(r"(\d+)", name)], name
 

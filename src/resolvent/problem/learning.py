@@ -15,19 +15,30 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, WeightedLoss
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.problem import Problem
 from resolvent.xla.versions import on_cpu
 
-__all__ = ["LearningProblem", "block_size"]
+__all__ = ["LearningProblem", "block_size", "labels_with_weights"]
 
 _MAX_CPU_BLOCK = 64  # rows whose intermediate results fit a core's caches
 
 
 class LearningProblem(Problem):
     """A model on federated data: f_k is the mean loss over party k's training samples.
+
+    If the data have weights of samples, f_k(w) = (1/n_k) sum_i s_i loss_i(w).
+
+    Attributes:
+        model: the predictor and its loss.
+        x: [total, ...] inputs.
+        y: [total] labels; with weights [total, 2], pairs of the label and the weight.
+        offset: [splits, N] first row of each party's samples.
+        length: [splits, N] number of them.
+        block: rows per step of a pass over all samples.
+        has_classes: whether labels are class numbers.
 
     Args:
         model: the predictor and its loss.
@@ -44,6 +55,7 @@ class LearningProblem(Problem):
     offset: Int[Array, "splits N"]
     length: Int[Array, "splits N"]
     block: int = eqx.field(static=True)
+    has_classes: bool = eqx.field(static=True)
 
     def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
         self.model = model
@@ -53,7 +65,8 @@ class LearningProblem(Problem):
         self.x = jax.device_put(data.x.astype(dtype, copy=False) if is_float else np.asarray(data.x))
         if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
             self.x = self.x.astype(dtype)
-        self.y = jnp.asarray(data.y if data.task == "classification" else data.y.astype(dtype))
+        self.has_classes = data.task == "classification"
+        self.y = jnp.asarray(labels_with_weights(data, slice(None), dtype))
         self.splits = SPLITS
         self.offset = jnp.asarray(np.stack([data.splits[s].offset for s in SPLITS]))
         self.length = jnp.asarray(np.stack([data.splits[s].length for s in SPLITS]))
@@ -61,12 +74,22 @@ class LearningProblem(Problem):
         self.score_name = model.loss.score_name
         self.higher_is_better = model.loss.higher_is_better
         self.block = block or block_size(data)
-        _check_model_fits(model, data, self.x, self.y)
+        _check_model_fits(model, data, self.x, self.labels)
 
     @property
     def labels(self) -> Array:
         """[total] the labels, without the weights of samples."""
-        return self.y
+        if self.y.ndim == 1:
+            return self.y
+        return self.y[:, 0].astype(jnp.int32) if self.has_classes else self.y[:, 0]
+
+    @property
+    def weighted_model(self) -> Model:
+        """The model with the loss of labels as ``y`` has them: weighted, if samples have weights."""
+        if self.y.ndim == 1:
+            return self.model
+        model: Model = eqx.tree_at(lambda m: m.loss, self.model, WeightedLoss(self.model.loss, self.has_classes))
+        return model
 
     @override
     def init(self, key: Array) -> Vector:
@@ -120,7 +143,7 @@ class LearningProblem(Problem):
         return {"loss": loss, self.score_name: score}
 
     def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
-        return SampleOracle(samples=self.length[split, k], model=self.model, x=self.x, y=self.y,
+        return SampleOracle(samples=self.length[split, k], model=self.weighted_model, x=self.x, y=self.y,
                             offset=self.offset[split, k], block=self.block)
 
 
@@ -128,7 +151,7 @@ class LearningProblem(Problem):
 def _evaluate_rows(problem: LearningProblem, w: Vector,
                    rows: Int[Array, " R"]) -> tuple[Float[Array, " R"], Float[Array, " R"]]:
     """Loss and score of each of these rows."""
-    size, model = len(rows), problem.model
+    size, model = len(rows), problem.weighted_model
     block = min(size, _MAX_CPU_BLOCK if on_cpu() else 1024)
 
     def evaluate_block(i: Array, results: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -143,6 +166,14 @@ def _evaluate_rows(problem: LearningProblem, w: Vector,
     zeros = jnp.zeros(size, tree.dtype(w))
     results: tuple[Array, Array] = jax.lax.fori_loop(0, -(-size // block), evaluate_block, (zeros, zeros))
     return results
+
+
+def labels_with_weights(data: FederatedData, rows: slice, dtype: Any) -> NDArray[Any]:
+    """[rows] the labels of rows as a problem has them; with weights [rows, 2], pairs of the label and the weight."""
+    y = data.y if rows == slice(None) else data.y[rows]
+    if data.weights is not None:
+        return np.stack([y.astype(dtype), data.weights[rows].astype(dtype)], axis=1)
+    return y if data.task == "classification" else y.astype(dtype)
 
 
 def block_size(data: FederatedData) -> int:

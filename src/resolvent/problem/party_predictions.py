@@ -47,12 +47,12 @@ class _Blocks(NamedTuple):
 
     Attributes:
         first: [J] first row.
-        count: [J] number of rows, at most the size of a block.
+        rows: [J] number of rows, at most the size of a block.
         model: [J] number of the model.
     """
 
     first: NDArray[np.int32]
-    count: NDArray[np.int32]
+    rows: NDArray[np.int32]
     model: NDArray[np.int32]
 
 
@@ -120,8 +120,8 @@ def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -
             has_probabilities=is_classifier))
         assert outputs is not None
         for j, block in enumerate(range(start, min(start + capacity, len(blocks.first)))):
-            count = blocks.count[block]
-            yield outputs[j, :count], None if probabilities is None else probabilities[j, :count]
+            rows = blocks.rows[block]
+            yield outputs[j, :rows], None if probabilities is None else probabilities[j, :rows]
 
 
 @partial(jax.jit, static_argnames=("has_probabilities",))
@@ -160,4 +160,5 @@ def _predicted(loss: Loss, outputs: NDArray[np.floating], probabilities: NDArray
     if isinstance(loss, BinaryCrossEntropy) or (probabilities is None and outputs.size == len(outputs)):
         return (outputs.reshape(len(outputs)) > 0).astype(np.int64)
     scores = outputs if isinstance(loss, CrossEntropy) or probabilities is None else probabilities
-    return np.argmax(scores, axis=-1)
+    result: NDArray[np.intp] = np.argmax(scores, axis=-1)
+    return result

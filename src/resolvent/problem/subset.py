@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.math.tree import Vector
-from resolvent.problem.learning import LearningProblem, block_size
+from resolvent.problem.learning import LearningProblem, block_size, labels_with_weights
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
@@ -87,14 +87,15 @@ class Gatherer:
         empty = np.zeros(1, np.int32)
         only = {s: Split(empty, empty + 1 if s == "train" else empty) for s in SPLITS}
         x, y = np.zeros((1, *data.input_shape), data.x.dtype), np.zeros(1, data.y.dtype)
-        party = FederatedData(x, y, only, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary)
+        party = FederatedData(x, y, only, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary,
+                              weights=None if data.weights is None else np.ones(1, np.float32))
         self.template = LearningProblem(model, party, block=block)
         self._rows = 0
         self._mean_sizes = {s: float(data.sizes(s).mean(dtype=np.float64)) for s in SPLITS}
 
     def bytes_of(self, parties: int, splits: Sequence[str] = SPLITS) -> int:
         """Bytes of the samples of this number of parties of average size, in the dtypes of the problem."""
-        row = self.template.x.dtype.itemsize * int(np.prod(self.data.input_shape)) + self.template.y.dtype.itemsize
+        row = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in (self.template.x, self.template.y))
         return int(parties * self._mean_size(splits) * row)
 
     def __call__(self, numbers: NDArray[np.int32], slots: int, splits: Sequence[str] = SPLITS, *,
@@ -116,13 +117,14 @@ class Gatherer:
                 self._rows = 1 << int(1.25 * needed).bit_length()
             rows = self._rows
         x = np.zeros((rows, *self.data.input_shape), self.template.x.dtype)
-        y = np.zeros(rows, self.template.y.dtype)
+        y = np.zeros((rows, *self.template.y.shape[1:]), self.template.y.dtype)
         offsets, end = np.zeros_like(lengths), 0
         for i, s in enumerate(SPLITS):
             source = self.data.splits[s].offset
             for slot in np.flatnonzero(lengths[i]):
                 first, n = int(source[numbers[slot]]), int(lengths[i, slot])
-                x[end:end + n], y[end:end + n] = self.data.x[first:first + n], self.data.y[first:first + n]
+                x[end:end + n] = self.data.x[first:first + n]
+                y[end:end + n] = labels_with_weights(self.data, slice(first, first + n), y.dtype)
                 offsets[i, slot], end = end, end + n
         padded = np.full(slots, _EMPTY_SLOT, np.int32)
         padded[:len(numbers)] = numbers

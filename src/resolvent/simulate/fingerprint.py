@@ -125,7 +125,8 @@ def _describe(x: Any, parents: frozenset[int]) -> Iterator[str]:
 def _contents_of(x: Any) -> dict[str, Any] | None:
     """The parts of a value, by name; None for a value without parts that can be described."""
     if isinstance(x, FederatedData):  # names of parties and notes for the reader do not change a run
-        return {name: getattr(x, name) for name in ("x", "y", "splits", "task", "classes", "vocabulary")}
+        names = ("x", "y", "splits", "task", "classes", "vocabulary", *(() if x.weights is None else ("weights",)))
+        return {name: getattr(x, name) for name in names}
     if dataclasses.is_dataclass(x):
         return {field.name: getattr(x, field.name) for field in dataclasses.fields(x) if hasattr(x, field.name)}
     if isinstance(x, Mapping):

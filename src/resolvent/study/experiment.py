@@ -60,6 +60,8 @@ class Experiment:
             mapping from names of your choice. `resolvent list metrics` has all; module:function is one of your own.
         decide_by: the metric that compares the methods; default: the model's score, or the balanced accuracy if one
             class has more than 80 % of the samples.
+        class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
+            `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
     """
 
     data: FederatedData | MarketData | None = None
@@ -77,6 +79,7 @@ class Experiment:
     clock: VirtualClock | None = None
     metrics: dict[str, Metric] | None = None
     decide_by: str | None = None
+    class_weight: Literal["balanced", "balanced_per_party"] | dict[str, float] | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -187,6 +190,8 @@ class ExperimentFile:
                 with _at_path("data"):
                     parts["problem"] = problem_of(data, parts["model"])
             else:
+                if (weights := self.bound.values["class_weight"]) is not None:
+                    parts["data"] = data.with_class_weights(weights)
                 parts["model"] = self.build_model(data)
         parts["solver"] = self._part("solver").build()
         parts["algorithms"] = {label: part.build(solver=parts["solver"]) for label, part in self._algorithms.items()}
@@ -209,9 +214,11 @@ class ExperimentFile:
         bound, decide_by = self.bound.parts.get("metrics", {}), self.bound.values["decide_by"]
         assert isinstance(bound, dict)
         if "problem" in parts:
-            if bound or decide_by is not None:
-                raise InputError(f"{'metrics' if bound else 'decide_by'}: metrics are computed from predictions for "
-                                 "labels, which a problem or prices do not have: remove this setting")
+            for key, value in {"metrics": bound, "decide_by": decide_by,
+                               "class_weight": self.bound.values["class_weight"]}.items():
+                if value:
+                    raise InputError(f"{key}: it needs labels, which a problem or prices do not have: remove this "
+                                     "setting")
             return {}
         metrics = {label: part.build() for label, part in bound.items()}
         choice = choose_decisive_metric(parts["data"], parts["model"], metrics, decide_by)

@@ -266,11 +266,19 @@ def _mean_over_classes(predictions: Predictions, scores: Callable[[Indicators, N
 
 def _roc_auc(is_class: Indicators, probabilities: NDArray[np.float64]) -> Scores:
     """The statistic of Mann and Whitney: (sum of the positive ranks - n_1 (n_1 + 1) / 2) / (n_1 n_0)."""
-    from scipy.stats import rankdata
-
     positives = is_class.sum(axis=0)
-    ranks = np.where(is_class, rankdata(probabilities, axis=0), 0).sum(axis=0)
-    return (ranks - positives * (positives + 1) / 2) / (positives * (len(is_class) - positives))
+    ranks = np.stack([_ranks(column) for column in probabilities.T], axis=1)
+    result: Scores = ((np.where(is_class, ranks, 0).sum(axis=0) - positives * (positives + 1) / 2)
+                      / (positives * (len(is_class) - positives)))
+    return result
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rank of each value from 1 on; equal values have their mean rank."""
+    ascending = np.sort(values)
+    result: NDArray[np.float64] = (np.searchsorted(ascending, values, "left")
+                                   + np.searchsorted(ascending, values, "right") + 1) / 2
+    return result
 
 
 def _average_precision(is_class: Indicators, probabilities: NDArray[np.float64]) -> Scores:
@@ -278,9 +286,10 @@ def _average_precision(is_class: Indicators, probabilities: NDArray[np.float64])
     order = np.argsort(-probabilities, axis=0, kind="stable")
     hits, values = (np.take_along_axis(a, order, axis=0) for a in (is_class, probabilities))
     recalled = np.cumsum(hits, axis=0)
-    precision = recalled / np.arange(1, len(hits) + 1)[:, None]
+    precision = np.divide(recalled, np.arange(1, len(hits) + 1)[:, None])
     # A sample counts with the precision at the last sample of the same probability.
     is_last = np.vstack([values[1:] != values[:-1], np.ones((1, values.shape[1]), bool)])
     position = np.where(is_last, np.arange(len(hits))[:, None], len(hits))
     last = np.minimum.accumulate(position[::-1], axis=0)[::-1]
-    return np.sum(hits * np.take_along_axis(precision, last, axis=0), axis=0) / recalled[-1]
+    result: Scores = np.sum(hits * np.take_along_axis(precision, last, axis=0), axis=0) / recalled[-1]
+    return result

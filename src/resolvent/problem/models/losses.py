@@ -14,7 +14,7 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, quote
 
-__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "loss_named"]
+__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "WeightedLoss", "loss_named"]
 
 LossName = Literal["cross_entropy", "binary_cross_entropy", "squared_error"]
 
@@ -132,6 +132,46 @@ class SampleLoss(Loss):
     @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
         return self.function(outputs, y)
+
+
+class WeightedLoss(Loss):
+    """A loss times the weight of each sample; the score counts every sample once.
+
+    Labels [B, 2] are pairs of the label and the weight, so that weights are gathered, divided among devices and stored
+    with the labels.
+
+    Attributes:
+        inner: the loss of a sample.
+        has_classes: whether labels are class numbers.
+    """
+
+    inner: Loss
+    has_classes: bool = eqx.field(static=True)
+
+    @property
+    def score_name(self) -> str:  # type: ignore[override]
+        """That of the inner loss."""
+        return self.inner.score_name
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """That of the inner loss."""
+        return self.inner.higher_is_better
+
+    @override
+    def loss(self, outputs: Float[Array, "B ..."], y: Float[Array, "B 2"]) -> Float[Array, " B"]:
+        return y[:, 1].astype(outputs.dtype) * self.inner.loss(outputs, self._labels(y))
+
+    @override
+    def score(self, outputs: Float[Array, "B ..."], y: Float[Array, "B 2"]) -> Float[Array, " B"]:
+        return self.inner.score(outputs, self._labels(y))
+
+    @override
+    def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
+        return self.inner.probabilities(outputs)
+
+    def _labels(self, y: Float[Array, "B 2"]) -> Array:
+        return y[:, 0].astype(jnp.int32) if self.has_classes else y[:, 0]
 
 
 def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:

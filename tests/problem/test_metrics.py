@@ -1,0 +1,127 @@
+"""Metrics: scikit-learn's values, where they are defined, and the predictions of every party that they read."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from sklearn import metrics as reference
+
+import resolvent as rv
+from resolvent.errors import InputError
+from resolvent.problem.metrics import Predictions
+from resolvent.problem.party_predictions import predictions_of_parties
+from resolvent.problem.subset import Gatherer
+
+METRICS = rv.metrics
+
+
+def predictions(classes, n=60, seed=0):
+    """Probabilities with two decimals, so that many are equal."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(classes), n).round(2).astype(np.float32)
+    p = np.maximum(p, 0.01) / np.maximum(p, 0.01).sum(axis=1, keepdims=True)
+    return Predictions(rng.integers(0, classes, n), p.argmax(axis=1), p, np.log(p))
+
+
+def over_classes(score, p):
+    classes = [1] if p.probabilities.shape[1] == 2 else range(p.probabilities.shape[1])
+    return np.mean([score(p.labels == c, p.probabilities[:, c]) for c in classes])
+
+
+def brier(p):
+    onehot = np.eye(p.probabilities.shape[1])[p.labels]
+    of_all = sum(reference.brier_score_loss(onehot[:, c], p.probabilities[:, c]) for c in range(onehot.shape[1]))
+    return of_all / 2 if onehot.shape[1] == 2 else of_all
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize(("metric", "expected"), [
+    (METRICS.Accuracy(), lambda p: reference.accuracy_score(p.labels, p.predicted)),
+    (METRICS.BalancedAccuracy(), lambda p: reference.balanced_accuracy_score(p.labels, p.predicted)),
+    (METRICS.ROCAUC(), lambda p: over_classes(reference.roc_auc_score, p)),
+    (METRICS.AveragePrecision(), lambda p: over_classes(reference.average_precision_score, p)),
+    (METRICS.F1("macro"), lambda p: reference.f1_score(p.labels, p.predicted, average="macro")),
+    (METRICS.F1("weighted"), lambda p: reference.f1_score(p.labels, p.predicted, average="weighted")),
+    (METRICS.F1(), lambda p: reference.f1_score(
+        p.labels, p.predicted, average="binary" if p.probabilities.shape[1] == 2 else "macro")),
+    (METRICS.LogLoss(), lambda p: reference.log_loss(p.labels, p.probabilities)),
+    (METRICS.BrierScore(), brier),
+], ids=lambda x: getattr(x, "name", ""))
+def test_classification_metrics_are_those_of_scikit_learn(metric, expected, classes):
+    p = predictions(classes)
+    assert metric.value(p) == pytest.approx(expected(p), rel=1e-6)
+
+
+def test_regression_metrics_are_those_of_scikit_learn():
+    rng = np.random.default_rng(1)
+    y, z = rng.normal(size=40), rng.normal(size=40)
+    p = Predictions(y, z, None, z)
+    assert METRICS.MAE().value(p) == pytest.approx(reference.mean_absolute_error(y, z))
+    assert METRICS.RMSE().value(p) == pytest.approx(reference.root_mean_squared_error(y, z))
+    assert METRICS.R2().value(p) == pytest.approx(reference.r2_score(y, z))
+
+
+def test_calibration_error_by_its_definition():
+    p = predictions(3, n=200)
+    confidence, is_right = p.probabilities.max(axis=1).astype(float), p.predicted == p.labels
+    expected = 0.0
+    for low in np.arange(10) / 10:
+        in_bin = (confidence > low) & (confidence <= low + 0.1)
+        if in_bin.any():
+            expected += in_bin.mean() * abs(is_right[in_bin].mean() - confidence[in_bin].mean())
+    assert METRICS.CalibrationError().value(p) == pytest.approx(expected)
+    certain = np.eye(3)[p.labels]
+    assert METRICS.CalibrationError().value(Predictions(p.labels, p.labels, certain, certain)) == 0
+
+
+def test_metrics_that_compare_classes_are_not_defined_for_one_class():
+    p = predictions(2)._replace(labels=np.zeros(60, int))
+    assert math.isnan(METRICS.ROCAUC().value(p))
+    assert math.isnan(METRICS.AveragePrecision().value(p))
+    assert METRICS.BalancedAccuracy().value(p) == np.mean(p.predicted == 0)
+    constant = Predictions(np.ones(5), np.ones(5), None, np.ones(5))
+    assert math.isnan(METRICS.R2().value(constant))
+
+
+def test_own_function_gets_what_its_second_parameter_names():
+    def probability(labels, probabilities, label=1):
+        return probabilities[labels == label, label].mean()
+
+    metric = METRICS.from_function(probability, settings={"label": 2})
+    p = predictions(3)
+    assert metric.value(p) == pytest.approx(p.probabilities[p.labels == 2, 2].mean())
+    assert (metric.name, metric.needs_probabilities) == ("probability", True)
+    with pytest.raises(InputError, match="no parameter 'class_'"):
+        METRICS.from_function(probability, settings={"class_": 1})
+    with pytest.raises(InputError, match="second one of predictions, probabilities, outputs"):
+        METRICS.from_function(lambda y, z: 0)
+    with pytest.raises(InputError, match=r"'fails' cannot be computed for 60 samples: ZeroDivisionError"):
+        METRICS.from_function(lambda labels, predictions: 1 / 0, name="fails").value(p)
+
+
+@pytest.mark.parametrize("is_subset", [False, True])
+def test_predictions_of_every_party_are_those_of_its_model(is_subset):
+    """Blocks of rows of several parties: against the model applied to each party's rows."""
+    rng = np.random.default_rng(2)
+    sizes = (70, 5, 130)
+    data = rv.FederatedData.from_arrays([rng.normal(size=(n, 4)) for n in sizes],
+                                        [rng.integers(0, 3, n) for n in sizes], test=0.3, classes=list("012"))
+    model = rv.models.logistic(4, 3)
+    problem = rv.problems.LearningProblem(model, data, block=8)
+    if is_subset:
+        gathered = Gatherer(model, data)(np.array([0, 1, 2], np.int32), 3)
+        problem = jax.tree.map(jax.numpy.asarray, gathered)
+    keys = jax.random.split(jax.random.key(0))
+    models = {"weight": jax.random.normal(keys[0], (2, 3, 4)), "bias": jax.random.normal(keys[1], (2, 3))}
+    parties, choice = np.array([0, 1, 2]), np.array([1, 0, 1])
+    results = list(predictions_of_parties(problem, models, choice, parties, ("validation", "test"), "classification"))
+    assert {(r.position, r.split) for r in results} == {(k, s) for k in range(3) for s in ("validation", "test")}
+    for r in results:
+        x, y = data.party(int(parties[r.position]), r.split)
+        weight, bias = (np.asarray(models[name][choice[r.position]]) for name in ("weight", "bias"))
+        outputs = x.astype(np.float32) @ weight.T + bias
+        np.testing.assert_array_equal(r.predictions.labels, y)
+        np.testing.assert_allclose(r.predictions.outputs, outputs, atol=1e-5)
+        np.testing.assert_array_equal(r.predictions.predicted, outputs.argmax(axis=1))
+        np.testing.assert_allclose(r.predictions.probabilities, jax.nn.softmax(outputs), atol=1e-5)
