@@ -12,7 +12,7 @@ minibatches.
     round t         = fold(root, t)
     cohort          = fold(round, COHORT)            who takes part; stragglers and drop-outs fold it further
     phase p         = fold(round, p)
-    party k         = fold(phase, k)                 the party's work; codecs and attacks fold it further
+    party k         = fold(phase, k)                 the party's work; codecs, attacks and random layers fold it further
     server          = fold(phase, SERVER)
 
 Tags are close to 2^31, where no round, phase or party number lies. The generator is pinned to Threefry, so that a
@@ -33,7 +33,8 @@ GENERATOR = "threefry2x32"
 _COHORT = 2**31 - 1
 _INITIAL = 2**31 - 2
 _SERVER = 2**31 - 3
-# Folded into a party's key, as are the numbers of the substeps of its work.
+# Folded into a party's key, as are the numbers of the substeps of its work. The tag of random layers is 2**31 - 6, in
+# ``problem.solvers.minibatches``.
 _CODEC = 2**31 - 4
 _ATTACK = 2**31 - 5
 # Folded into a cohort's key.

@@ -215,6 +215,19 @@ class Fitted:
 
         write_onnx(Path(path), self, batch)
 
+    def to_torch(self) -> Any:
+        """The trained PyTorch module, in evaluation mode, of a model that ``rv.models.from_torch`` made.
+
+        Its inputs are rows that were encoded, as those of `outputs_of_inputs`.
+        ``torch.save(fitted.to_torch().state_dict(), "model.pt")`` writes its state dict.
+
+        Raises:
+            InputError: the model does not come from PyTorch.
+        """
+        from resolvent.problem.models.torch_models import torch_module
+
+        return torch_module(self.model, self.params)
+
     def _precision(self) -> Any:
         """A context with the precision of the parameters."""
         return jax.enable_x64(any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(self.params)))

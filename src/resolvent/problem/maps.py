@@ -6,6 +6,7 @@ gradient step ahead, T(w) = w - gamma grad f_k(w). By the chain rule the gradien
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -20,7 +21,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, QuadraticOracle, ShapeOracle
 
-__all__ = ["Composed", "GradientStep", "Map", "Mixture", "through"]
+__all__ = ["Ascent", "Composed", "GradientStep", "Map", "Mixture", "through"]
 
 Gradient = Callable[[Vector], Vector]
 
@@ -110,6 +111,38 @@ class GradientStep(Map):
         return tree.axpy(-jnp.asarray(self.rate) / (2 * delta), difference, g)
 
 
+class Ascent(Map):
+    """T(w) = w + radius grad f(w) / |grad f(w)|, with T' taken as the identity: the step of SAM. T(w) = w at grad f = 0.
+
+    The gradient of f at T(w) approximates that of max over |e| <= radius of f(w + e).
+
+    Attributes:
+        radius: rho, the distance to the point whose gradient is used.
+
+    Raises:
+        InputError: ``radius`` is not positive.
+
+    References:
+        Foret, Kleiner, Mobahi, Neyshabur: Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR
+        2021, Algorithm 1.
+    """
+
+    radius: ArrayLike
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", radius=self.radius)
+
+    @override
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        g = grad(w)
+        norm = tree.norm(g)
+        return tree.axpy(self.radius / jnp.where(norm > 0, norm, 1), g, w)
+
+    @override
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        return g
+
+
 class Composed(Oracle):
     """The objective w -> f(T(w)).
 
@@ -120,6 +153,16 @@ class Composed(Oracle):
 
     inner: Oracle
     map: Map
+
+    @property
+    @override
+    def has_random_layers(self) -> bool:
+        return self.inner.has_random_layers
+
+    @override
+    def at_step(self, key: Array) -> "Composed":
+        """All gradients of the step have the same random layers, so that it descends one function."""
+        return replace(self, inner=self.inner.at_step(key))
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:

@@ -79,6 +79,15 @@ class Oracle(eqx.Module):
         """
         return self.batch_grad(w, positions, mask), memory
 
+    @property
+    def has_random_layers(self) -> bool:
+        """Whether minibatch gradients depend on random numbers, see ``Model.has_random_layers``."""
+        return False
+
+    def at_step(self, key: Array) -> "Oracle":
+        """The oracle of one minibatch step, whose random layers draw from this key; by default itself."""
+        return self
+
     def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
         """The exact minimiser over w of f_k(w) + <linear, w> + weight/2 |w - center|^2.
 
@@ -124,6 +133,15 @@ class SampleOracle(Oracle):
     offset: Int[Array, ""]
     block: int = eqx.field(static=True)
     validation: tuple[Int[Array, ""], Int[Array, ""]] | None = None
+
+    @property
+    @override
+    def has_random_layers(self) -> bool:
+        return self.model.has_random_layers
+
+    @override
+    def at_step(self, key: Array) -> "SampleOracle":
+        return replace(self, model=self.model.in_training(key))
 
     def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Sum of the losses (without l2) and sum of the scores over all samples."""

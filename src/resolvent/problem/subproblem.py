@@ -1,5 +1,6 @@
 """The subproblem that a party solves in every algorithm."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -54,6 +55,10 @@ class Subproblem(eqx.Module):
         """As ``batch_smooth``, from a memory of the oracle, with the memory after it."""
         gradient, after = self.oracle.batch_grad_with_memory(w, memory, positions, mask)
         return self._add_linear(gradient), after
+
+    def at_step(self, key: Array) -> "Subproblem":
+        """The subproblem of one minibatch step, see ``Oracle.at_step``."""
+        return replace(self, oracle=self.oracle.at_step(key))
 
     def pull(self, g: Vector, w: Vector) -> Vector:
         """g + weight*(w - center): add the gradient of the proximal term at w to g."""

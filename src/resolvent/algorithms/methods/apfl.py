@@ -12,6 +12,7 @@ Source: Deng, Kamani, Mahdavi, *Adaptive Personalized Federated Learning*, Algor
 w_k and v_k and use the same minibatch; alpha_k's gradient is over all samples, at the first models of the round.
 """
 
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -68,6 +69,15 @@ class _JointObjective(Oracle):
 
     def _personal(self, w: Vector) -> Oracle:
         return through(self.inner, Mixture(self.alpha, w))
+
+    @property
+    @override
+    def has_random_layers(self) -> bool:
+        return self.inner.has_random_layers
+
+    @override
+    def at_step(self, key: Array) -> "_JointObjective":
+        return replace(self, inner=self.inner.at_step(key))
 
     @override
     def value(self, w: _ModelPair) -> Float[Array, ""]:

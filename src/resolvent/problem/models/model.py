@@ -1,11 +1,12 @@
 """Models: a pair of pure functions, init(key) -> params and apply(params, x) -> outputs, with a loss.
 
 Linear regression, logistic regression (binary and multinomial) and the multilayer perceptron are built in. Any other
-model is made from a pair of functions, an Equinox module or a Flax module.
+model is made from a pair of functions, or from a module of Equinox, Flax (``wrapped_modules``) or PyTorch.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import equinox as eqx
@@ -15,14 +16,14 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
-from resolvent.errors import InputError, quote, shorten
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
 from resolvent.xla.rewrites import rewrite
 
-__all__ = ["MLP", "FunctionModel", "LinearModel", "Model", "from_equinox", "from_flax", "from_functions",
-           "head", "linear", "logistic", "mlp"]
+__all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "differentiate_batch", "from_functions", "head",
+           "linear", "logistic", "mlp"]
 
 MAX_DEPTH = 1000  # hidden layers, each of which is compiled
 
@@ -51,7 +52,19 @@ class Model(CheckedArguments, eqx.Module):
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
-        return _differentiate_batch(self, params, x, y, rows, mask)
+        return differentiate_batch(self, params, x, y, rows, mask)
+
+    @property
+    def has_random_layers(self) -> bool:
+        """Whether minibatch gradients depend on random numbers, as with dropout."""
+        return False
+
+    def in_training(self, key: Array) -> "Model":
+        """The model in one training step: its random layers, such as dropout, draw from this key.
+
+        Evaluations, predictions and gradients over all samples use the model itself, whose random layers are off.
+        """
+        return self
 
     @property
     def replaces_slow_operations(self) -> bool:
@@ -63,7 +76,7 @@ class Model(CheckedArguments, eqx.Module):
         return rewrite(f) if self.replaces_slow_operations else f
 
 
-def _differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "total ..."], y: Array,
+def differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "total ..."], y: Array,
                          rows: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
     """``Model.batch_gradient`` by automatic differentiation."""
     def mean(params: PyTree[Any]) -> Array:
@@ -94,7 +107,7 @@ class LinearModel(Model):
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         if not is_affine_gradient_faster(len(rows)):
-            return _differentiate_batch(self, params, x, y, rows, mask)
+            return differentiate_batch(self, params, x, y, rows, mask)
         labels = jnp.stack([y[i] for i in rows])
         weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
 
@@ -134,11 +147,30 @@ class MLP(Model):
 
 
 class FunctionModel(Model):
-    """A model from two pure functions."""
+    """A model from two pure functions.
+
+    Attributes:
+        init_function: key -> parameters.
+        apply_function: (parameters, inputs) -> outputs; with random layers (parameters, inputs, key) -> outputs.
+        replace_slow_operations: whether operations that are slow in compiled loops on a CPU are replaced.
+        random_layers: whether minibatch gradients depend on random numbers.
+        key: the key of the random layers in one training step; None in evaluations.
+    """
 
     init_function: Callable[[Array], PyTree[Any]] = eqx.field(static=True)
-    apply_function: Callable[[PyTree[Any], Array], Array] = eqx.field(static=True)
+    apply_function: Callable[..., Array] = eqx.field(static=True)
     replace_slow_operations: bool = eqx.field(static=True, default=True)
+    random_layers: bool = eqx.field(static=True, default=False)
+    key: Array | None = None
+
+    @property
+    @override
+    def has_random_layers(self) -> bool:
+        return self.random_layers
+
+    @override
+    def in_training(self, key: Array) -> Model:
+        return replace(self, key=key) if self.random_layers else self
 
     @property
     @override
@@ -151,7 +183,7 @@ class FunctionModel(Model):
 
     @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
-        return self.apply_function(params, x)
+        return self.apply_function(params, x, self.key) if self.random_layers else self.apply_function(params, x)
 
 
 @checked
@@ -197,8 +229,9 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
 
 
 @checked
-def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree[Any], Array], Array], *,
-                   loss: AnyLoss = "cross_entropy", l2: float = 0.0, replace_slow_operations: bool = True) -> Model:
+def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., Array], *,
+                   loss: AnyLoss = "cross_entropy", l2: float = 0.0, replace_slow_operations: bool = True,
+                   random_layers: bool = False) -> Model:
     """A model from a pair of pure functions.
 
     Args:
@@ -208,74 +241,11 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[[PyTree
         l2: weight of |params|^2 / 2.
         replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
             replaced by equal ones; ``rv.explain`` shows which.
+        random_layers: whether ``apply`` has random layers, such as dropout. It then has a third argument: the random
+            key of a training step, or None in evaluations, predictions and gradients over all samples.
     """
     return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
-                         replace_slow_operations=replace_slow_operations)
-
-
-@checked
-def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
-                 replace_slow_operations: bool = True) -> Model:
-    """A model from an Equinox module that maps one sample to its output.
-
-    Args:
-        make: key -> module, such as ``lambda key: eqx.nn.MLP(64, 10, 32, 1, key=key)``. The floating arrays of the
-            module are the parameters; the rest of it must not depend on the key.
-        loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
-        l2: weight of |params|^2 / 2.
-        replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
-            replaced by equal ones; ``rv.explain`` shows which.
-    """
-    try:
-        first = make(jax.random.key(0))
-    except Exception as error:
-        raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: "
-                         f"{shorten(error)}") from error
-    static = eqx.partition(first, eqx.is_inexact_array)[1]
-
-    def init(key: Array) -> PyTree[Any]:
-        return eqx.filter(make(key), eqx.is_inexact_array)
-
-    def apply(params: PyTree[Any], x: Array) -> Array:
-        module: Any = eqx.combine(params, static)
-        outputs: Array = jax.vmap(module)(x)
-        return outputs
-
-    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
-                         replace_slow_operations=replace_slow_operations)
-
-
-@checked
-def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
-              replace_slow_operations: bool = True) -> Model:
-    """A model from a Flax (linen) module that maps a batch of inputs to outputs.
-
-    Args:
-        module: a ``flax.linen.Module`` whose only variables are its parameters.
-        example: a batch of inputs [1, ...] of the right shape.
-        loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
-        l2: weight of |params|^2 / 2.
-        replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
-            replaced by equal ones; ``rv.explain`` shows which.
-
-    Raises:
-        InputError: the module has other variables, such as batch statistics; only parameters are supported.
-    """
-    if not hasattr(module, "init") or not hasattr(module, "apply"):
-        raise InputError(f"from_flax(module={quote(module)}) must be a flax.linen.Module, such as nn.Dense(10)")
-    try:
-        batch = jnp.asarray(example)
-    except Exception as error:
-        raise InputError(f"from_flax(example={quote(example)}) must be an array, such as jnp.zeros((1, 64))") from error
-    shapes = jax.eval_shape(module.init, jax.random.key(0), batch)
-    others = sorted(set(shapes) - {"params"})
-    if others:
-        raise InputError(f"the Flax module has variables {others} in addition to its parameters, which is not "
-                         "supported: use layers without running statistics, such as GroupNorm or LayerNorm")
-    return FunctionModel(
-        loss=loss_named(loss), l2=l2, init_function=lambda key: module.init(key, batch)["params"],
-        apply_function=lambda params, x: module.apply({"params": params}, x),
-        replace_slow_operations=replace_slow_operations)
+                         replace_slow_operations=replace_slow_operations, random_layers=random_layers)
 
 
 def head(classes: int) -> tuple[int, Loss]:

@@ -1,13 +1,16 @@
 """How much work a local solver does, and the loop over minibatches that does it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.errors import InputError, check_range
 from resolvent.problem.solvers.batches import Batches
+from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
 __all__ = ["MinibatchBudget", "Stop", "check_budget", "over_minibatches", "scale_budget"]
@@ -15,6 +18,7 @@ __all__ = ["MinibatchBudget", "Stop", "check_budget", "over_minibatches", "scale
 State = TypeVar("State")
 Stop = Literal["epoch", "step"]
 _PREFETCHED_STEPS, _PREFETCHED_SAMPLES = 64, 1024  # at most, per computation of the order of the samples
+_LAYERS = 2**31 - 6  # folded into the key of the minibatches, and then the number of the step: the key of random layers
 
 
 class MinibatchBudget(NamedTuple):
@@ -56,15 +60,15 @@ class MinibatchBudget(NamedTuple):
         return (samples + self.batch_size - 1) // self.batch_size
 
 
-def over_minibatches(step: Callable[[State, Array, Array], State], state: State, samples: Int[Array, ""], key: Array,
-                     effort: Float[Array, ""], budget: MinibatchBudget,
+def over_minibatches(step: Callable[[State, Subproblem, Array, Array], State], state: State, subproblem: Subproblem,
+                     key: Array, effort: Float[Array, ""], budget: MinibatchBudget,
                      batches: Batches) -> tuple[State, Int[Array, ""]]:
-    """Run ``step(state, positions, mask)`` over minibatches.
+    """Run ``step(state, subproblem, positions, mask)`` over minibatches.
 
     Args:
         step: one step, on the samples at ``positions`` for which ``mask`` is true.
         state: the first state.
-        samples: number of samples.
+        subproblem: the objective; each step gets it with a key of its own for random layers, such as dropout.
         key: key of the minibatches.
         effort: the fraction of the work that is done, in [0, 1].
         budget: the work at full effort.
@@ -73,7 +77,7 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
     Returns:
         The last state, and the number of steps made.
     """
-    batch_size = budget.batch_size
+    batch_size, samples = budget.batch_size, subproblem.oracle.samples
     total = budget.count_steps(samples, effort)
 
     def draw(steps: Int[Array, " S"]) -> tuple[Array, Array]:
@@ -82,8 +86,19 @@ def over_minibatches(step: Callable[[State, Array, Array], State], state: State,
     # The positions of many steps are computed together and outside of the loop over steps. This makes random bits
     # cheap, and XLA cannot fuse the draw with the gather of samples, where it would repeat it for every feature.
     block = min(_PREFETCHED_STEPS, max(1, _PREFETCHED_SAMPLES // batch_size))
-    last = loops.fori_loop_with_prefetch(draw, lambda minibatch, state: step(state, *minibatch), state, total=total,
-                                         block=block)
+    if not subproblem.oracle.has_random_layers:
+        last = loops.fori_loop_with_prefetch(draw, lambda minibatch, state: step(state, subproblem, *minibatch), state,
+                                             total=total, block=block)
+        return last, total
+
+    def draw_with_keys(steps: Int[Array, " S"]) -> tuple[tuple[Array, Array], Array]:
+        return draw(steps), jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(key, _LAYERS)))(steps)
+
+    def step_with_key(inputs: tuple[tuple[Array, Array], Array], state: State) -> State:
+        minibatch, key = inputs
+        return step(state, subproblem.at_step(key), *minibatch)
+
+    last = loops.fori_loop_with_prefetch(draw_with_keys, step_with_key, state, total=total, block=block)
     return last, total
 
 

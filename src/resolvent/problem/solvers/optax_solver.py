@@ -110,7 +110,8 @@ class OptaxSolver(LocalSolver):
                           memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         optimizer = self.optimizer.build()
 
-        def step(state: _State, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _State:
+        def step(state: _State, subproblem: Subproblem, positions: Int[Array, " B"],
+                 mask: Bool[Array, " B"]) -> _State:
             g, oracle_memory = subproblem.batch_smooth_with_memory(state.params, state.memory, positions, mask)
             gradient = subproblem.pull(g, state.params) if self.proximal == "gradient" else g
             update, after = optimizer.update(tree.widen(gradient), state.optimizer, tree.widen(state.params))
@@ -120,8 +121,8 @@ class OptaxSolver(LocalSolver):
                           tree.map2(lambda _, new: new, state.optimizer, after), oracle_memory)
 
         moments = memory.solver if self.keep and memory.solver != () else optimizer.init(tree.widen(start))
-        last, total = over_minibatches(step, _State(start, moments, memory.oracle), subproblem.oracle.samples, key,
-                                       effort, self._budget, self.batches)
+        last, total = over_minibatches(step, _State(start, moments, memory.oracle), subproblem, key, effort,
+                                       self._budget, self.batches)
         return last.params, total, PartyMemory(last.memory, last.optimizer if self.keep else ())
 
     def _implicit_step(self, subproblem: Subproblem, w: Vector) -> Vector:

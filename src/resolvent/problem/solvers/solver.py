@@ -141,14 +141,19 @@ class SGD(LocalSolver):
     @override
     def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
                           memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
-        def step(iterate: _Iterate, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _Iterate:
+        def step(iterate: _Iterate, subproblem: Subproblem, positions: Int[Array, " B"],
+                 mask: Bool[Array, " B"]) -> _Iterate:
             w, memory = iterate
             g, memory = subproblem.batch_smooth_with_memory(w, memory, positions, mask)
             return _Iterate(_proximal_step(subproblem, w, g, self.learning_rate, self.proximal), memory)
 
-        last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem.oracle.samples, key, effort,
-                                       self._budget, self.batches)
+        last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem, key, effort, self._budget,
+                                       self.batches)
         return last.params, total, memory._replace(oracle=last.memory)
+
+    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
+        """Number of steps that a party with this number of samples makes."""
+        return self._budget.count_steps(samples, effort)
 
     @override
     def limit_batches(self, samples: int) -> "SGD":
@@ -185,12 +190,16 @@ class GD(LocalSolver):
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        total = scale_budget(self.steps, effort)
+        total = self.count_steps(subproblem.oracle.samples, effort)
 
         def step(_: Array, w: Vector) -> Vector:
             return _proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
 
         return loops.fori_loop(step, start, total=total, cost=subproblem.oracle.samples), total
+
+    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
+        """Number of steps that a party makes; it does not depend on the number of samples."""
+        return scale_budget(self.steps, effort)
 
 
 class ClosedForm(LocalSolver):

@@ -1,0 +1,120 @@
+"""Models from PyTorch modules. PyTorch itself is imported when a model is made."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+from typing_extensions import override
+
+from resolvent.arguments import checked
+from resolvent.errors import InputError
+from resolvent.math.tree import Vector
+from resolvent.problem.models.losses import Loss, LossName, loss_named
+from resolvent.problem.models.model import Model, differentiate_batch
+
+if TYPE_CHECKING:
+    from resolvent.problem.models.torch_network import TorchNetwork
+
+__all__ = ["TorchModel", "from_torch", "torch_module"]
+
+
+class TorchModel(Model):
+    """A PyTorch module and its loss. Parameters are a dictionary with the names of the module's state dict.
+
+    Attributes:
+        network: the module.
+        description: what identifies the module in checkpoints.
+        key: the key of the random layers in one training step; None elsewhere.
+    """
+
+    network: "TorchNetwork" = eqx.field(static=True)
+    description: str = eqx.field(static=True)
+    key: Array | None = None
+
+    @property
+    @override
+    def has_random_layers(self) -> bool:
+        return self.network.is_random
+
+    @override
+    def in_training(self, key: Array) -> Model:
+        return replace(self, key=key) if self.has_random_layers else self
+
+    @property
+    @override
+    def replaces_slow_operations(self) -> bool:
+        return False
+
+    @override
+    def init(self, key: Array) -> Vector:
+        return self.network.init(key)
+
+    @override
+    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
+        return self.network.outputs(params, x, self.key)
+
+    @override
+    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
+                       mask: Bool[Array, " B"]) -> Vector:
+        from resolvent.problem.models.torch_network import torch_loss
+
+        if (loss := torch_loss(self.loss)) is None:
+            return differentiate_batch(self, params, x, y, rows, mask)
+        weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
+        return self.network.loss_gradient(loss, params, x[rows], y[rows], weights, self.key)
+
+
+@checked
+def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any] = "cross_entropy",
+               l2: float = 0.0, random_layers: bool | None = None) -> Model:
+    """A model from a PyTorch module that maps a batch of inputs to outputs.
+
+    Every algorithm, solver and combinator works with it, because values and gradients come from PyTorch at run time,
+    within the compiled rounds. PyTorch reads and writes the arrays of JAX without a copy. It runs on the CPU; parties
+    in parallel lanes call it one after the other.
+
+    Dropout draws from the key of each training step, so that results can be repeated. Elsewhere the module is in
+    evaluation mode. Parameters with ``requires_grad=False`` and buffers are constants. Layers that change a buffer,
+    such as batch normalisation, are refused: their statistics are no parameters, and a mean over parties is not
+    defined for them.
+
+    Args:
+        module: a ``torch.nn.Module``, which is copied: its parameters are the first model for every seed. Or a function
+            without arguments that makes a module, such as the class of the module: then the first model depends on the
+            seed of the run.
+        loss: a name, a ``Loss``, or a PyTorch function (outputs, labels) -> [B], such as
+            ``functools.partial(torch.nn.functional.huber_loss, reduction="none")``.
+        l2: weight of |params|^2 / 2.
+        random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
+
+    Raises:
+        InputError: PyTorch is not installed, ``module`` is no module, or it has batch statistics.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> model = rv.models.from_torch(lambda: torch.nn.Linear(64, 10))  # doctest: +SKIP
+    """
+    try:
+        from resolvent.problem.models.torch_network import TorchLoss, TorchNetwork
+    except ImportError as error:
+        raise InputError("from_torch needs PyTorch: pip install 'resolvent[torch]', or see pytorch.org for the build "
+                         "without CUDA, which is smaller") from error
+    network = TorchNetwork(module, random_layers)
+    return TorchModel(loss_named(loss) if isinstance(loss, str | Loss) else TorchLoss(loss), l2, network,
+                      network.description)
+
+
+def torch_module(model: Model, params: Vector) -> Any:
+    """A copy of the PyTorch module of a model, with these parameters, in evaluation mode.
+
+    Raises:
+        InputError: the model does not come from PyTorch.
+    """
+    if not isinstance(model, TorchModel):
+        raise InputError(f"the model is a {type(model).__name__}, and only a model of rv.models.from_torch has a "
+                         "PyTorch module")
+    return model.network.module_with(jax.device_get(params))
