@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
@@ -106,11 +107,13 @@ def problem_of_party(problem: Problem, k: int, rows: int | None = None) -> Probl
     offset, length = np.asarray(problem.offset)[:, k], np.asarray(problem.length)[:, k]
     index = np.concatenate([np.arange(first, first + n) for first, n in zip(offset, length, strict=True)])
     count = max(len(index), 1) if rows is None else rows
-    x, y = (jnp.zeros((count, *a.shape[1:]), a.dtype).at[:len(index)].set(a[index]) for a in (problem.x, problem.y))
-    first_rows = jnp.asarray(np.cumsum(length) - length, problem.offset.dtype)[:, None]
+    x, y = (np.zeros((count, *a.shape[1:]), a.dtype) for a in (problem.x, problem.y))
+    x[:len(index)], y[:len(index)] = np.asarray(problem.x)[index], np.asarray(problem.y)[index]
+    first_rows = (np.cumsum(length) - length).astype(length.dtype)[:, None]
+    sizes = np.asarray(problem.sizes)[k:k + 1]
     alone: LearningProblem = eqx.tree_at(
         lambda p: (p.x, p.y, p.offset, p.length, p.sizes), problem,
-        (x, y, first_rows, problem.length[:, k:k + 1], problem.sizes[k:k + 1]))
+        jax.tree.map(jnp.asarray, (x, y, first_rows, length[:, None], sizes)))
     return alone
 
 

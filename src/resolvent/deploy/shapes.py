@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, Message, Reply
+from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply
 from resolvent.algorithms.keys import root_key
-from resolvent.algorithms.round import reply_shapes
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import ShapeOracle
 
@@ -43,19 +42,23 @@ def exchange_shapes(algorithm: Algorithm, model: Vector) -> ExchangeShapes:
         algorithm: the algorithm.
         model: a model, or its shapes.
     """
-    def trace(w0: Vector) -> tuple[tuple[Message, ...], Message, Vector | None]:
-        k = jnp.array(0)
-        # One party stands for all: no shape of a message depends on their number.
-        server = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype),
-                              algorithm.init(w0, jnp.ones(1)))
-        messages = tuple(phase.message(server, k) for phase in algorithm.phases)
-        return messages, algorithm.model_message(server, k), algorithm.server_model(server)
-
-    shapes = jax.eval_shape(lambda x: x, model)
-    messages, model_message, shared = jax.eval_shape(trace, shapes)
-    state = jax.eval_shape(lambda w0: algorithm.init_party(w0, ShapeOracle(), root_key(0)), shapes)
-    return ExchangeShapes(shapes, messages, reply_shapes(algorithm, shapes), model_message, shared,
+    messages, replies, model_message, shared, state = _trace.eval_shape(algorithm, jax.eval_shape(lambda w: w, model))
+    return ExchangeShapes(jax.eval_shape(lambda w: w, model), messages, replies, model_message, shared,
                           bool(jax.tree.leaves(state)))
+
+
+@jax.jit  # whose traces are cached: all parties of a process share one
+def _trace(algorithm: Algorithm, w0: Vector) -> tuple[
+        tuple[Message, ...], tuple[Reply, ...], Message, Vector | None, PartyState]:
+    """The messages and replies of party 0 in a round. One party stands for all: no shape depends on their number."""
+    k, key, oracle = jnp.array(0), root_key(0), ShapeOracle()
+    server = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype),
+                          algorithm.init(w0, jnp.ones(1)))
+    state = algorithm.init_party(w0, oracle, key)
+    messages = tuple(phase.message(server, k) for phase in algorithm.phases)
+    replies = tuple(phase.party(state, message, oracle, key, jnp.ones(()))[1]
+                    for phase, message in zip(algorithm.phases, messages, strict=True))
+    return messages, replies, algorithm.model_message(server, k), algorithm.server_model(server), state
 
 
 def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
