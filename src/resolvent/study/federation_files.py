@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from resolvent.deploy.limits import Limits
 from resolvent.errors import InputError, quote, shorten
 from resolvent.study.binding import bind
 from resolvent.study.changes import Locations
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml
 
-__all__ = ["Consortium", "SiteFile", "SiteLimits", "read_consortium", "read_site"]
+__all__ = ["Consortium", "SiteFile", "read_consortium", "read_site"]
 
 _Settings = TypeVar("_Settings")
 # A name becomes a folder, the common name of a certificate and a name of the engine.
@@ -71,46 +72,6 @@ class Consortium:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteLimits:
-    """What a site allows; an experiment beyond it is refused at the site.
-
-    Attributes:
-        algorithms: names of the allowed algorithms; default: all of the library.
-        solvers: names of the allowed local solvers; default: all of the library.
-        max_rounds: largest number of rounds of an experiment, summed over its methods.
-        max_local_steps: largest number of local steps of a round.
-        min_rows: smallest number of rows of this site with which it takes part.
-        min_count: a category or a class with fewer rows at this site is not named.
-        scores: whether the scores of this site's models on its own rows may leave it.
-        clip: largest Euclidean norm of an update that leaves; longer updates are scaled down.
-        noise: standard deviation of the Gaussian noise that is added to every number of an update, as a multiple of
-            clip. It needs clip.
-    """
-
-    algorithms: tuple[str, ...] | None = None
-    solvers: tuple[str, ...] | None = None
-    max_rounds: int | None = None
-    max_local_steps: int | None = None
-    min_rows: int = 10
-    min_count: int = 1
-    scores: bool = True
-    clip: float | None = None
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        for key in ("max_rounds", "max_local_steps", "min_rows", "min_count"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise InputError(f"{key}: {value} must be at least 1")
-        if self.clip is not None and not self.clip > 0:
-            raise InputError(f"clip: {self.clip} must be positive")
-        if not self.noise >= 0:
-            raise InputError(f"noise: {self.noise} must not be negative")
-        if self.noise and self.clip is None:
-            raise InputError("noise: it is a multiple of clip, which is not set: set clip")
-
-
-@dataclass(frozen=True, kw_only=True)
 class SiteFile:
     """A site's table and what the site allows.
 
@@ -121,20 +82,24 @@ class SiteFile:
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: of a text file, such as utf-8 or cp1252.
-        limits: what the site allows.
+        min_count: a category or a class with fewer rows at this site is not named to others.
+        limits: what the site allows; an experiment beyond it is refused at the site.
     """
 
     table: str
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] | None = None
     separator: str = "auto"
     decimal: str = "auto"
     encoding: str = "auto"
-    limits: SiteLimits = SiteLimits()
+    min_count: int = 1
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if self.decimal not in ("auto", ".", ","):
             raise InputError(f"decimal: {quote(self.decimal)} is not one of auto, '.' and ','")
-        name, count = Counter(self.columns.values()).most_common(1)[0] if self.columns else ("", 0)
+        if self.min_count < 1:
+            raise InputError(f"min_count: {self.min_count} must be at least 1")
+        name, count = Counter((self.columns or {}).values()).most_common(1)[0] if self.columns else ("", 0)
         if count > 1:
             raise InputError(f"columns: {quote(name)} stands for two columns: name it once")
 
@@ -156,7 +121,7 @@ def read_site(path: Path) -> SiteFile:
     """
     def build(settings: Mapping[str, Any]) -> SiteFile:
         plain = dict(settings)
-        limits = _bound(SiteLimits, plain.pop("limits", None) or {}, "limits")
+        limits = _bound(Limits, plain.pop("limits", None) or {}, "limits")
         site = _bound(SiteFile, plain, limits=limits)
         return SiteFile(**{**vars(site), "table": str((path.parent / site.table).resolve())})
 
@@ -169,7 +134,8 @@ def _bound(kind: Callable[..., _Settings], settings: Any, path: str = "", **supp
     try:
         return kind(**bound.values, **supplied)
     except InputError as error:
-        raise InputError(f"{path}.{error}".strip(".")) from error
+        separator = "." if str(error).partition(":")[0].isidentifier() else ": "
+        raise InputError(f"{path}{separator}{error}".lstrip(".: ")) from error
 
 
 def _read(path: Path, build: Callable[[Mapping[str, Any]], _Settings]) -> _Settings:

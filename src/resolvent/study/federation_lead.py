@@ -1,0 +1,197 @@
+"""The lead's side of a federation: it starts the job, follows it, and starts it again if a process has ended.
+
+The folder of an unfinished run has a note with the name of the run and its jobs. The server continues the run of that
+name from its checkpoint, so that the lead's process may be killed and started again as well.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resolvent.data.atomic_files import write_text
+from resolvent.data.tables import natural_order
+from resolvent.deploy.nvflare_lead import LeadSession, open_session
+from resolvent.deploy.nvflare_processes import KitNote
+from resolvent.errors import InputError, nearest, quote
+from resolvent.study.checks import folder_name
+from resolvent.study.federation_experiment import FederatedExperiment
+from resolvent.study.federation_nvflare import SERVER_CLASS, SITE_CLASS
+from resolvent.study.federation_server import FederationJob, Observer
+from resolvent.study.run_folder import check_folder, open_folder
+from resolvent.study.summary import read_summary
+
+__all__ = ["FederationEndedError", "federate", "read_sites", "write_sites"]
+
+_SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
+_POLL, _RECONNECT = 0.5, 2.0  # seconds between two looks at a job, and between two attempts to connect
+_PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
+_MAX_JOBS = 100
+
+
+class FederationEndedError(InputError):
+    """The run has not been completed; the message says why, and how to go on."""
+
+
+def write_sites(kit: Path, name: str, sites: Sequence[str]) -> None:
+    """Write into a kit which sites the federation has."""
+    write_text(kit / _SITES_FILE, json.dumps({"federation": name, "sites": sorted(sites, key=natural_order)}))
+
+
+def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
+    """The sites of a federation in the order of the parties; with a choice, these.
+
+    Raises:
+        InputError: the kit does not say which sites there are, or has none of a chosen name.
+    """
+    try:
+        sites = tuple(json.loads((kit / _SITES_FILE).read_text("utf-8"))["sites"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{kit} does not say which sites the federation has: {_SITES_FILE} is missing or damaged: use "
+                         "a kit that 'resolvent federation new' made") from error
+    for name in chosen:
+        if name not in sites:
+            raise InputError(f"--sites: there is no site {quote(name)}; there are {', '.join(sites)}"
+                             f"{nearest(name, sites)}")
+    return tuple(name for name in sites if not chosen or name in chosen)
+
+
+def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: FederationJob, observe: Observer, *,
+             notify: Callable[[str], None]) -> dict[str, Any]:
+    """Run an experiment in a federation and write the run folder; a run that was interrupted goes on.
+
+    Args:
+        note: of the lead's kit.
+        experiment: the experiment.
+        out: the run folder.
+        job: sites and rules; its name of the run is replaced by that of an unfinished run in the folder.
+        observe: called with the events of the run.
+        notify: called with a message about the job.
+
+    Returns:
+        The summary of the run.
+
+    Raises:
+        InputError: the folder is in use, or the server cannot be reached.
+        FederationEndedError: the sites refuse, or too few of them have answered.
+    """
+    check_folder(out, resume=True, overwrite=False)
+    with open_folder(out, resume=True) as work:
+        job, jobs = _continue_or_begin(work / _NOTE_FILE, job, experiment)
+        outcome = _Watchdog(note, job, jobs, work, observe, notify).run()
+        if outcome["status"] != "complete":
+            if outcome["status"] == "refused":
+                (work / _NOTE_FILE).unlink(missing_ok=True)
+            raise FederationEndedError(str(outcome["message"]))
+        (work / _NOTE_FILE).unlink(missing_ok=True)
+        from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
+
+        write_report(work)
+        return read_summary(work)
+
+
+def new_run_name(experiment: FederatedExperiment) -> str:
+    """A name for a run that no other run has."""
+    name = folder_name(experiment.file.name).replace(".", "-")[:40].strip("-_") or "run"
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def _continue_or_begin(path: Path, job: FederationJob,
+                       experiment: FederatedExperiment) -> tuple[FederationJob, list[str]]:
+    """The job, with the name of the unfinished run that a folder has, and the ids of its jobs so far."""
+    if not path.is_file():
+        job = replace(job, run=new_run_name(experiment))
+        _write_note(path, job, [])
+        return job, []
+    note = json.loads(path.read_text("utf-8"))
+    earlier = FederationJob.from_plain(note["job"])
+    if earlier.experiment != job.experiment or earlier.sites != job.sites:
+        raise InputError(f"{path.parent} is an unfinished run of another experiment or of other sites: continue it "
+                         "with its settings, or give --out another folder")
+    return replace(job, run=earlier.run), list(note["jobs"])
+
+
+def _write_note(path: Path, job: FederationJob, jobs: Sequence[str]) -> None:
+    write_text(path, json.dumps({"job": job.plain(), "jobs": list(jobs)}))
+
+
+class _Watchdog:
+    """Follows a run through its jobs, until the server's program has written an outcome."""
+
+    def __init__(self, note: KitNote, job: FederationJob, jobs: list[str], work: Path, observe: Observer,
+                 notify: Callable[[str], None]) -> None:
+        self._note, self._job, self._jobs, self._work, self._observe, self._notify = (
+            note, job, jobs, work, observe, notify)
+        self._quiet_since = time.monotonic()
+
+    def run(self) -> Mapping[str, Any]:
+        """The outcome of the run."""
+        while True:
+            try:
+                with open_session(self._note) as session:
+                    self._quiet_since = time.monotonic()
+                    while True:
+                        outcome = self._follow(session)
+                        if outcome is not None:
+                            return outcome
+            except FederationEndedError:
+                raise
+            except Exception as error:  # the server has ended, or the network
+                self._wait(f"the connection to the server is lost ({str(error)[:200]})")
+
+    def _follow(self, session: LeadSession) -> Mapping[str, Any] | None:
+        """Follow the current job, or start one; returns the outcome, or None if the job was stopped."""
+        if not self._jobs:
+            self._await_sites(session)
+            self._submit(session)
+        number = 0
+        while True:
+            state = session.state(self._jobs[-1])
+            events, number = session.progress(self._jobs[-1], number)
+            for event in events:
+                self._observe(event)
+            is_complete = any(event.get("event") == "complete" for event in events)
+            if state.is_done:
+                break
+            time.sleep(_POLL)
+            while is_complete and not session.state(self._jobs[-1]).is_done:  # it answers no more questions
+                time.sleep(_POLL)
+        outcome = session.fetch(self._jobs[-1], self._work)
+        if outcome is None:
+            if len(self._jobs) >= _MAX_JOBS:
+                raise FederationEndedError(f"the job was stopped {_MAX_JOBS} times: the logs of the server and of the "
+                                           "sites say why")
+            self._notify(f"the job was stopped ({state.text}): it is started again, and continues from the server's "
+                         "checkpoint")
+            self._await_sites(session)
+            self._submit(session)
+            return None
+        for event in outcome.get("events", [])[number:]:
+            self._observe(event)
+        return outcome
+
+    def _submit(self, session: LeadSession) -> None:
+        self._jobs.append(session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS))
+        _write_note(self._work / _NOTE_FILE, self._job, self._jobs)
+
+    def _await_sites(self, session: LeadSession) -> None:
+        """Wait until all sites are connected."""
+        reported: set[str] = set()
+        while missing := {*self._job.sites} - session.connected_sites():
+            if missing != reported:
+                self._notify(f"waiting for {', '.join(sorted(missing))}")
+                reported = missing
+            if time.monotonic() - self._quiet_since > _PATIENCE:
+                raise FederationEndedError(f"{', '.join(sorted(missing))} did not join within {_PATIENCE:.0f} s: start "
+                                           "them with resolvent party start, then run the command again to continue")
+            time.sleep(_POLL)
+        self._quiet_since = time.monotonic()
+
+    def _wait(self, reason: str) -> None:
+        if time.monotonic() - self._quiet_since > _PATIENCE:
+            raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: run the command again to continue")
+        self._notify(f"{reason}: trying again")
+        time.sleep(_RECONNECT)

@@ -1,0 +1,77 @@
+"""The programs of a federation that NVIDIA FLARE runs: the only classes that a job may name."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from resolvent.deploy.nvflare import ServerProgram, SiteProgram
+from resolvent.deploy.transport import PartyHandler, Transport
+from resolvent.errors import InputError
+from resolvent.simulate.cache import enable_compilation_cache
+from resolvent.study.federation_experiment import experiment_from_text
+from resolvent.study.federation_files import read_site
+from resolvent.study.federation_protocol import check_run_name
+from resolvent.study.federation_server import FederationJob, serve_federation
+from resolvent.study.federation_site import Site
+
+__all__ = ["ALLOWED_CLASSES", "REHEARSAL", "SERVER_CLASS", "SITE_CLASS", "SITE_FILE", "FederationServer",
+           "FederationSite", "runs_of"]
+
+# Variables that the command which starts a participant sets for the processes of its jobs.
+SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
+
+
+def runs_of(kit: Path) -> Path:
+    """The folder in which a participant has its runs."""
+    return kit / "runs"
+
+
+class FederationServer(ServerProgram):
+    """The server's program."""
+
+    @override
+    def run(self, job: dict[str, Any], transport: Transport, kit: Path, results: Path) -> dict[str, Any]:
+        enable_compilation_cache()
+        events: list[dict[str, Any]] = []
+
+        def observe(event: Any) -> None:
+            events.append(dict(event))
+            self.report(event)
+
+        try:
+            plan = FederationJob.from_plain(job)
+            experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal)
+            folder = runs_of(kit) / check_run_name(plan.run)
+            outcome = serve_federation(plan, experiment, transport, folder, results, observe)
+        except InputError as error:
+            outcome = {"status": "refused", "message": f"server: {error}"}
+        return {**outcome, "events": events}
+
+
+class FederationSite(SiteProgram):
+    """A site's program."""
+
+    @override
+    def open(self, site: str, kit: Path) -> PartyHandler:
+        enable_compilation_cache()
+        path = os.environ.get(SITE_FILE)
+        if path is None:
+            raise InputError("this process has no site file: start the site with resolvent party start")
+        self._site = Site(site, runs_of(kit), read_site(Path(path)), is_rehearsal=_is_rehearsal())
+        return self._site.handle
+
+    @override
+    def close(self) -> None:
+        site = getattr(self, "_site", None)
+        if site is not None:
+            site.close()
+
+
+def _is_rehearsal() -> bool:
+    return os.environ.get(REHEARSAL) == "1"
+
+
+SERVER_CLASS, SITE_CLASS = (f"{kind.__module__}.{kind.__qualname__}" for kind in (FederationServer, FederationSite))
+ALLOWED_CLASSES = (SERVER_CLASS, SITE_CLASS)

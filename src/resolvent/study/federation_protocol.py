@@ -1,0 +1,138 @@
+"""What travels in a federation in addition to the rounds: requests before and after them, and the method of a round.
+
+A message is a line that says whose it is, and a body. ``request`` bodies are JSON, for the agreement on the tables and
+for the end; ``method 2`` bodies belong to the rounds of the method with number 2. Both directions have plain data only.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from resolvent.deploy.transport import Transport
+from resolvent.errors import InputError, quote, shorten
+
+__all__ = ["MAX_REQUEST", "FederationRefusedError", "MethodTransport", "RequestError", "ask_all", "check_run_name",
+           "read_message", "reply_bytes", "request_bytes"]
+
+MAX_REQUEST = 2**24
+_REQUEST, _METHOD = b"request\n", re.compile(rb"method (\d{1,4})\n")
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
+
+class RequestError(InputError):
+    """A message is none of a federation."""
+
+
+class FederationRefusedError(InputError):
+    """A site does not take part, or the sites do not agree; nothing has been trained."""
+
+
+class SiteMessage(NamedTuple):
+    """A message as a site reads it: a request, or the number of a method with the bytes of a round."""
+
+    request: Mapping[str, Any] | None
+    method: int
+    body: bytes
+
+
+def request_bytes(kind: str, **content: Any) -> bytes:
+    """A request to a site."""
+    return _REQUEST + json.dumps({"kind": kind, **content}).encode()
+
+
+def reply_bytes(content: Mapping[str, Any]) -> bytes:
+    """A site's answer to a request: ``{"refused": reason}`` if it does not take part."""
+    return json.dumps(dict(content), allow_nan=False).encode()
+
+
+def read_message(data: bytes) -> SiteMessage:
+    """Read a message at a site.
+
+    Raises:
+        RequestError: it is no message of a federation.
+    """
+    if data.startswith(_REQUEST):
+        content = _read_json(data[len(_REQUEST):])
+        if not isinstance(content.get("kind"), str):
+            raise RequestError("a request without a kind")
+        return SiteMessage(content, -1, b"")
+    match = _METHOD.match(data[:16])
+    if match is None:
+        raise RequestError(f"{quote(data[:20])} begins no message of a federation")
+    return SiteMessage(None, int(match[1]), data[match.end():])
+
+
+def check_run_name(run: Any) -> str:
+    """The name of a run, which becomes the name of a folder.
+
+    Raises:
+        RequestError: it is no such name.
+    """
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise RequestError(f"{quote(run)} cannot be the name of a run")
+    return run
+
+
+def ask_all(transport: Transport, requests: Mapping[str, bytes], deadline: float) -> dict[str, dict[str, Any]]:
+    """Send a request to every site, and return the answers.
+
+    Raises:
+        FederationRefusedError: a site does not answer, or refuses; the message names all such sites.
+    """
+    received = transport.broadcast(requests, deadline=deadline, quorum=len(requests), grace=0.0)
+    answers, problems = {}, []
+    for site in requests:
+        try:
+            if site not in received:
+                raise RequestError(f"no answer within {deadline:.0f} s: the site's log says why")
+            answer = _read_json(received[site])
+            if "refused" in answer:
+                raise RequestError(_shorten_parts(str(answer["refused"])))
+            answers[site] = answer
+        except RequestError as error:
+            problems.append(f"{site}: {error}")
+    if problems:
+        raise FederationRefusedError("; ".join(problems))
+    return answers
+
+
+def _shorten_parts(text: str) -> str:
+    """A text of another participant on one line, cut after 1,000 characters."""
+    return "; ".join(shorten(part) for part in text[:1000].split("; "))
+
+
+def _read_json(data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_REQUEST:
+        raise RequestError(f"a message of {len(data)} bytes, more than the allowed {MAX_REQUEST}")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"a message that is not JSON: {shorten(error)}") from error
+    if not isinstance(content, dict):
+        raise RequestError("a message that is no JSON object")
+    return content
+
+
+class MethodTransport(Transport):
+    """The rounds of one method over the transport of a federation.
+
+    Attributes:
+        parties: names of the sites.
+    """
+
+    def __init__(self, transport: Transport, method: int) -> None:
+        self.parties = transport.parties
+        self._transport, self._prefix = transport, b"method %d\n" % method
+
+    @override
+    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+                  grace: float) -> dict[str, bytes]:
+        return self._transport.broadcast({site: self._prefix + message for site, message in messages.items()},
+                                         deadline=deadline, quorum=quorum, grace=grace)
+
+    @override
+    def late_replies(self) -> list[tuple[str, bytes]]:
+        return self._transport.late_replies()
