@@ -181,8 +181,8 @@ def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncod
     data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=encoding.task,
                                      validation=validation, test=test, seed=seed, name=name)
     labels = y[data.x] if encoding.task == "classification" else data.y
-    data = replace(_weighted(data, frame, weight), x=encoded.x[data.x], y=labels, classes=encoding.classes, features=encoding.features,
-                   encoding=encoding)
+    data = replace(_weighted(data, frame, weight), x=encoded.x[data.x], y=labels, classes=encoding.classes,
+                   features=encoding.features, encoding=encoding)
     return data.with_notes("inputs made by a fitted encoding", *encoded.remarks.messages())
 
 
@@ -210,7 +210,8 @@ def _choose_columns(
             raise InputError(f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once")
     if features:
         return features
-    chosen = [] if features is not None else [c for c in columns if c not in (party, label, *options["weight"], *options["exclude"])]
+    excluded = (party, label, *options["weight"], *options["exclude"])
+    chosen = [] if features is not None else [c for c in columns if c not in excluded]
     if not chosen:
         raise InputError("no column is left to predict from: name some in features, or exclude fewer")
     for c in chosen:
