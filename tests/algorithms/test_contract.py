@@ -53,7 +53,19 @@ ROWS = {
     "dcgd": lambda s: rv.dcgd(learning_rate=s.learning_rate, codec=rv.codecs.NaturalCompression(), alpha=1.0),
     "diana": lambda s: rv.diana(learning_rate=s.learning_rate, alpha=1.0),
     "l2gd": rv.l2gd,
+    "feddyn": rv.feddyn,
+    "fedpd": rv.fedpd,
+    "feddr": rv.feddr,
+    "fedlin": rv.fedlin,
+    "fedexp": rv.fedexp,
+    "scaffnew": rv.scaffnew,
+    "fedper": lambda s: rv.fedper(s, layers=["layer 1"]),
+    "ifca": rv.ifca,
+    "fedsam": rv.fedsam,
+    "fedspeed": rv.fedspeed,
 }
+# Rows whose parts are all in other rows; they run at night.
+NIGHTLY = {"fedpd", "feddr", "fedsam", "fedspeed"}
 
 COMBINED = {
     "average of Anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(
@@ -73,6 +85,7 @@ SAME = {
     "fedgeomed_plus": (rv.fedgeomed_plus, "fedplus"),
     "fedcomed_plus": (rv.fedcomed_plus, "fedplus"),
     "fedrp": (rv.fedrp, "splitting"),
+    "admm": (rv.admm, "fedsplit"),
     "reptile": (lambda s: rv.reptile(s, stragglers="drop"), "fedadam"),
     "fedavgm": (rv.fedavgm, "fedadam"),
     "fedyogi": (rv.fedyogi, "fedadam"),
@@ -103,6 +116,8 @@ def test_preset_is_the_composition_of_a_row(name):
 @pytest.mark.parametrize("check", [
     pytest.param(check, id=check.__name__, marks=pytest.mark.nightly if check is testing.check_dtypes else ())
     for check in testing.CHECKS])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in ROWS | COMBINED])
+@pytest.mark.parametrize("name", [
+    pytest.param(n, marks=[pytest.mark.xdist_group(n), *([pytest.mark.nightly] if n in NIGHTLY else [])])
+    for n in ROWS | COMBINED])
 def test_contract(name, check):
     check((ROWS | COMBINED)[name])

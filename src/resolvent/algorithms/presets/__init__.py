@@ -17,6 +17,7 @@ Every docstring has these paragraphs, which ``resolvent list`` and the site read
 from resolvent.algorithms.presets import (
     automatic,
     baselines,
+    corrections,
     meta,
     mixing,
     operators,
@@ -25,9 +26,11 @@ from resolvent.algorithms.presets import (
     robustness,
     server,
     shared,
+    structures,
 )
 from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.baselines import *
+from resolvent.algorithms.presets.corrections import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.mixing import *
 from resolvent.algorithms.presets.operators import *
@@ -36,6 +39,7 @@ from resolvent.algorithms.presets.relaxed import *
 from resolvent.algorithms.presets.robustness import *
 from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
+from resolvent.algorithms.presets.structures import *
 
 __all__: list[str] = []
 __all__ += shared.__all__
@@ -43,8 +47,10 @@ __all__ += personal.__all__
 __all__ += operators.__all__
 __all__ += relaxed.__all__
 __all__ += baselines.__all__
+__all__ += corrections.__all__
 __all__ += meta.__all__
 __all__ += server.__all__
 __all__ += robustness.__all__
 __all__ += automatic.__all__
 __all__ += mixing.__all__
+__all__ += structures.__all__

@@ -110,7 +110,7 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
     Defaults: eta = 1 does not depend on your losses; a good value is about 1/sqrt(mu L), with mu their strong convexity
     and L their smoothness.
     Use when: the exact minimiser of the average loss is wanted, local solves are accurate and all parties take part; it
-    is stable in cases where FedSplit is not. With absent parties it stops near the solution, not at it (Figure 9).
+    is stable in cases where FedSplit is not. With absent parties it does not converge to the solution: use feddr.
 
     Args:
         solver: how a party computes P_f, exactly or approximately.

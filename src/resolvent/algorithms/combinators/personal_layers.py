@@ -1,0 +1,139 @@
+r"""Personal layers: some leaves of the parameters stay at the parties, and only the others are sent and averaged.
+
+.. code-block:: text
+
+    party:   w_k = local work of the inner algorithm from (shared part of w~, own part of w_k)
+             reply the shared part of w_k; store the personal part
+    server:  the inner algorithm's step on the shared part
+
+Personal heads are FedPer and, with the roles of body and head exchanged, LG-FedAvg; personal normalisation layers are
+FedBN.
+
+Source: Arivazhagan, Aggarwal, Singh, Choudhary, *Federated Learning with Personalization Layers*, Algorithm 1; Li,
+Jiang, Zhang, Kamp, Dou, *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*; Liang et al.,
+*Think Locally, Act Globally: Federated Learning with Local and Global Representations*.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies
+from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty, InnerServer
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+
+__all__ = ["PersonalLayers", "PersonalLayersState"]
+
+
+class PersonalLayersState(NamedTuple):
+    """A party's state.
+
+    Attributes:
+        inner: the inner algorithm's party state.
+        personal: the personal leaves, by path.
+    """
+
+    inner: PartyState
+    personal: dict[str, Array]
+
+
+class PersonalLayers(Combinator):
+    """The inner algorithm on the shared leaves of the parameters; each party trains its own copy of the others.
+
+    The inner algorithm's message must be a model and its replies models, as in FedAvg, FedProx and robust averaging.
+    A proximal term at w~ keeps the personal leaves near their own last value. There is no shared model.
+
+    Attributes:
+        inner: an algorithm of one phase whose message and replies are models.
+        layers: patterns of the paths of the personal leaves, such as ``head*``, with the wildcards of ``fnmatch``. A
+            path joins the keys by dots, such as ``layer 1.weight``; a pattern that matches a prefix which ends at a
+            dot selects all leaves below it.
+
+    Raises:
+        InputError: the inner algorithm does not exchange models; no pattern, or, at the first round, a pattern that
+            matches no leaf, or patterns that match all leaves.
+    """
+
+    layers: tuple[str, ...] = eqx.field(static=True)
+    replies_models: ClassVar[bool] = False  # they are a part of a model
+
+    def __init__(self, inner: Algorithm, layers: Iterable[str]) -> None:
+        self.inner, self.layers = inner, (layers,) if isinstance(layers, str) else tuple(layers)
+        if not self.layers:
+            raise InputError("PersonalLayers needs at least one pattern of layers, such as 'head*'")
+        if not inner.replies_models or len(inner.phases) != 1:
+            raise InputError(f"PersonalLayers needs an algorithm of one phase whose replies are models, got "
+                             f"{type(inner).__name__}: use fedavg, fedprox or robust")
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersonalLayersState:
+        return PersonalLayersState(self.inner.init_party(w0, oracle, key), self._split(w0)[0])
+
+    @override
+    def init_extra(self, inner: Any, w0: Vector, shares: Float[Array, " N"]) -> dict[str, Array]:
+        message: Any = jax.tree.structure(self.inner.phases[0].message(inner, jnp.array(0)))
+        if message != jax.tree.structure(w0):
+            raise InputError(f"PersonalLayers needs an algorithm that sends one model, got "
+                             f"{type(self.inner).__name__}: use fedavg, fedprox or robust")
+        return self._split(w0)[0]
+
+    @override
+    def party(self, inner: InnerParty, state: PersonalLayersState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[PersonalLayersState, dict[str, Array], Info]:
+        after, model, info = inner(state.inner, self._merged(message, state.personal), oracle, key, effort)
+        personal, shared = self._split(model)
+        return PersonalLayersState(after, personal), shared, info
+
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
+        # The inner algorithm sees models whose personal leaves are all the first ones, which therefore stay.
+        rows = len(replies.weight)
+        first = jax.tree.map(lambda leaf: jnp.where(replies.column(leaf), leaf, 0), tree.stack(state.extra, rows))
+        like = self.inner.phases[phase].message(state.inner, jnp.array(0))
+        payload = self._merged(like, replies.payload | first)
+        after, info = inner(state.inner, replace(replies, payload=payload), key)
+        return CombinatorState(after, state.extra), info
+
+    @override
+    def personal_model(self, state: PersonalLayersState, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, self._merged(message, state.personal), oracle)
+
+    @override
+    def server_model(self, state: CombinatorState) -> None:
+        return None
+
+    def _split(self, model: Vector) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The personal and the shared leaves, by path."""
+        leaves = dict(tree.named_leaves(model))
+        for pattern in self.layers:
+            if not any(_matches(pattern, path) for path in leaves):
+                raise InputError(f"PersonalLayers(layers={list(self.layers)}): {pattern!r} matches no parameter; they "
+                                 f"are {', '.join(leaves)[:200]}")
+        personal = {path: leaf for path, leaf in leaves.items() if any(_matches(p, path) for p in self.layers)}
+        shared = {path: leaf for path, leaf in leaves.items() if path not in personal}
+        if not shared:
+            raise InputError(f"PersonalLayers(layers={list(self.layers)}) matches all parameters, so that nothing is "
+                             "shared: use local(...)")
+        return personal, shared
+
+    @staticmethod
+    def _merged(model: Vector, leaves: dict[str, Array]) -> Vector:
+        """The model with these leaves instead of its own."""
+        paths = [path for path, _ in tree.named_leaves(model)]
+        return jax.tree.unflatten(jax.tree.structure(model), [
+            leaves.get(path, leaf) for path, leaf in zip(paths, jax.tree.leaves(model), strict=True)])
+
+
+def _matches(pattern: str, path: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")

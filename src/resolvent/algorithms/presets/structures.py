@@ -1,0 +1,145 @@
+"""Methods that change what parties share, or which gradients they use."""
+
+from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.personal_layers import PersonalLayers
+from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
+from resolvent.algorithms.methods.clustered import Clustered
+from resolvent.algorithms.methods.primal_dual import PrimalDual
+from resolvent.algorithms.presets.shared import fedavg
+from resolvent.arguments import checked
+from resolvent.problem.maps import Ascent
+from resolvent.problem.solvers import LocalSolver
+
+__all__ = ["fedper", "fedsam", "fedspeed", "ifca"]
+
+
+@checked
+def fedper(solver: LocalSolver, *, layers: list[str], inner: Algorithm | None = None) -> Algorithm:
+    """FedPer, FedBN and LG-FedAvg: some layers stay at the parties, and only the others are averaged.
+
+    A personal head is FedPer, a personal body with a shared head LG-FedAvg, personal normalisation layers are FedBN.
+
+    Problem: min over the shared layers v and the personal layers p_k of the average of f_k(v, p_k), up to the inner
+    algorithm's bias.
+    Update: the inner algorithm's from (shared layers, the party's own layers); only the shared layers are sent.
+    Communication: down and up the shared layers; a party stores its personal layers.
+    Defaults: FedAvg inside.
+    Use when: parties agree on a part of the model: on features but not on labels (a personal head), or on labels but
+    not on the scale of the features (personal normalisation layers).
+
+    Args:
+        solver: local solver of each party; not used if ``inner`` is set.
+        layers: patterns of the paths of the personal parameters, such as ``["head"]`` or ``["*norm*"]``.
+        inner: the algorithm for the shared layers, of one phase, whose message and replies are models; default: FedAvg.
+
+    Raises:
+        InputError: the inner algorithm does not exchange models; or, at the first round, a pattern matches no
+            parameter, or the patterns match all of them.
+
+    Example:
+        >>> algorithm = rv.fedper(rv.SGD(0.1, batch_size=20, epochs=1), layers=["head"])
+
+    References:
+        Arivazhagan, Aggarwal, Singh, Choudhary: Federated Learning with Personalization Layers, 2019, Algorithm 1.
+
+        Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR
+        2021.
+
+        Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency: Think Locally, Act Globally: Federated
+        Learning with Local and Global Representations, 2020.
+    """
+    return PersonalLayers(fedavg(solver) if inner is None else inner, layers)
+
+
+@checked
+def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1,
+         stragglers: StragglerPolicy = "keep") -> Algorithm:
+    """IFCA: several shared models, of which each party uses and trains the one with the smallest loss on its data.
+
+    Problem: min over w_1, ..., w_J of the average of min_j f_k(w_j), up to FedAvg's bias; a local minimum that depends
+    on the first models.
+    Update: j = argmin_j f_k(w~_j); w_k = solve f_k from w~_j; w~_j <- mean of the w_k of cluster j.
+    Communication: down ``clusters`` models, up 1 and a number; a party stores nothing.
+    Defaults: 2 clusters; the first models differ by normal noise with standard deviation 0.1.
+    Use when: parties fall into a few unknown groups. If all parties begin in one cluster and stay there, use
+    a larger ``spread`` or another seed.
+
+    Args:
+        solver: local solver of each party.
+        clusters: number of models, at least 1; 1 is FedAvg.
+        spread: standard deviation of the noise that makes the first models differ, positive.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: a number is outside its range.
+
+    Example:
+        >>> algorithm = rv.ifca(rv.SGD(0.1, batch_size=20, epochs=1), clusters=3)
+
+    References:
+        Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020, Algorithm
+        1 with model averaging (option II).
+    """
+    return Clustered(solver=solver, clusters=clusters, spread=spread, stragglers=stragglers)
+
+
+@checked
+def fedsam(solver: LocalSolver, *, radius: float = 0.05, stragglers: StragglerPolicy = "keep") -> Algorithm:
+    """FedSAM: FedAvg with sharpness-aware local steps, which look for flat minima.
+
+    Problem: the average of max over |e| <= radius of f_k(w + e), to first order and up to FedAvg's bias.
+    Update: w_k = solve f_k from w~ with the gradients grad f_k(w + radius grad f_k(w)/|grad f_k(w)|); w~ <- mean of
+    w_k.
+    Communication: down 1 model, up 1; a party stores nothing and computes two gradients per step.
+    Defaults: radius = 0.05, the usual value of SAM.
+    Use when: networks generalise badly because parties differ and each fits its own data sharply.
+
+    Args:
+        solver: local solver of each party.
+        radius: distance to the point whose gradient is used, positive.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: ``radius`` is not positive.
+
+    Example:
+        >>> algorithm = rv.fedsam(rv.SGD(0.1, batch_size=20, epochs=1), radius=0.1)
+
+    References:
+        Qu, Li, Duan, Liu, Tang, Lu: Generalized Federated Learning via Sharpness Aware Minimization, ICML 2022,
+        Algorithm 1 (FedSAM).
+    """
+    return SharpnessAware(fedavg(solver, stragglers=stragglers), ascent=Ascent(radius))
+
+
+@checked
+def fedspeed(solver: LocalSolver, *, eta: float = 1.0, radius: float = 0.05,
+             stragglers: StragglerPolicy = "keep") -> Algorithm:
+    """FedSpeed: consensus by dual variables (FedPD) with sharpness-aware local steps.
+
+    The authors step along (1 - a) g + a g', with g the gradient and g' that after an ascent step of length radius * g.
+    Here a = 1, and the ascent step has the length ``radius``, as in SAM.
+
+    Problem: the average of max over |e| <= radius of f_k(w + e), to first order.
+    Update: fedpd's, with the gradients grad f_k(w + radius grad f_k(w)/|grad f_k(w)|).
+    Communication: down 1 model, up 1; a party stores g_k and computes two gradients per step.
+    Defaults: radius = 0.05, the usual value of SAM; eta = 1 as in fedpd.
+    Use when: as fedpd, for networks that generalise badly.
+
+    Args:
+        solver: local solver of each party.
+        eta: length of the proximal step, positive; the authors' lambda.
+        radius: distance to the point whose gradient is used, positive.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: a number is not positive.
+
+    Example:
+        >>> algorithm = rv.fedspeed(rv.SGD(0.1, batch_size=20, epochs=1), eta=10.0)
+
+    References:
+        Sun, Shen, Huang, Ding, Tao: FedSpeed: Larger Local Interval, Less Communication Round, and Higher
+        Generalization Accuracy, ICLR 2023, Algorithm 1.
+    """
+    return SharpnessAware(PrimalDual(solver=solver, eta=eta, stragglers=stragglers), ascent=Ascent(radius))

@@ -1,0 +1,109 @@
+"""Personal layers, clusters and sharpness-aware work against plain loops and one another."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import classification, equal, personal_models, quadratic, trajectory
+
+import resolvent as rv
+from resolvent.problem.maps import Ascent
+
+EQUAL_WEIGHTS = rv.participation.Full("uniform")
+GD = rv.solvers.GD(0.2, steps=2)
+SOLVER = rv.SGD(0.2, batch_size=4, epochs=2)
+
+
+def descend(problem, k, w, gradient=lambda oracle, w: oracle.grad(w)):
+    oracle = problem.oracle(jnp.array(k))
+    for _ in range(2):
+        w = jax.tree.map(lambda a, g: a - 0.2 * g, w, gradient(oracle, w))
+    return w
+
+
+def test_fedper_by_a_plain_loop():
+    problem, algorithm = classification(), rv.fedper(GD, layers=["bias"])
+    states = trajectory(algorithm, problem, 3)
+    shares = np.asarray(problem.sizes) / np.sum(problem.sizes)
+    weight, biases = jnp.asarray(states[0].server.inner["weight"]), [jnp.zeros(3)] * 6
+    for state in states[1:]:
+        models = [descend(problem, k, {"weight": weight, "bias": biases[k]}) for k in range(6)]
+        weight = sum(share * model["weight"] for share, model in zip(shares, models, strict=True))
+        biases = [model["bias"] for model in models]
+        equal(state.server.inner["weight"], weight)
+        equal(state.parties.personal["bias"], np.stack(biases))
+    personal = personal_models(algorithm, problem, states[-1])
+    equal(personal, {"weight": np.stack([weight] * 6), "bias": np.stack(biases)})
+
+
+def test_fedper_with_absent_parties_keeps_their_layers_and_does_not_use_them():
+    problem, participation = classification(), rv.participation.Uniform(2)
+    states = trajectory(rv.fedper(SOLVER, layers=["bias"]), problem, 4, participation)
+    for before, after in pairwise(states):
+        moved = np.any(after.parties.personal["bias"] != before.parties.personal["bias"], axis=-1)
+        assert moved.sum() == 2
+        np.testing.assert_array_equal(after.server.inner["bias"], states[0].server.inner["bias"])
+
+
+@pytest.mark.parametrize(("layers", "message"), [
+    (["head"], "'head' matches no parameter"), (["*"], "matches all parameters"), ([], "at least one pattern")])
+def test_fedper_refuses_patterns_that_select_nothing_or_everything(layers, message):
+    with pytest.raises(rv.InputError, match=message):
+        trajectory(rv.fedper(SOLVER, layers=layers), classification(), 1)
+
+
+@pytest.mark.parametrize("inner", [rv.scaffold(SOLVER), rv.fedpi(SOLVER, eta=0.5), rv.fedavg_plus(SOLVER)],
+                         ids=["scaffold", "fedpi", "fedavg_plus"])
+def test_fedper_refuses_an_algorithm_that_exchanges_something_else_than_models(inner):
+    with pytest.raises(rv.InputError, match=r"whose replies are models|that sends one model"):
+        trajectory(rv.fedper(SOLVER, layers=["bias"], inner=inner), classification(), 1)
+
+
+def test_ifca_separates_two_groups_and_solves_the_problem_of_each():
+    """Two groups with the minimisers 1 and -1 and equal Hessians: each model ends at the minimiser of one group."""
+    signs = np.array([1, 1, -1, 1, -1, -1.0])
+    problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(3)] * 6), jnp.asarray(signs[:, None] * np.ones(3)))
+    state = trajectory(rv.ifca(rv.solvers.GD(0.5, steps=3), clusters=2), problem, 12, EQUAL_WEIGHTS)[-1]
+    np.testing.assert_allclose(sorted(np.asarray(state.server)[:, 0]), [-1, 1], atol=1e-9)
+    personal = personal_models(rv.ifca(rv.solvers.GD(0.5, steps=3)), problem, state)
+    np.testing.assert_allclose(personal, signs[:, None] * np.ones(3), atol=1e-9)
+
+
+def test_ifca_with_one_cluster_is_fedavg():
+    problem = classification()
+    ifca, fedavg = (trajectory(algorithm, problem, 3) for algorithm in (rv.ifca(SOLVER, clusters=1), rv.fedavg(SOLVER)))
+    equal([jax.tree.map(lambda leaf: leaf[0], state.server) for state in ifca], [state.server for state in fedavg])
+
+
+def test_fedsam_by_a_plain_loop():
+    problem, radius = classification(), 0.3
+
+    def at_the_worst_point(oracle, w):
+        gradient = oracle.grad(w)
+        norm = np.sqrt(sum(float(jnp.sum(g**2)) for g in jax.tree.leaves(gradient)))
+        return oracle.grad(jax.tree.map(lambda a, g: a + radius * g / norm, w, gradient))
+
+    states = trajectory(rv.fedsam(GD, radius=radius), problem, 2)
+    shares = np.asarray(problem.sizes) / np.sum(problem.sizes)
+    shared = jax.tree.map(jnp.asarray, states[0].server.inner)
+    for state in states[1:]:
+        models = [descend(problem, k, shared, at_the_worst_point) for k in range(6)]
+        shared = jax.tree.map(lambda *w: sum(s * x for s, x in zip(shares, w, strict=True)), *models)
+        equal(state.server.inner, shared)
+
+
+def test_fedspeed_with_a_tiny_radius_is_fedpd():
+    problem = quadratic()
+    fedspeed, fedpd = (trajectory(algorithm, problem, 4, EQUAL_WEIGHTS) for algorithm in (
+        rv.fedspeed(GD, eta=0.7, radius=1e-9), rv.fedpd(GD, eta=0.7)))
+    equal([state.server.inner for state in fedspeed], [state.server for state in fedpd], tolerance=1e-7)
+
+
+def test_the_step_of_sam_maximises_a_linear_function_over_a_ball():
+    w, gradient = jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])
+    np.testing.assert_allclose(Ascent(0.5)(w, lambda _: gradient), [1.3, 2.4], atol=1e-12)
+    np.testing.assert_array_equal(Ascent(0.5)(w, lambda _: jnp.zeros(2)), w)
+    with pytest.raises(rv.InputError, match="radius"):
+        Ascent(0.0)
