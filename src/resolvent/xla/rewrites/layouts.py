@@ -19,7 +19,7 @@ from jaxtyping import Array
 from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
 from resolvent.xla.rewrites.values import Dimensions, Factor, Value, common_sizes, from_order, parts_of
 
-__all__ = ["carry_layouts"]
+__all__ = ["carry_equation", "carry_layouts", "plain"]
 
 _ELEMENTWISE = frozenset([
     "abs", "add", "add_any", "and", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "div",
@@ -44,7 +44,7 @@ def carry_layouts(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program with channels-last convolutions and pooling; the program itself if it has none of them."""
     if not _has_windows(closed.jaxpr):
         return closed
-    return trace(closed, lambda *args: _plain(evaluate(closed, args, _evaluate)))
+    return trace(closed, lambda *args: plain(evaluate(closed, args, carry_equation)))
 
 
 def _has_windows(jaxpr: Jaxpr) -> bool:
@@ -55,20 +55,23 @@ def _has_windows(jaxpr: Jaxpr) -> bool:
                or any(_has_windows(closed.jaxpr) for closed in programs(equation)) for equation in jaxpr.eqns)
 
 
-def _evaluate(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
+def carry_equation(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
     """The results of an equation, each an array or a ``Value``."""
     name = equation.primitive.name
     if name in ("jit", "pjit"):
-        return evaluate(equation.params["jaxpr"], operands, _evaluate)
+        return evaluate(equation.params["jaxpr"], operands, carry_equation)
     operands = [x.array if isinstance(x, Value) and not x.dimensions else x for x in operands]
+    if name == "split" and isinstance(operands[0], Value):
+        return _split(equation, operands[0])
     if name in _SOURCES or any(isinstance(x, Value) for x in operands):
         result = _carry(equation, operands)
         if result is not None:
             return [result]
-    return bind(equation, _plain(operands), carry_layouts)
+    return bind(equation, plain(operands), carry_layouts)
 
 
-def _plain(values: Iterable[Any]) -> list[Any]:
+def plain(values: Iterable[Any]) -> list[Any]:
+    """The values as arrays with their dimensions as axes."""
     return [x.plain() if isinstance(x, Value) else x for x in values]
 
 
@@ -103,6 +106,14 @@ def _carry(equation: JaxprEqn, operands: list[Any]) -> Value | None:
         arrays = [v.in_order(order) for v in values]
         return from_order(operation(*arrays, **params | {"dimension": order.index(params["dimension"])}), order)
     return None
+
+
+def _split(equation: JaxprEqn, value: Value) -> list[Any]:
+    """The parts of a value along one of its dimensions."""
+    order = value.order()
+    split: Callable[..., list[Array]] = equation.primitive.bind
+    parts = split(value.in_order(order), **equation.params | {"axis": order.index(equation.params["axis"])})
+    return [from_order(part, order) for part in parts]
 
 
 def _elementwise(equation: JaxprEqn, operands: Sequence[Any], values: Sequence[Value]) -> Value | None:
@@ -155,7 +166,7 @@ def _call_elementwise(equation: JaxprEqn, arrays: Sequence[Any], dimensions: Dim
 
     @jax.custom_jvp
     def call(*arrays: Any) -> Array:
-        result: Array = evaluate(closed, arrays, _evaluate)[0]
+        result: Array = evaluate(closed, arrays, carry_equation)[0]
         return result
 
     @call.defjvp

@@ -10,7 +10,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from resolvent.xla.rewrites.deferred import Program, Rule, deferred
 from resolvent.xla.rewrites.layouts import carry_layouts
+from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.scans import factors_of_sums, sum_after_scans
+from resolvent.xla.rewrites.weights import orient_products
 from resolvent.xla.versions import supports_rewrites
 
 __all__ = ["Replacement", "Rewriter"]
@@ -54,7 +56,7 @@ class Rewriter:
             if not supports_rewrites():
                 return f(*args)
             closed, shape = jax.make_jaxpr(f, return_shape=True)(*args)
-            rearranged = carry_layouts(sum_after_scans(closed))
+            rearranged = carry_layouts(sum_after_scans(recompute_residuals(orient_products(closed))))
             jaxpr, replacements = _Walk(self._rules, self).rewrite(rearranged.jaxpr)
             if rearranged is closed and not replacements:
                 return f(*args)
