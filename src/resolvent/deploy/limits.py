@@ -80,9 +80,10 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
             reasons.append(f"the solver {name} is not allowed; allowed: {', '.join(limits.solvers)}")
     if limits.max_rounds is not None and rounds > limits.max_rounds:
         reasons.append(f"{rounds} rounds are more than the allowed {limits.max_rounds}")
-    steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
-    if limits.max_local_steps is not None and steps > limits.max_local_steps:
-        reasons.append(f"{steps} local steps are more than the allowed {limits.max_local_steps}")
+    if limits.max_local_steps is not None:
+        steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
+        if steps > limits.max_local_steps:
+            reasons.append(f"{steps} local steps are more than the allowed {limits.max_local_steps}")
     if samples < limits.min_rows:
         reasons.append(f"the site has fewer training samples than the {limits.min_rows} with which it takes part")
     return reasons

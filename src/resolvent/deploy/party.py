@@ -30,7 +30,7 @@ from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state, uses_shared_model
 from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
 from resolvent.deploy.protection import has_encoded_vector, protect
-from resolvent.deploy.shapes import all_finite, exchange_shapes, with_weak_scalars
+from resolvent.deploy.shapes import exchange_shapes, has_valid_numbers, with_weak_scalars
 from resolvent.deploy.stores import PartyRecord, PartyStore
 from resolvent.deploy.wire import (
     Message,
@@ -284,7 +284,7 @@ class Party:
 
     def _restored(self, message: Message, like: Mapping[str, PyTree[Any]]) -> dict[str, Any]:
         content: dict[str, Any] = restore_tree(message.arrays, dict(like))
-        if not all_finite(content):
+        if not has_valid_numbers(content):
             raise Refusal("damaged", "the message has numbers that are not finite")
         return content
 

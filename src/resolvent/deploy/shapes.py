@@ -12,7 +12,7 @@ from resolvent.algorithms.keys import root_key
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import ShapeOracle
 
-__all__ = ["ExchangeShapes", "all_finite", "exchange_shapes", "with_weak_scalars"]
+__all__ = ["ExchangeShapes", "exchange_shapes", "has_valid_numbers", "with_weak_scalars"]
 
 
 class ExchangeShapes(NamedTuple):
@@ -42,9 +42,10 @@ def exchange_shapes(algorithm: Algorithm, model: Vector) -> ExchangeShapes:
         algorithm: the algorithm.
         model: a model, or its shapes.
     """
-    messages, replies, model_message, shared, state = _trace.eval_shape(algorithm, jax.eval_shape(lambda w: w, model))
-    return ExchangeShapes(jax.eval_shape(lambda w: w, model), messages, replies, model_message, shared,
-                          bool(jax.tree.leaves(state)))
+    shapes = jax.eval_shape(lambda w: w, model)
+    messages, replies, model_message, shared, state = _trace.eval_shape(  # type: ignore[no-untyped-call]
+        algorithm, shapes)
+    return ExchangeShapes(shapes, messages, replies, model_message, shared, bool(jax.tree.leaves(state)))
 
 
 @jax.jit  # whose traces are cached: all parties of a process share one
@@ -69,7 +70,10 @@ def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
     return jax.tree.map(leaf, tree, like)
 
 
-def all_finite(tree: PyTree[Any]) -> bool:
-    """Whether all numbers of a tree are finite."""
-    return all(np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(tree))
-               if jnp.issubdtype(leaf.dtype, jnp.inexact))
+def has_valid_numbers(tree: PyTree[Any]) -> bool:
+    """Whether a message has no nan, and no infinite number in an array.
+
+    A scalar may be infinite: a safeguard's best residual is so before the first round.
+    """
+    leaves = [leaf for leaf in map(np.asarray, jax.tree.leaves(tree)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return all(not np.isnan(leaf) if leaf.ndim == 0 else np.isfinite(leaf).all() for leaf in leaves)

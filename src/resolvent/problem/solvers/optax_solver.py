@@ -130,6 +130,10 @@ class OptaxSolver(LocalSolver):
         kappa = 1 / (1 + jnp.asarray(_learning_rate(self.optimizer)) * subproblem.weight)
         return tree.lerp(subproblem.center, w, kappa)
 
+    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
+        """Number of steps that a party with this number of samples makes."""
+        return self._budget.count_steps(samples, effort)
+
     @property
     def _budget(self) -> MinibatchBudget:
         return MinibatchBudget(self.batch_size, self.epochs, self.steps)
