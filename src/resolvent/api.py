@@ -16,7 +16,7 @@ from resolvent.problem.explain import explain
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
-from resolvent.simulate import schedulers
+from resolvent.simulate import callbacks, schedulers
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.systems import VirtualClock
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         metrics,
         portfolio,
     )
+    from resolvent.study.tuning.sweep import sweep
+    from resolvent.study.tuning.tune import tune
 
 __all__ = [
     "SGD",
@@ -43,6 +45,7 @@ __all__ = [
     "VirtualClock",
     "aggregators",
     "attacks",
+    "callbacks",
     "codecs",
     "combinators",
     "datasets",
@@ -61,6 +64,8 @@ __all__ = [
     "shifts",
     "simulate",
     "solvers",
+    "sweep",
+    "tune",
     "write_packed",
 ]
 __all__ += presets.__all__

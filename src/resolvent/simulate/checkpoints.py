@@ -54,14 +54,14 @@ class RunCheckpoints:
         self._previous = checkpoint.rounds
         return checkpoint.rounds
 
-    def write_if_due(self, rounds: int) -> None:
-        """Write a checkpoint after this number of rounds, if it is time or after the last round."""
+    def write_if_due(self, rounds: int, *, must_write: bool = False) -> None:
+        """Write a checkpoint after this number of rounds, if it is time, after the last round, or if it must."""
         if self._folder is None or not (self.is_writer or self._storage.is_shared):
             return
         # Rows of party states on the host cannot be reused before the next checkpoint: one is written after every
-        # evaluation at least.
-        is_last = rounds == self._plan.rounds
-        must_write = is_last or (self._plan.memory == "host" and rounds % self._plan.evaluation.every == 0)
+        # evaluation at least. One before each call of a callback makes sure that a resumed run does not repeat it.
+        at_evaluations = self._plan.memory == "host" or bool(self._plan.callbacks)
+        must_write |= rounds == self._plan.rounds or (at_evaluations and rounds % self._plan.evaluation.every == 0)
         is_due = must_write or self._timer.is_due()
         if self._storage.is_shared and not must_write:
             is_due = bool(from_writer(is_due))  # processes have different clocks

@@ -29,7 +29,13 @@ __all__ = ["Measurements"]
 
 
 class Measurements:
-    """The metrics of one run, and its seconds and bytes."""
+    """The metrics of one run, and its seconds and bytes.
+
+    Attributes:
+        stop_reason: why the run ended before its last round; None if it did not.
+    """
+
+    stop_reason: str | None = None
 
     def __init__(self, plan: Plan, storage: Storage, message: MessageBytes) -> None:
         """Prepare.
@@ -60,13 +66,14 @@ class Measurements:
 
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""
+        stopped = {} if self.stop_reason is None else {"stopped": self.stop_reason}
         return {"seconds_per_round": self._seconds_per_round, "cpu_per_round": self._cpu_per_round,
-                "seconds": self._seconds, "bytes": self._bytes, "evaluated_parties": len(self._index)}
+                "seconds": self._seconds, "bytes": self._bytes, "evaluated_parties": len(self._index), **stopped}
 
     def restore(self, metrics: "pd.DataFrame", facts: dict[str, Any]) -> None:
         """Continue from the measurements of an earlier part of the run."""
         self._table.restore(metrics)
-        self._seconds, self._bytes = facts["seconds"], facts["bytes"]
+        self._seconds, self._bytes, self.stop_reason = facts["seconds"], facts["bytes"], facts.get("stopped")
         self._seconds_per_round, self._cpu_per_round = facts["seconds_per_round"], facts["cpu_per_round"]
 
     def evaluate(self, rounds: int) -> None:

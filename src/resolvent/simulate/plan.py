@@ -22,6 +22,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.device_memory import fits_device
 from resolvent.simulate.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
+from resolvent.simulate.events import OnEvaluation
 from resolvent.simulate.party_metrics import PartyMetrics, name_metrics
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.schedulers import Sharded
@@ -164,6 +165,7 @@ class Plan:
         memory: where the parties' data and states are.
         evaluation: when and how models are evaluated.
         checkpoint: where checkpoints are.
+        callbacks: what is called at evaluations.
     """
 
     name: str
@@ -176,6 +178,7 @@ class Plan:
     memory: Literal["device", "host"]
     evaluation: EvaluationPlan
     checkpoint: CheckpointPlan
+    callbacks: tuple[OnEvaluation, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rounds < 1:

@@ -32,7 +32,7 @@ from resolvent.simulate.states import Federation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Result"]
+__all__ = ["CollectedModels", "Result"]
 
 _MODELS_AT_ONCE = 1000  # of parties on the host
 _PYTREES = ("algorithm", "problem", "state")
@@ -66,8 +66,9 @@ class Result(RunReadings):
         metrics: a table with the columns method, round, party (id, or none), split, metric and value. ``loss`` and the
             score are those of the party's personal model on its own samples; ``global_loss`` and the global score are
             those of the shared model. ``refused`` is 1 for a reply that was not finite and therefore did not count.
-        facts: ``seconds`` (compile, rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` between
-            evaluations (the first CPU seconds include compilation), ``bytes`` (down, up), ``evaluated_parties``; with
+        facts: ``stopped``, the reason, if a callback ended the run before its last round; ``seconds`` (compile,
+            rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` between evaluations (the first CPU seconds
+            include compilation), ``bytes`` (down, up), ``evaluated_parties``; with
             ``scheduler="measured"`` also ``scheduler_seconds``, the seconds of a round with each candidate.
         rounds: number of rounds.
         seed: seed of all random numbers.

@@ -3,7 +3,10 @@
 A run has three steps: its plan is checked (``plan``), its parts are placed in memory (``placement``), and it is run.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -17,6 +20,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulate.cache import enable_compilation_cache
 from resolvent.simulate.checkpoints import RunCheckpoints
 from resolvent.simulate.diagnostics import Diagnostic
+from resolvent.simulate.events import EvaluationEvent, OnEvaluation, RunCallbacks, as_callbacks, copy_arrays
 from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.measurements import Measurements
 from resolvent.simulate.pace import Pace
@@ -33,10 +37,12 @@ from resolvent.simulate.plan import (
 )
 from resolvent.simulate.processes import detect_lost_process
 from resolvent.simulate.progress import Progress, progress_bar
-from resolvent.simulate.result import Result
+from resolvent.simulate.result import CollectedModels, Result
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.shard_storage import ShardStorage
+from resolvent.simulate.states import Federation
 from resolvent.simulate.stopwatch import stopwatch
+from resolvent.simulate.storage import Storage
 from resolvent.simulate.systems import VirtualClock
 
 __all__ = ["simulate"]
@@ -60,6 +66,7 @@ def simulate(
     evaluate_parties: int | None = None,
     checkpoint: Path | str | None = None,
     resume: bool = False,
+    on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None = None,
     progress: bool | Progress = True,
     name: str = "run",
 ) -> Result:
@@ -95,6 +102,10 @@ def simulate(
             written after every evaluation, and the parties' states are in the folder ``NAME.parties`` next to it;
             without a checkpoint, they are in a temporary folder.
         resume: continue from the newest checkpoint in this folder that is not damaged, if there is one.
+        on_evaluation: a function, or several, that is called with an ``EvaluationEvent`` after every evaluation but
+            that of the first model. It can read metrics and models, and stop the run; ``rv.callbacks`` has
+            ready-made ones. With a checkpoint folder a checkpoint is written before each call, and a run that is
+            resumed does not repeat calls.
         progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total),
             about every half second.
         name: name of the method, in the metrics.
@@ -117,7 +128,7 @@ def simulate(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
             diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task)),
-        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume))
+        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation))
     with detect_lost_process():
         return _run(plan, place(plan), progress)
 
@@ -132,25 +143,50 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
         measurements.evaluate(0)
     checkpoints.barrier(done)
     pace = Pace()
-    with progress_bar(progress if checkpoints.is_writer else False, plan.name, plan.rounds) as report:
+    callbacks = RunCallbacks(plan.callbacks, partial(_event, plan, storage, measurements, done > 0))
+    with callbacks.closing(), progress_bar(progress if checkpoints.is_writer else False, plan.name,
+                                           plan.rounds) as report:
         report(done, plan.rounds)
-        while done < plan.rounds:
+        while done < plan.rounds and measurements.stop_reason is None:
             next_evaluation = min(done - done % every + every, plan.rounds)
             with stopwatch() as watch:
                 chunk, count = storage.advance(placement.run_chunk, done, next_evaluation, pace.rounds)
             pace.add(count, watch.run)
             measurements.add_chunk(chunk, done, count, watch)
             done += count
-            if done == next_evaluation:
+            is_evaluated = done == next_evaluation
+            if is_evaluated:
                 measurements.evaluate(done)
                 if done in (every, plan.rounds):
                     measurements.measure_line(chunk, done)
             checkpoints.write_if_due(done)
             report(done, plan.rounds)
+            if is_evaluated and (reason := callbacks.notify(done)) is not None:
+                measurements.stop_reason = reason
+                checkpoints.write_if_due(done, must_write=True)
     checkpoints.barrier(done)  # no process continues, and perhaps resumes, before the checkpoint is complete
-    facts = measurements.facts()
-    if placement.scheduler_seconds:
-        facts["scheduler_seconds"] = placement.scheduler_seconds
+    facts = measurements.facts() | (
+        {"scheduler_seconds": placement.scheduler_seconds} if placement.scheduler_seconds else {})
     return Result(plan.name, plan.algorithm, storage.problem, plan.task.data, storage.final_state(),
-                  measurements.metrics(), facts, plan.rounds, plan.seed, storage.digest(),
+                  measurements.metrics(), facts, done, plan.seed, storage.digest(),
                   storage if isinstance(storage, HostStorage | ShardStorage) else None)
+
+
+def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed: bool,
+           rounds: int) -> EvaluationEvent:
+    """The event of an evaluation; its models are copied when they are asked for."""
+    def snapshot() -> Result:
+        state = storage.evaluated_parties()[0].state
+        result = Result(plan.name, plan.algorithm, storage.problem, plan.task.data, state, measurements.metrics(),
+                        copy.deepcopy(measurements.facts()), rounds, plan.seed, storage.digest())
+        if isinstance(storage, HostStorage | ShardStorage):  # the state has some of the parties only
+            models = CollectedModels(replace(result, storage=storage).personal_models)
+            return replace(result, state=Federation(copy_arrays(state.server), ()), storage=models)
+        return replace(result, state=copy_arrays(state))
+
+    problem = storage.problem
+    metrics = {} if plan.evaluation.metrics is None else plan.evaluation.metrics.metrics
+    directions = {name: metric.higher_is_better for name, metric in metrics.items()} | {
+        "loss": False, problem.score_name: problem.higher_is_better}
+    return EvaluationEvent(plan.name, plan.seed, rounds, plan.rounds, problem.score_name, directions, is_resumed,
+                           measurements.metrics(), snapshot)
