@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
+from resolvent.cli.federation import COMMANDS
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.simulate.progress import progress_bars
 
@@ -337,7 +338,7 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
     commands: dict[str, Callable[..., Any]] = {"run": run, "predict": predict, "list": list_, "show": show,
-                                               "report": report, "reproduce": reproduce, "data": data}
+                                               "report": report, "reproduce": reproduce, "data": data, **COMMANDS}
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     tyro.extras.subcommand_cli_from_dict(
         commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),

@@ -141,4 +141,7 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if not isinstance(data, Bound) or data.function is not table:
         raise InputError(f"{file.location('data')}: data: in a federation every site has a table: write "
                          "data: {label: COLUMN}, and the columns' settings as for a simulation")
+    if data.values.get("weight") is not None:
+        raise InputError(f"{file.location('data.weight')}: data.weight: weights of rows are not supported in a "
+                         "federation: remove the setting")
     return FederatedExperiment(file, is_rehearsal)

@@ -1,0 +1,296 @@
+"""The commands of a federation: ``federation new``, ``server start``, ``party check``, ``party start``, ``federate``.
+
+What a command needs is imported when it runs, as in ``commands``.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from resolvent.cli.exit_codes import FAILURE
+from resolvent.simulate.progress import progress_bars
+
+if TYPE_CHECKING:
+    from resolvent.deploy.nvflare_processes import EngineProcess, KitNote
+
+__all__ = ["COMMANDS"]
+
+_LABEL_WIDTH = 24
+_LOOK = 0.5  # seconds between two looks at a process
+_RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
+_LONG_LIFE = 60.0  # a process that ran longer had started properly
+
+Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
+
+
+def federation(
+    action: Annotated[Literal["new"], tyro.conf.Positional],
+    consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")],
+    *,
+    out: Path | None = None,
+) -> None:
+    """Make a kit for the server, each site and the lead of a federation.
+
+    Try it with a file of four lines: `name: hearts`, `host: fed.example.org`, `sites: [aachen, berlin]` and
+    `lead: lead@example.org`.
+
+    A kit is a folder with a certificate, a private key and the address of the server. Send each kit to its owner over
+    a channel that others cannot read, and keep the folder `authority`: it can make kits in the name of the federation.
+    Run the command again after a site was added to the file: its kit is added, the others stay valid.
+
+    Args:
+        action: new makes kits.
+        consortium: the file: name, host, port (default 8002), sites, lead, members.
+        out: the folder of the kits; default: kits, next to the file.
+    """
+    from resolvent.cli import terminal
+    from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+    from resolvent.study.federation_files import read_consortium
+    from resolvent.study.federation_lead import write_sites
+
+    plan = read_consortium(consortium)
+    folder = consortium.parent / "kits" if out is None else out
+    kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
+                     members=plan.members)
+    for person in (plan.lead, *plan.members):
+        write_sites(folder / person, plan.name, plan.sites)
+    commands = {SERVER_KIT: "resolvent server start --kit {}", plan.lead: "resolvent federate mine.yaml --kit {}",
+                **dict.fromkeys(plan.sites, "resolvent party start --kit {} --site site.yaml")}
+    for name, kit in kits.items():
+        terminal.print_path(name, kit)
+        if name in commands:
+            terminal.print_line(f"    {commands[name].format(kit)}")
+    if not kits:
+        terminal.print_line(f"all participants of {consortium} have a kit in {folder}")
+    terminal.print_line(f"Keep {folder / 'authority'} to yourself: it signs kits.")
+
+
+def server(action: Annotated[Literal["start"], tyro.conf.Positional], *, kit: Path) -> None:
+    """Run the server of a federation until it is interrupted.
+
+    It listens on the port of the federation for connections with a certificate of the federation. It stores the runs,
+    without rows of any site, in the folder runs of the kit. A process that ends is started again.
+
+    Args:
+        action: start runs the server.
+        kit: the server's kit.
+    """
+    from resolvent.cli import terminal
+    from resolvent.deploy.nvflare_processes import kit_note
+
+    note = kit_note(kit, "server")
+    terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
+    _supervise(note, {}, {"New client ": "joined: ", "client_dead": "lost: "})
+
+
+def party(
+    action: Annotated[Literal["check", "start"], tyro.conf.Positional],
+    *,
+    kit: Path,
+    site: Path,
+    experiment: Path | None = None,
+) -> None:
+    """Check a site's table and limits, or take part in a federation until the command is interrupted.
+
+    `resolvent party check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
+    that would leave the site, by name and size. Nothing leaves the site.
+
+    `resolvent party start` connects to the server and takes part in the experiments of the lead, within the limits. The
+    folder runs of the kit has, for each run, the site's models for `resolvent predict` and a log of all that left the
+    site. A process that ends is started again.
+
+    Args:
+        action: check, or start.
+        kit: the site's kit.
+        site: the site's file: its table, names of columns that differ, and its limits.
+        experiment: for check: the lead's experiment file.
+    """
+    from resolvent.cli import terminal
+    from resolvent.deploy.nvflare_processes import kit_note
+    from resolvent.study.federation_files import read_site
+
+    note, file = kit_note(kit, "site"), read_site(site)
+    if action == "check":
+        from resolvent.study.federation_check import check_site
+
+        for line in check_site(file, note.name, experiment):
+            terminal.print_line(line)
+        return
+    from resolvent.study.federation_nvflare import SITE_FILE
+
+    terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
+    _supervise(note, {SITE_FILE: str(site.resolve())}, {"Successfully registered client": "connected to the server"})
+
+
+def federate(
+    experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.yaml|NAME")],
+    *,
+    kit: Path | None = None,
+    rehearse: bool = False,
+    out: Path | None = None,
+    sites: tuple[str, ...] = (),
+    set: Changes = (),
+    quorum: int | None = None,
+    grace: float = 0.0,
+    deadline: float = 600.0,
+    retries: int = 3,
+    lost_state: Literal["refuse", "restart"] = "refuse",
+) -> None:
+    """Run an experiment between real sites; writes a run folder with a report.
+
+    Try `resolvent federate digits --rehearse`: server, three sites and lead run on this machine, connected with
+    certificates, and the models are compared with those of a simulation.
+
+    The file is that of `resolvent run`. In a federation every site has its own table, so that data needs no table and
+    no party: `data: {label: outcome}`. The sites agree on columns, categories and scaling first; nothing starts while
+    their tables do not fit together.
+
+    The folder has the shared models, the scores that sites let out, and who answered. Every site has its personal
+    model. If a process ends, the run continues from the server's checkpoint. If this command ends, run it again with
+    the same --out.
+
+    Args:
+        experiment: an experiment file; in a rehearsal also the name of an experiment, such as digits.
+        kit: the lead's kit.
+        rehearse: run server, sites and lead on this machine, from the table of the experiment, and compare with a
+            simulation.
+        out: the run folder; default: runs/NAME-federation.
+        sites: the sites that take part; default: all of the federation.
+        set: change settings, such as rounds=50 solver.learning_rate=0.1.
+        quorum: number of sites that must answer in a round; default: all, which gives the models of a simulation.
+        grace: seconds in which further replies are awaited after the quorum.
+        deadline: longest wait for replies in seconds.
+        retries: how often a round is repeated if fewer sites have answered; then the run stops and can be continued.
+        lost_state: what happens to a site that has lost its disk: refuse it, or let it restart.
+    """
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError
+    from resolvent.study.federation_server import FederationJob
+
+    if rehearse == (kit is not None):
+        raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
+    changes = [change for group in set for change in group]
+    rules: dict[str, Any] = {"quorum": quorum, "grace": grace, "deadline": deadline, "retries": retries,
+                             "lost_state": lost_state}
+    name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
+    folder = Path("runs") / f"{name}-{'rehearsal' if rehearse else 'federation'}" if out is None else out
+    with _observer() as observe:
+        if rehearse:
+            summary = _rehearse(experiment, changes, folder, rules, observe)
+        else:
+            from resolvent.deploy.nvflare_processes import kit_note
+            from resolvent.study.federation_experiment import experiment_of_file
+            from resolvent.study.federation_lead import federate as run_federation
+            from resolvent.study.federation_lead import read_sites
+
+            assert kit is not None
+            note, plan = kit_note(kit, "person"), experiment_of_file(experiment, changes)
+            job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
+            summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note)
+    terminal.print_table(terminal.score_table(summary))
+    terminal.print_line(summary["finding"])
+    terminal.print_path("Report", folder / "report.html")
+
+
+def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],
+              observe: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+    import sys
+
+    from resolvent.cli import terminal
+    from resolvent.study.experiment import ExperimentFile
+    from resolvent.study.federation_rehearsal import prepare_rehearsal, rehearse, shipped_changes
+    from resolvent.study.federation_server import FederationJob
+
+    rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
+    job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
+    workplace = out.with_name(f"{out.name}.rehearsal")
+    summary, parities = rehearse(rehearsal, out, job, observe, folder=workplace, notify=terminal.print_note)
+    for parity in parities:
+        verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
+        terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "
+                            f"largest parameter {parity.largest:.2g}")
+    terminal.print_path("Kits, tables and runs of the sites", workplace)
+    if not all(parity.is_equal for parity in parities):
+        sys.exit(FAILURE)
+    return summary
+
+
+@contextmanager
+def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A function that shows the events of a run: a bar of rounds, and a line for what is out of the ordinary."""
+    from resolvent.cli import terminal
+    from resolvent.study.metrics import format_value, title_of
+
+    with ExitStack() as stack:
+        progress = stack.enter_context(progress_bars("rounds", width=_LABEL_WIDTH))
+
+        def observe(event: Mapping[str, Any]) -> None:
+            kind, method = event.get("event"), str(event.get("method", ""))
+            if kind == "agreed":
+                rows = ", ".join(f"{site} {sum(counts.values())}" for site, counts in event["rows"].items())
+                terminal.print_note(f"the sites agree on {event['features']} inputs; rows: {rows}")
+            elif kind == "start" and event["resumed"]:
+                terminal.print_note(f"{method}: continues after round {event['resumed']}")
+            elif kind == "round":
+                progress(method, event["round"], event["rounds"])
+                for line in _irregularities(event):
+                    terminal.print_note(f"{method}, round {event['round']}: {line}")
+            elif kind == "scores" and event.get("mean") is not None:
+                terminal.print_note(f"{method}, round {event['round']}: mean {title_of(event['score'])} of the sites "
+                                    f"{format_value(event['mean'], event['score'])}")
+
+        yield observe
+
+
+def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said about a round in which not all sites that were asked answered at once."""
+    for site, reason in event["refused"].items():
+        yield f"the reply of {site} does not count: {reason}"
+    for site, reason in event["absent"].items():
+        yield f"no reply of {site}: {reason}"
+    if event["late"]:
+        yield f"replies to an earlier message arrived: {', '.join(event['late'])}"
+    if event["attempts"] > 1:
+        yield f"asked {event['attempts']} times; {len(event['counted'])} of {len(event['asked'])} sites answered"
+
+
+def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[str, str]) -> None:
+    """Run a participant's process until an interruption; start it again if it ends."""
+    from resolvent.cli import terminal
+    from resolvent.deploy.nvflare_processes import running, start_engine
+    from resolvent.study.federation_nvflare import ALLOWED_CLASSES
+
+    failures = 0
+    while True:
+        start = time.monotonic()
+        with running(start_engine(note, ALLOWED_CLASSES, environment)) as process:
+            _report_news(process, news)
+        failures = 0 if time.monotonic() - start > _LONG_LIFE else failures + 1
+        pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES) - 1)]
+        terminal.print_note(f"the process has ended ({process.last_lines(1)}); it is started again in {pause:.0f} s; "
+                            f"its log: {process.log}")
+        time.sleep(pause)
+
+
+def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
+    """Print a line for each new line of the log that a person should know, until the process ends."""
+    from resolvent.cli import terminal
+
+    position = 0
+    while process.is_running:
+        lines = process.output().splitlines()
+        for line in lines[position:]:
+            for mark, title in news.items():
+                if mark in line:
+                    name = line.split(mark, 1)[1].split()[0].strip(".,:;") if title.endswith(": ") else ""
+                    terminal.print_line(f"{title}{name}")
+        position = len(lines)
+        process.wait(_LOOK)
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {"federation": federation, "server": server, "party": party,
+                                           "federate": federate}

@@ -1,0 +1,83 @@
+"""What a site sees before it takes part: its table, its limits, and all that would leave it."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from resolvent.data.table_files import read_table_file
+from resolvent.data.text_formats import TextFormat
+from resolvent.deploy.schema import TableReport, agree
+from resolvent.errors import InputError
+from resolvent.study.federation_experiment import FederatedExperiment, experiment_of_file
+from resolvent.study.federation_files import SiteFile
+from resolvent.study.federation_site import SiteRun
+
+__all__ = ["check_site"]
+
+
+def check_site(file: SiteFile, name: str, experiment: Path | None) -> Iterator[str]:
+    """Lines about a site's table and, with an experiment, about all that would leave the site.
+
+    Args:
+        file: the site's file.
+        name: of the site.
+        experiment: the lead's experiment file.
+
+    Raises:
+        InputError: the table cannot be read, or does not fit the experiment or the limits.
+    """
+    yield f"site {name}: {file.table}"
+    if experiment is None:
+        yield from _table_lines(file)
+    else:
+        yield from _experiment_lines(file, name, experiment_of_file(str(experiment)))
+    limits = {key: value for key, value in asdict(file.limits).items() if key != "max_bytes"}
+    yield "limits: " + ", ".join(f"{key} {_limit(value)}" for key, value in limits.items())
+    yield "Nothing has left the site."
+
+
+def _table_lines(file: SiteFile) -> Iterator[str]:
+    text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
+    frame, _ = read_table_file(file.table, text, (), (), lambda column: True)
+    yield f"{len(frame)} rows, {len(frame.columns)} columns"
+    for column in frame.columns:
+        yield f"  {column}: {frame[column].dtype}, {int(frame[column].isna().sum())} missing"
+    yield "with --experiment FILE.yaml, everything that would leave the site is listed"
+
+
+def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        run = SiteRun(Path(folder), file, name, experiment, 0)
+        report = TableReport.from_plain(run.report())
+        if run.table.rows < file.limits.min_rows:
+            raise InputError(f"the site has {run.table.rows} rows, fewer than limits.min_rows, {file.limits.min_rows}")
+        yield ", ".join(f"{count} rows for {split}" for split, count in report.rows.items())
+        yield "would leave the site before the rounds, about each column:"
+        for column in report.columns:
+            if column.kind == "text":
+                levels = column.levels or {}
+                yield (f"  {column.name}: the names of {len(levels)} levels with their numbers of rows; "
+                       f"{column.unnamed} rarer levels are not named")
+            else:
+                yield f"  {column.name}: kind, number of values, mean and sum of squared deviations"
+        known = len(report.label.classes)
+        classes = f"{known} classes with their numbers of rows" if known else "its kind"
+        yield f"  {experiment.table.label} (the label): {classes}; {report.label.unnamed} rarer classes are not named"
+        encoding, conflicts = agree({name: report}, experiment.table)
+        if encoding is None:
+            yield f"the rounds cannot be shown: {'; '.join(conflicts)}"
+            return
+        run.prepare(encoding)
+        try:
+            yield "would leave the site in the rounds (with the categories and classes of this site alone):"
+            for departure in run.preview():
+                yield f"  {departure.message}: {departure.name}, {departure.bytes} bytes"
+        finally:
+            run.close()
+
+
+def _limit(value: object) -> str:
+    if value is None:
+        return "any"
+    return "/".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

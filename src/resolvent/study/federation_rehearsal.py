@@ -1,0 +1,246 @@
+"""A rehearsal: server, sites and lead on this machine, over loopback with certificates, from one table.
+
+Afterwards the same experiment is simulated with the encoding on which the sites have agreed, and the models of both are
+compared.
+"""
+
+import contextlib
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from resolvent.data.atomic_files import remove_folder, write_text
+from resolvent.data.encoding import TableEncoding
+from resolvent.data.encoding_files import read_encoding
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.table_files import read_table_file
+from resolvent.data.tables import from_frame, natural_order, table
+from resolvent.data.text_formats import TextFormat
+from resolvent.deploy.nvflare_processes import EngineProcess, kit_note, running, start_engine
+from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.simulate.model_folder import ModelFolder
+from resolvent.simulate.run import simulate
+from resolvent.study.binding import Bound
+from resolvent.study.checks import folder_name
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
+from resolvent.study.federation_lead import federate, write_sites
+from resolvent.study.federation_nvflare import ALLOWED_CLASSES, REHEARSAL, SITE_FILE, runs_of
+from resolvent.study.federation_server import FederationJob, Observer
+from resolvent.study.yaml_files import write_yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Parity", "Rehearsal", "prepare_rehearsal", "rehearse", "shipped_changes"]
+
+_HOST, _LEAD = "localhost", "lead@example.org"
+_JOIN_SECONDS = 120.0
+_TOLERANCE = 1e-4  # of the largest parameter: float32 rounding, amplified by the rounds
+# What makes a shipped experiment small enough for a rehearsal.
+_SHIPPED: Mapping[str, Sequence[str]] = {
+    "digits": ("data.parties=3", "rounds=20", "participation=Full",
+               "algorithms={local-only: local, FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.1, delta: 1}}",
+               "title='Handwritten digits at three sites: a rehearsal'"),
+}
+
+
+def shipped_changes(source: str) -> Sequence[str]:
+    """The changes that make a shipped experiment small enough for a rehearsal."""
+    return _SHIPPED.get(source, ())
+
+
+class Parity(NamedTuple):
+    """How far the models of a federation are from those of the simulation.
+
+    Attributes:
+        method: label of the method.
+        difference: the largest absolute difference of a parameter, over the shared and all personal models.
+        largest: the largest absolute value of a parameter of the simulation.
+    """
+
+    method: str
+    difference: float
+    largest: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the models are equal to rounding of 32-bit floats."""
+        return self.difference <= _TOLERANCE * max(self.largest, 1e-30)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """An experiment whose table is divided among sites of this machine.
+
+    Attributes:
+        experiment: the experiment, as the lead sends it.
+        frame: the table with the rows of all sites.
+        sites: name of a site -> name of its party in the table, in the order of the parties.
+    """
+
+    experiment: FederatedExperiment
+    frame: "pd.DataFrame"
+    sites: Mapping[str, str]
+
+
+def prepare_rehearsal(file: ExperimentFile) -> Rehearsal:
+    """Divide the table of an experiment; data without a table become one.
+
+    Raises:
+        InputError: the data are prices, or inputs that are no vectors of numbers.
+    """
+    data = file.bound.parts.get("data")
+    if not isinstance(data, Bound):
+        raise InputError(f"{file.location('data')}: data: a rehearsal needs data of parties")
+    if data.function is table:
+        values = data.values
+        party = values["party"]
+        text = TextFormat(values["separator"], values["decimal"], values["encoding"])
+        frame, _ = read_table_file(values["table"], text, (party, values["label"]), (party,), lambda column: True)
+        settings = file.bound.settings()
+    else:
+        frame, party = _as_table(data.build(), file)
+        shares = {name: data.values[name] for name in ("validation", "test", "seed") if name in data.values}
+        settings = {**file.bound.settings(), "data": {"table": "rehearsal.parquet", "party": party, "label": "label",
+                                                      "scale": "none", **shares}}
+    experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
+    names = sorted(set(frame[party].astype(str)), key=natural_order)
+    return Rehearsal(experiment, frame, _site_names(names))
+
+
+def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str]":
+    """Data in memory as a table, and the name of the column of the parties."""
+    import pandas as pd
+
+    if not isinstance(data, FederatedData) or len(data.input_shape) != 1 or data.vocabulary:
+        raise InputError(f"{file.location('data')}: data: a federation trains on tables, and a row of these data is no "
+                         "vector of numbers: use an experiment with a table, or digits")
+    blocks = []
+    for k, name in enumerate(data.parties):
+        x, y = (np.concatenate(parts) for parts in zip(*(data.party(k, split) for split in SPLITS), strict=True))
+        names = data.features or [f"x{i}" for i in range(x.shape[1])]
+        labels = np.array(data.classes)[y] if data.task == "classification" else y
+        blocks.append(pd.DataFrame(x, columns=list(names)).assign(party=name, label=labels))
+    return pd.concat(blocks, ignore_index=True), "party"
+
+
+def _site_names(parties: Sequence[str]) -> dict[str, str]:
+    """A name that a certificate can hold for each party."""
+    sites: dict[str, str] = {}
+    for party in parties:
+        base = re.sub(r"[^A-Za-z0-9_-]+", "-", party).strip("-_")[:30] or "site"
+        name = base if base.casefold() not in {"server", "lead", *map(str.casefold, sites)} else f"{base}-{len(sites)}"
+        sites[name] = party
+    return sites
+
+
+def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Observer, *, folder: Path,
+             notify: Callable[[str], None]) -> tuple[dict[str, Any], list[Parity]]:
+    """Run an experiment in a federation on this machine, then simulate it and compare.
+
+    Args:
+        rehearsal: the experiment and its table.
+        out: the run folder of the lead.
+        job: the rules of the run.
+        observe: called with the events of the run.
+        folder: an empty folder for the kits, the sites' tables and their runs.
+        notify: called with messages.
+
+    Returns:
+        The summary of the run, and the comparison of each method.
+
+    Raises:
+        InputError: a process does not start, or a site refuses.
+    """
+    with _federation(rehearsal, folder, notify) as kits:
+        summary = federate(kit_note(kits[_LEAD], "person"), rehearsal.experiment, out, job, observe, notify=notify)
+    notify("simulating the same experiment in one process")
+    return summary, _compare(rehearsal, out, {site: kits[site] for site in rehearsal.sites})
+
+
+@contextlib.contextmanager
+def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None]) -> Iterator[dict[str, Path]]:
+    """Server and sites, which have joined; yields the folder of each kit."""
+    remove_folder(folder)
+    folder.mkdir(parents=True)
+    sites = [*rehearsal.sites]
+    kits = make_kits(folder / "kits", name="rehearsal", host=_HOST, port=_free_port(), sites=sites, lead=_LEAD)
+    write_sites(kits[_LEAD], "rehearsal", sites)
+    files = _write_tables(rehearsal, folder / "sites")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(running(_start(kits[SERVER_KIT], "server", {})))
+        processes = {site: stack.enter_context(running(_start(kits[site], "site", {SITE_FILE: str(files[site])})))
+                     for site in sites}
+        for site in processes:
+            server.wait_for(f"New client {site}", _JOIN_SECONDS)
+        notify(f"server and {len(sites)} sites run on this machine and are connected with certificates (mutual TLS)")
+        yield kits
+
+
+def _start(kit: Path, kind: str, variables: Mapping[str, str]) -> EngineProcess:
+    return start_engine(kit_note(kit, kind), ALLOWED_CLASSES, {REHEARSAL: "1", **variables})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
+    """The table and the site file of each site."""
+    party = rehearsal.experiment.table.party
+    owners, files = rehearsal.frame[party].astype(str), {}
+    for site, name in rehearsal.sites.items():
+        target = folder / site
+        target.mkdir(parents=True)
+        rows = rehearsal.frame[owners == name].drop(columns=party).reset_index(drop=True)
+        rows.to_parquet(target / "table.parquet", index=False)
+        files[site] = target / "site.yaml"
+        write_text(files[site], "table: table.parquet\n")
+    return files
+
+
+def _compare(rehearsal: Rehearsal, out: Path, kits: Mapping[str, Path]) -> list[Parity]:
+    """Simulate with the agreed encoding, and compare the models."""
+    experiment = rehearsal.experiment
+    runs = {site: max(p for p in runs_of(kit).iterdir() if p.is_dir()) for site, kit in kits.items()}
+    encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
+    assert isinstance(encoding, TableEncoding)
+    settings = experiment.table
+    data = from_frame(rehearsal.frame, settings.party, settings.label, encoding=encoding,
+                      validation=settings.validation, test=settings.test, seed=settings.seed)
+    parities = []
+    with experiment.file.precision():
+        model = experiment.model(encoding)
+        for label in experiment.labels:
+            result = simulate(experiment.algorithm(label), model, data, rounds=experiment.rounds, seed=experiment.seed,
+                              participation=experiment.participation(), evaluate_every=experiment.rounds,
+                              progress=False)
+            folder = Path("models") / folder_name(label)
+            pairs = [(result.personal_model(party), ModelFolder(runs[site] / folder).parameters(site))
+                     for site, party in rehearsal.sites.items()]
+            if result.server_model is not None:
+                pairs.append((result.server_model, ModelFolder(out / folder).parameters(None)))
+            parities.append(_parity(label, pairs))
+    return parities
+
+
+def _parity(label: str, pairs: Sequence[tuple[Any, Any]]) -> Parity:
+    differences, largest = [0.0], [0.0]
+    for simulated, federated in pairs:
+        leaves = zip(tree.named_leaves(simulated), jax.tree.leaves(federated), strict=True)
+        for (_, leaf), other in leaves:
+            expected = np.asarray(leaf, np.float64)
+            differences.append(float(np.abs(expected - np.asarray(other, np.float64)).max(initial=0)))
+            largest.append(float(np.abs(expected).max(initial=0)))
+    return Parity(label, max(differences), max(largest))
