@@ -31,16 +31,17 @@ def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRec
         reports: all reports of the run.
         record: the server's record.
     """
-    table, counted = MetricsTable(method), dict[int, int]()
+    table, reports = MetricsTable(method), tuple(reports)
+    last_phase = max((report.phase for report in reports if isinstance(report, PhaseReport)), default=0)
     for report in reports:
         if isinstance(report, PhaseReport):
-            counted[report.round + 1] = len(report.counted)
+            if report.phase == last_phase:
+                table.add(report.round + 1, None, None, "replies", len(report.counted))
             ids = np.array(sorted(report.refused), int)
             table.add(report.round + 1, ids, None, "refused", np.ones(len(ids)))
         elif isinstance(report, EvaluationReport):
             _add_scores(table, report.round, "", report.personal, record)
             _add_scores(table, report.round, "global_", report.shared, record)
-    table.add(np.array(list(counted), int), None, None, "replies", np.array(list(counted.values())))
     return table.table()
 
 

@@ -1,0 +1,84 @@
+"""A federation whose messages are encoded and decoded follows the trajectory of the simulator."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from algorithms.compositions import sample
+from algorithms.test_contract import COMBINED, ROWS
+from deploy.federation import ROUNDS, SEED, Federation, classification, quadratic
+
+import resolvent as rv
+from resolvent.deploy.in_process import run_in_process
+from resolvent.deploy.reports import PhaseReport
+from resolvent.simulate.states import Federation as States
+from resolvent.testing import assert_close, example_participation, example_problem, example_solver, python_rounds
+
+GD = rv.solvers.GD(0.05, steps=3)
+STRAGGLERS = example_participation(parties=5)
+
+# One of each kind: party states, phases, codecs, messages that differ by party, histories, personal models, refusals.
+KINDS = {
+    "party states of two kinds": lambda: rv.scaffold(GD, stragglers="keep"),
+    "two phases, compressed": lambda: rv.combinators.Compressed(rv.feddane(GD), rv.codecs.QSGD(4)),
+    "splitting with Anderson at the server": lambda: rv.combinators.Anderson(rv.fedpi(GD, eta=0.5)),
+    "Anderson at the parties": lambda: rv.combinators.DecentralisedAnderson(rv.fedpi(GD, eta=0.5, decentralised=True)),
+    "personal models, robust": lambda: rv.fedgeomed_plus(GD, lam=0.3),
+    "replies that are not finite": lambda: rv.attacked(rv.ditto(GD), rv.attacks.NaN(), share=0.4),
+    "memory of the solver": lambda: rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True), stragglers="drop"),
+    "pulls drawn by the server": lambda: rv.l2gd(GD),
+}
+
+
+def check_trajectory(algorithm, problem, participation, folder):
+    """The server's state and all party states after every round are those of the plain Python loop."""
+    states = []
+
+    def observe(report):
+        if isinstance(report, PhaseReport) and federation.store.records[-1].phase == 0:
+            record = federation.store.records[-1]
+            states.append(States(jax.tree.map(np.asarray, record.state), federation.party_states(record)))
+
+    with Federation(algorithm, problem, folder, participation=participation) as federation:
+        federation.run(observe)
+    expected = python_rounds(algorithm, problem, participation, SEED, ROUNDS)[1:]
+    assert len(states) == len(expected)
+    for state, like in zip(states, expected, strict=True):
+        assert jax.tree.structure(state) == jax.tree.structure(like)
+        assert_close(state, like, 1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_of_each_kind_follows_the_simulator(kind, tmp_path):
+    with jax.enable_x64(True):
+        check_trajectory(KINDS[kind](), quadratic(), STRAGGLERS, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ROWS | COMBINED)
+def test_every_preset_follows_the_simulator(name, tmp_path):
+    with jax.enable_x64(True):
+        check_trajectory((ROWS | COMBINED)[name](example_solver()), example_problem(), example_participation(),
+                         tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("composition", sample(60)[0], ids=str)
+def test_every_composition_follows_the_simulator(composition, tmp_path):
+    with jax.enable_x64(True):
+        problem = {"quadratic": quadratic, "classification": classification}[composition.problem]()
+        check_trajectory(composition.build(), problem, composition.build_participation(), tmp_path)
+
+
+def test_metrics_are_those_of_a_simulation():
+    """In float32, with samples: scores of personal and shared models, replies, and the order of the table."""
+    data = rv.FederatedData.from_arrays(
+        [np.random.default_rng(k).normal(size=(12, 3)) for k in range(3)],
+        [np.random.default_rng(k).integers(0, 2, 12) for k in range(3)], validation=0.25, test=0.25)
+    model, algorithm = rv.models.logistic(3, 2), rv.fedprox(GD, mu=0.1)
+    simulated = rv.simulate(algorithm, model, data, rounds=2, seed=SEED, progress=False).metrics
+    result = run_in_process(algorithm, rv.problems.LearningProblem(model, data), rounds=2, seed=SEED, method="run")
+    keys = ["method", "round", "party", "split", "metric"]
+    assert result.metrics[keys].equals(simulated[keys])
+    np.testing.assert_allclose(result.metrics["value"], simulated["value"], atol=1e-6)
+    assert jnp.allclose(result.shared["weight"], result.state["weight"])
