@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
+from resolvent.problem.portfolio.augmentation import Augmentation, report_fitting
 
 pf = rv.portfolio
 KEY = jax.random.key(0)
@@ -52,6 +53,17 @@ def test_raw_moments_are_those_of_the_generator_in_units_of_the_real_deviations(
     drawn = draw(eqx.tree_at(lambda f: (f.shift, f.scale), fitted, moments), 50)
     np.testing.assert_allclose((drawn.mean(axis=(0, 1)) - fitted.raw_mean) / fitted.raw_deviation, 0, atol=0.1)
     np.testing.assert_allclose(drawn.std(axis=(0, 1)), fitted.raw_deviation, rtol=0.06)
+
+
+def test_progress_is_reported_where_an_experiment_file_fits_augmenters():
+    closes = np.exp(np.cumsum(0.01 * np.random.default_rng(0).normal(size=(100, 3)), axis=0))
+    of_file = Augmentation({"GBM": pf.GBM(), "VMM": pf.VMM()}, years=1)
+    calls = []
+    with report_fitting(lambda done, total: calls.append((done, total))):
+        of_file.relatives(closes, np.array([[0, 1], [2, 0], [1, 2]]))
+    assert calls == [(0, 3), (2, 3), (3, 3)]
+    of_file.relatives(closes, np.array([[0, 1]]))
+    assert len(calls) == 3
 
 
 def test_results_of_a_gan_are_stored_and_damaged_files_are_not_used(tmp_path):

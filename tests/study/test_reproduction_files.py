@@ -131,15 +131,25 @@ def test_a_small_setting_does_not_decide_a_claim_about_converged_runs_and_the_pa
     text = SMALL[:SMALL.index("  parties:\n")] + SMALL[SMALL.index("search:"):]
     text = text.replace(claim, f"{claim}converged: true, ").replace(
         "quick: {", "  - {says: more than none, ours: true, rule: level, args: {panels: [mean], methods: [FedProx], "
-        "at_least: 0.0}}\nquick: {")
+        "at_least: 0.0}}\nmiddle: {seeds: 1, set: [rounds=2]}\nquick: {")
     reproduction = Reproduction.parse("small", text)
-    verdicts = {setting: [c["verdict"] for c in reproduce(reproduction, setting=setting, seeds=1)["claims"]]
-                for setting in ("paper scale", "quick")}
-    assert verdicts == {"paper scale": ["holds", "holds"], "quick": ["not decided", "holds"]}
-    write_results(reproduce(reproduction, setting="quick"), tmp_path)
+    records = {setting: reproduce(reproduction, setting=setting) for setting in ("middle", "quick")}
+    verdicts = {setting: [c["verdict"] for c in record["claims"]] for setting, record in records.items()}
+    assert verdicts == {"middle": ["holds", "holds"], "quick": ["not decided", "holds"]}
+    assert records["middle"]["command"] == "resolvent reproduce small --scale middle"
+    write_results(records["quick"], tmp_path)
     lines = (tmp_path / "README.md").read_text().splitlines()
     cells = {line.split(" | ")[0]: line.split(" | ") for line in lines if line.startswith("| more than")}
     assert [(c[1], c[3]) for c in cells.values()] == [("in words", "not decided"), ("ours", "holds")]
+    assert write_results(records["middle"], tmp_path).name == "small-middle.json"
+    page = (tmp_path / "README.md").read_text()
+    assert "## small-middle" in page
+    assert "## small-quick" not in page  # the page shows the largest setting
+
+
+def test_the_middle_setting_must_be_in_the_file(small):
+    with pytest.raises(InputError, match="small has no middle setting: use --quick, or run it at the paper's scale"):
+        reproduce(small[0], setting="middle")
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [

@@ -5,7 +5,7 @@ quadratic objectives. ``least_squares``, ``logistic_regression`` and ``logistic_
 is known, so that runs report the optimality gap. ``linear_quadratic`` generates control problems in which the optimal
 policy of each party is known. To write a problem of your own, derive from ``Problem`` (or
 ``SolvedProblem``, if the optimum is known) and from ``Oracle``. ``Subproblem`` is the task of a local solver, and
-``GradientStep`` the map of MAML.
+``GradientStep`` the map of MAML, ``Ascent`` that of SAM.
 """
 
 import jax.numpy as jnp
@@ -19,21 +19,22 @@ from resolvent.problem import models
 from resolvent.problem.control import LinearQuadraticProblem, linear_quadratic
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.logistic import LogisticProblem
-from resolvent.problem.maps import GradientStep
+from resolvent.problem.maps import Ascent, GradientStep
 from resolvent.problem.mixed import MixedProblem, mixed
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.problem.quadratic import QuadraticProblem
+from resolvent.problem.quadratic import LeastSquaresProblem, QuadraticProblem
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022
            "LinearQuadraticProblem", "linear_quadratic",
-           "Problem", "SolvedProblem", "Oracle", "Subproblem", "GradientStep"]
+           "Problem", "SolvedProblem", "Oracle", "Subproblem", "GradientStep", "Ascent"]
 
 
 @checked
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
-                  heterogeneity: float = 0.0, alpha: float = 1.0, seed: int = 0) -> SolvedProblem:
+                  heterogeneity: float = 0.0, alpha: float = 1.0, minibatches: bool = False,
+                  seed: int = 0) -> SolvedProblem:
     """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
 
     The labels are b_k = A_k (w + heterogeneity*v_k) + noise*e_k; the entries of A_k, w, v_k and e_k are standard
@@ -49,10 +50,12 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
         noise: standard deviation of the noise on b_k.
         heterogeneity: standard deviation of the parties' true weights around the common ones.
         alpha: FedMix's alpha, in (0, 1]; below 1 the objectives are f_k(alpha w + (1-alpha) x_k) with x_k = argmin f_k.
+        minibatches: store the samples, so that solvers can draw minibatches; otherwise the gradients of minibatches
+            are full gradients. With it, alpha must be 1.
         seed: seed of all random numbers.
 
     Raises:
-        InputError: a number is too small, or there is no unique optimum.
+        InputError: a number is too small, there is no unique optimum, or alpha is below 1 with minibatches.
     """
     for name, value, minimum in (("parties", parties, 1), ("samples", samples, 1), ("features", features, 1),
                                  ("noise", noise, 0), ("heterogeneity", heterogeneity, 0)):
@@ -61,14 +64,22 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
     if parties * samples < features:
         raise InputError(f"parties={parties} times samples={samples} must be at least features={features}: with fewer "
                          "equations than unknowns there is no unique optimum")
+    if minibatches and alpha != 1:
+        raise InputError(f"minibatches need alpha=1, got alpha={alpha}: leave one of the two out")
     rng = np.random.default_rng(seed)
     common = rng.normal(size=features)
     hessians, linears, constants = (np.empty((parties, *shape)) for shape in ((features, features), (features,), ()))
-    for k in range(parties):  # all designs together would take a hundred times the memory of the problem
+    samples_of: list[tuple[np.ndarray, np.ndarray]] = []
+    for k in range(parties):  # all designs together take up to a hundred times the memory of the quadratic problem
         a = rng.normal(size=(samples, features))
         true = common + heterogeneity * rng.normal(size=features)
         b = a @ true + noise * rng.normal(size=samples)
         hessians[k], linears[k], constants[k] = a.T @ a, a.T @ b, b @ b / 2
+        if minibatches:
+            samples_of.append((a, b))
+    if minibatches:
+        designs, labels = (jnp.asarray(np.stack(part)) for part in zip(*samples_of, strict=True))
+        return LeastSquaresProblem(designs, labels)
     problem = QuadraticProblem(jnp.asarray(hessians), jnp.asarray(linears), jnp.asarray(constants),
                                jnp.full(parties, samples))
     return problem if alpha == 1 else mixed(problem, alpha)

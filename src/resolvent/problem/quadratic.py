@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.errors import InputError
@@ -10,7 +10,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, QuadraticOracle
 from resolvent.problem.problem import SolvedProblem, shares_by_size
 
-__all__ = ["QuadraticProblem"]
+__all__ = ["LeastSquaresProblem", "QuadraticProblem"]
 
 
 class QuadraticProblem(SolvedProblem):
@@ -78,3 +78,61 @@ class QuadraticProblem(SolvedProblem):
 
     def _hessian(self, shares: Float[Array, " N"]) -> Float[Array, "d d"]:
         return jnp.tensordot(shares, self.hessians, axes=1, precision="highest")
+
+
+class LeastSquaresOracle(QuadraticOracle):
+    """f_k(w) = |A_k w - b_k|^2 / 2, with minibatches of the rows.
+
+    Attributes:
+        rows: A_k, [n, d].
+        labels: b_k, [n].
+    """
+
+    rows: Float[Array, "n d"]
+    labels: Float[Array, " n"]
+
+    @override
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """An unbiased estimate of the gradient: n times the mean over the minibatch."""
+        positions = jnp.where(mask, positions, 0)
+        rows = self.rows[positions]
+        residual = jnp.where(mask, rows @ w - self.labels[positions], 0)
+        return self.samples / jnp.maximum(jnp.sum(mask), 1) * (residual @ rows)
+
+
+class LeastSquaresProblem(SolvedProblem):
+    """Least squares whose samples are stored, so that solvers can draw minibatches of them.
+
+    Everything but a minibatch's gradient is that of the ``QuadraticProblem`` of the same samples.
+
+    Args:
+        a: [N, n, d] the designs A_k.
+        b: [N, n] the labels b_k.
+    """
+
+    quadratic: QuadraticProblem
+    rows: Float[Array, "N n d"]
+    labels: Float[Array, "N n"]
+
+    def __init__(self, a: Float[Array, "N n d"], b: Float[Array, "N n"]) -> None:
+        self.rows, self.labels = jnp.asarray(a), jnp.asarray(b)
+        self.quadratic = QuadraticProblem.least_squares(self.rows, self.labels)
+        self.sizes, self.splits = self.quadratic.sizes, self.quadratic.splits
+        self.score_name, self.higher_is_better = self.quadratic.score_name, self.quadratic.higher_is_better
+
+    @override
+    def init(self, key: Array) -> Vector:
+        return self.quadratic.init(key)
+
+    @override
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        return LeastSquaresOracle(self.sizes[k], hessian=self.quadratic.hessians[k], linear=self.quadratic.linears[k],
+                                  constant=self.quadratic.constants[k], rows=self.rows[k], labels=self.labels[k])
+
+    @override
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        return self.quadratic.optimum(shares)
+
+    @override
+    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        return self.quadratic.gap(w, shares)

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["LabelledProgress", "Progress", "progress_bar", "progress_bars"]
 
 Progress: TypeAlias = Callable[[int, int], None]
-LabelledProgress: TypeAlias = Callable[[str, int, int], None]
+
+
+class LabelledProgress(Protocol):
+    """A function that shows the progress of several tasks."""
+
+    def __call__(self, label: str, done: int, total: int, *, unit: str = ...) -> None:
+        """Show a task's progress; ``unit`` is what is counted, by default the same for all tasks."""
 
 
 @contextlib.contextmanager
@@ -41,7 +47,8 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
     """A function to call with (label, done, total): a bar per label on standard error, added at its first call.
 
     Args:
-        unit: what is counted, such as ``rounds``; ``bytes`` are shown as sizes. An unknown total is 0.
+        unit: what is counted, such as ``rounds``; a label may have another one. ``bytes`` are shown as sizes. An
+            unknown total is 0.
         width: minimum width of the labels.
         remaining_time: show an estimate of the remaining time.
         transient: remove the bars at the end.
@@ -51,15 +58,15 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    columns = _columns(unit, width, remaining_time=remaining_time)
+    columns = _columns(width, sizes=unit == "bytes", remaining_time=remaining_time)
     console = Console(file=cast("TextIO", _Display(sys.stderr)))
     bars, tasks = RichProgress(*columns, console=console, transient=transient), dict[str, TaskID]()
 
-    def show(label: str, done: int, total: int) -> None:
+    def show(label: str, done: int, total: int, *, unit: str = unit) -> None:
         bars.start()  # not earlier: without a bar, an empty line would be printed
         if label not in tasks:
-            tasks[label] = bars.add_task(escape(label), total=total or None)
-        bars.update(tasks[label], completed=done)
+            tasks[label] = bars.add_task(escape(label), total=total or None, unit=unit)
+        bars.update(tasks[label], completed=done, total=total or None)
 
     try:
         yield show
@@ -89,7 +96,7 @@ class _Display:
         return getattr(self._stream, name)
 
 
-def _columns(unit: str, width: int, *, remaining_time: bool) -> "list[ProgressColumn]":
+def _columns(width: int, *, sizes: bool, remaining_time: bool) -> "list[ProgressColumn]":
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -99,6 +106,6 @@ def _columns(unit: str, width: int, *, remaining_time: bool) -> "list[ProgressCo
         TimeRemainingColumn,
     )
 
-    counts = [DownloadColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit)]
+    counts = [DownloadColumn()] if sizes else [MofNCompleteColumn(), TextColumn("{task.fields[unit]}")]
     return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(), *counts,
             TimeElapsedColumn(), *([TimeRemainingColumn()] if remaining_time else [])]

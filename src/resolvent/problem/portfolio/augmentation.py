@@ -1,8 +1,10 @@
 """Which synthetic years the parties of a federation train on, as settings of an experiment file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +12,22 @@ from numpy.typing import NDArray
 from resolvent.errors import InputError, check_range
 from resolvent.problem.portfolio.augmenters import Augmenter, generate
 
-__all__ = ["Augmentation", "Panel"]
+__all__ = ["Augmentation", "Panel", "report_fitting"]
 
 Panel = Literal["appended", "recent"]
+Progress: TypeAlias = Callable[[int, int], None]
+
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def report_fitting(progress: Progress) -> Iterator[None]:
+    """Call ``progress`` with (parties done, parties in total) while augmenters are fitted within: GANs take minutes."""
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
 
 
 @dataclass(frozen=True)
@@ -45,4 +60,5 @@ class Augmentation:
 
     def relatives(self, closes: NDArray[np.float64], universes: NDArray[np.int64]) -> NDArray[np.float32]:
         """Daily price relatives [N, years, 252, m], from closing prices [days, assets] for training."""
-        return generate(list(self.augmenters.values()), closes, universes, years=self.years, seed=self.seed)
+        return generate(list(self.augmenters.values()), closes, universes, years=self.years, seed=self.seed,
+                        progress=_progress.get())

@@ -44,6 +44,7 @@ class Reproduction(pydantic.BaseModel):
         panels: the panels by title.
         search: the choice of parameters before the seeds run.
         claims: the paper's claims.
+        middle: a setting between the paper's scale and the quick one, which decides all claims in hours on two cores.
         quick: the quick setting.
         tiny: the smallest setting that runs, for tests; its changes are added to those of the quick setting.
     """
@@ -67,6 +68,7 @@ class Reproduction(pydantic.BaseModel):
     panels: dict[str, Panel]
     search: Search | None = None
     claims: list[Claim]
+    middle: SmallSetting | None = None
     quick: SmallSetting
     tiny: SmallSetting = SmallSetting()
 
@@ -112,7 +114,7 @@ class Reproduction(pydantic.BaseModel):
 
     def seeds_of(self, setting: Setting) -> int:
         """The number of seeds in a setting."""
-        return {"paper scale": self.seeds, "quick": self.quick.seeds, "tiny": self.tiny.seeds}[setting]
+        return self.levels(setting)[-1].seeds if setting != "paper scale" else self.seeds
 
     def view(self, title: str) -> View:
         """What a panel reads from its runs."""
@@ -121,8 +123,15 @@ class Reproduction(pydantic.BaseModel):
                        for key in View.model_fields})
 
     def levels(self, setting: Setting) -> tuple[SmallSetting, ...]:
-        """The smaller settings whose changes a setting has, in the order in which they apply."""
-        return {"paper scale": (), "quick": (self.quick,), "tiny": (self.quick, self.tiny)}[setting]
+        """The smaller settings whose changes a setting has, in the order in which they apply.
+
+        Raises:
+            InputError: there is no middle setting.
+        """
+        if setting == "middle" and self.middle is None:
+            raise InputError(f"{self.name} has no middle setting: use --quick, or run it at the paper's scale")
+        middle = () if self.middle is None else (self.middle,)
+        return {"paper scale": (), "middle": middle, "quick": (self.quick,), "tiny": (self.quick, self.tiny)}[setting]
 
     def changes(self, setting: Setting, title: str = "") -> tuple[str, ...]:
         """The changes of a setting: of every panel and, with a title, of this panel too."""

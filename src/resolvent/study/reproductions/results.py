@@ -7,12 +7,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from resolvent.data.atomic_files import write_text
 from resolvent.data.digests import read_sealed, seal
 from resolvent.study.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline
 from resolvent.study.reproductions.pictures import draw
+from resolvent.study.reproductions.schema import Setting
 from resolvent.study.wording import count_of
 
 __all__ = ["COUNTS", "claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw",
@@ -28,7 +29,10 @@ Record = Mapping[str, Any]
 
 
 def write_results(record: Record, folder: Path) -> Path:
-    """Write ``NAME.json`` and ``NAME.svg`` (``NAME-quick`` in the quick setting), and the page of all results."""
+    """Write ``NAME.json`` and ``NAME.svg`` (``NAME-quick`` in the quick setting), and the page of all results.
+
+    The page shows the largest setting that there is of each reproduction.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     stem = record["name"] + ("" if record["setting"] == "paper scale" else f"-{record['setting']}")
     path = folder / f"{stem}.json"
@@ -61,7 +65,7 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
 
     Args:
         folder: the results folder.
-        name: the reproduction, in both settings; default: all.
+        name: the reproduction, in all settings; default: all.
 
     Returns:
         The pictures.
@@ -70,7 +74,7 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
         InputError: a JSON file is damaged.
     """
     paths = [path for path in sorted(folder.glob("*.json"))
-             if name in (None, path.stem, path.stem.removesuffix("-quick"))]
+             if name in (None, path.stem, path.stem.removesuffix("-quick"), path.stem.removesuffix("-middle"))]
     for path in paths:
         draw(read_record(path), path.with_suffix(".svg"))
     if paths:
@@ -85,7 +89,7 @@ def write_page(folder: Path) -> None:
 
 def page(folder: Path) -> str:
     """The page of a results folder, from its JSON files alone."""
-    records = [(path.stem, record) for path, record in read_records(folder).items()]
+    records = _largest_settings((path.stem, record) for path, record in read_records(folder).items())
     lines = ["# The papers' claims and our results", "",
              "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
              "claim *holds* if it does in every seed and for every method that it names, and holds *in part* if it "
@@ -105,6 +109,17 @@ def page(folder: Path) -> str:
                   f"{count_of(r['seeds'], 'seed')}, {r['device']}.", "",
                   f"![{r['title']}]({stem}.svg)", "", *notes(r)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _largest_settings(records: Iterable[tuple[str, Record]]) -> list[tuple[str, Record]]:
+    """Of the records of one reproduction, the one with the largest setting; by file name."""
+    settings = get_args(Setting)
+    largest: dict[str, tuple[str, Record]] = {}
+    for stem, record in records:
+        known = largest.setdefault(record["name"], (stem, record))[1]
+        if settings.index(record["setting"]) < settings.index(known["setting"]):
+            largest[record["name"]] = (stem, record)
+    return sorted(largest.values(), key=lambda pair: pair[0])
 
 
 def notes(record: Record) -> list[str]:

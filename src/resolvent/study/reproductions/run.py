@@ -29,7 +29,7 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
 
     Args:
         reproduction: the reproduction.
-        setting: the paper's scale, the quick setting, or the tiny one for tests.
+        setting: the paper's scale, the middle or the quick setting, or the tiny one for tests.
         changes: further changes of every panel, ``key.path=value``.
         seeds: number of seeds; default: that of the setting.
         progress: called with (panel, runs done, runs in total).
@@ -80,9 +80,10 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
 
 
 def _command(name: str, setting: Setting, panels: Sequence[str], seeds: int | None) -> str:
+    scale = {"quick": " --quick", "middle": " --scale middle"}.get(setting, "")
     chosen = f" --panels {shlex.join(panels)}" if panels else ""
     number = "" if seeds is None else f" --seeds {seeds}"
-    return f"resolvent reproduce {name}{' --quick' if setting == 'quick' else ''}{chosen}{number}"
+    return f"resolvent reproduce {name}{scale}{chosen}{number}"
 
 
 def _run_panel(reproduction: Reproduction, title: str, seed: int, changes: tuple[str, ...],

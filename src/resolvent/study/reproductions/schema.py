@@ -10,7 +10,7 @@ from resolvent.study.metrics import higher_is_better
 
 __all__ = ["Claim", "Draw", "Panel", "Search", "Setting", "SmallSetting", "Sweep", "View"]
 
-Setting = Literal["paper scale", "quick", "tiny"]
+Setting = Literal["paper scale", "middle", "quick", "tiny"]  # from the largest to the smallest
 
 
 class _Strict(pydantic.BaseModel):

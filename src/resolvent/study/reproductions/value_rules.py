@@ -7,9 +7,9 @@ import numpy as np
 
 from resolvent.study.reproductions.curves import Curve, Item, Panels, name_of, quotient, rule
 
-__all__ = ["best", "climb", "difference", "difference_of_panels", "gain", "highest", "lately", "lately_of_panels",
-           "lead", "level", "ratio", "ratio_of_panels", "relative_gap", "rise", "same_limit", "sooner", "spike",
-           "steadier", "steadier_panels", "when_stopped"]
+__all__ = ["best", "climb", "difference", "difference_of_panels", "gain", "highest", "largest_growth", "lately",
+           "lately_of_panels", "lead", "level", "ratio", "ratio_of_panels", "relative_gap", "rise", "rounds_of_panels",
+           "same_limit", "sooner", "spike", "steadier", "steadier_panels", "when_stopped"]
 
 _INF = float("inf")
 
@@ -129,8 +129,39 @@ def sooner(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], shar
             fast, plain = figure[panel][a], figure[panel][b]
             target = max(share * plain.values[0], near * plain.final)
             value = quotient(fast.rounds_to(target), plain.rounds_to(target))
-            items.append(Item(f"{a}: rounds / those of {b}", value, at_least <= value <= at_most))
+            name = f"{name_of(figure, panel, a)}: rounds / those of {b}"
+            items.append(Item(name, value, at_least <= value <= at_most))
     return items
+
+
+@rule
+def rounds_of_panels(figure: Panels, panels: Sequence[str], methods: Sequence[str], near: float = 1.1,
+                     at_least: float = 0.0, at_most: float = _INF) -> list[Item]:
+    """From each panel to the next the rounds to one target grow by a factor between the bounds.
+
+    The target is ``near`` times the larger of the method's last values in the two panels.
+    """
+    def factor(a: Curve, b: Curve) -> float:
+        target = near * max(a.final, b.final)
+        return quotient(b.rounds_to(target), a.rounds_to(target))
+
+    return _between({f"{m}: rounds, {b} / {a}": factor(figure[a][m], figure[b][m])
+                     for m in methods for a, b in pairwise(panels)}, at_least, at_most)
+
+
+@rule
+def largest_growth(figure: Panels, panels: Sequence[str], methods: Sequence[str], within: int = 10,
+                   at_least: float = -_INF, at_most: float = _INF) -> list[Item]:
+    """The largest increase of the value within ``within`` rounds is between the bounds.
+
+    A run diverges if its loss grows by more than 1 within 10 rounds. Source: FedProx, C.3.2.
+    """
+    def growth(curve: Curve) -> float:
+        with np.errstate(invalid="ignore"):  # after a divergence both values are infinite
+            rises = [curve.at(int(t)) - curve.at(int(t) - within) for t in curve.rounds if t >= within]
+        return float(np.max(np.nan_to_num(rises, nan=-_INF, posinf=_INF, neginf=-_INF), initial=-_INF))
+
+    return _between({name: growth(curve) for name, curve in _of_methods(figure, panels, methods)}, at_least, at_most)
 
 
 @rule
@@ -146,7 +177,7 @@ def same_limit(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], 
             first, second = figure[panel][a], figure[panel][b]
             value = quotient(first.final, second.final)
             is_equal = abs(value - 1) <= within or max(first.relative, second.relative) <= negligible
-            items.append(Item(f"{a} / {b}", value, is_equal))
+            items.append(Item(f"{name_of(figure, panel, a)} / {b}", value, is_equal))
     return items
 
 
