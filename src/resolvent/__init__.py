@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Namespaces that are imported when they are first used.
-_LATER = {"metrics": "resolvent.problem.metrics", "portfolio": "resolvent.problem.portfolio"}
+# Namespaces, and functions after a colon, that are imported when they are first used.
+_LATER = {
+    "metrics": "resolvent.problem.metrics",
+    "portfolio": "resolvent.problem.portfolio",
+    "sweep": "resolvent.study.tuning.sweep:sweep",
+    "tune": "resolvent.study.tuning.tune:tune",
+}
 
 
 class _Package(ModuleType):
@@ -33,7 +38,8 @@ class _Package(ModuleType):
         if find_spec(f"resolvent.{name}"):
             return import_module(f"resolvent.{name}")
         if name in _LATER:
-            return import_module(_LATER[name])
+            module, _, function = _LATER[name].partition(":")
+            return getattr(import_module(module), function) if function else import_module(module)
         api = import_module("resolvent.api")
         names = {public: getattr(api, public) for public in api.__all__ if public not in _LATER}
         self.__dict__.update(names | {"__all__": api.__all__})

@@ -4,8 +4,9 @@ What a command needs is imported when it runs: help is printed without it.
 """
 
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,8 @@ import tyro
 from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
 from resolvent.cli.federation import COMMANDS
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
-from resolvent.simulate.progress import progress_bars
+from resolvent.cli.tune import tune
+from resolvent.simulate.progress import LabelledProgress, progress_bars
 
 __all__ = ["parse_and_run"]
 
@@ -78,7 +80,7 @@ def run(
     shortcuts = {"rounds": rounds, "seed": seed}
     changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
-    with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
+    with _progress_bars("rounds") as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)
     if not is_writer():
@@ -244,6 +246,7 @@ def reproduce(
     panels: tuple[str, ...] = (),
     seeds: int | None = None,
     resume: bool = False,
+    scale: Literal["paper", "middle", "quick"] | None = None,
 ) -> None:
     """Run a figure of a paper again and check the paper's claims; writes JSON, a picture and a page.
 
@@ -268,6 +271,8 @@ def reproduce(
         seeds: number of seeds of one reproduction; default: that of its setting.
         resume: store the states of the runs in the results folder, in `checkpoints`, and continue from those that are
             there. They are shared by runs of single panels and of all panels, and by different numbers of seeds.
+        scale: `paper`, the default; `middle`, which figures with networks have: hours on two cores, and all claims are
+            decided; or `quick`, the same as `--quick`.
     """
     from resolvent.cli import terminal
     from resolvent.errors import InputError
@@ -279,23 +284,39 @@ def reproduce(
         _redraw(names, out)
         return
     if all or len(names) > 1 or jobs is not None or against is not None:
-        if panels or seeds is not None or resume:
-            raise InputError("--panels, --seeds and --resume are for one reproduction, without --jobs and --against")
+        if panels or seeds is not None or resume or scale is not None:
+            raise InputError("--panels, --seeds, --scale and --resume are for one reproduction, without --jobs and "
+                             "--against; give --quick for the quick setting")
         _reproduce_batch(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)
         return
     if not names:
         raise InputError(f"name a reproduction, or give --all: {', '.join(reproductions())}")
     reproduction = Reproduction.load(names[0])
     results.read_records(out)  # a damaged file is refused before anything runs
-    setting: Literal["quick", "paper scale"] = "quick" if quick else "paper scale"
-    checkpoints = out / "checkpoints" / f"{reproduction.name}-{'quick' if quick else 'paper'}" if resume else None
-    with progress_bars("seeds", width=_LABEL_WIDTH) as progress:
+    if quick and scale not in (None, "quick"):
+        raise InputError(f"--quick and --scale {scale} exclude each other: give one of them")
+    scale = "quick" if quick else scale or "paper"
+    setting: Literal["paper scale", "middle", "quick"] = "paper scale" if scale == "paper" else scale
+    checkpoints = out / "checkpoints" / f"{reproduction.name}-{scale}" if resume else None
+    with _progress_bars("seeds") as progress:
         record = reproduction_run.reproduce(reproduction, setting=setting, seeds=seeds, progress=progress,
                                             panels=panels, checkpoints=checkpoints)
     path = results.write_results(record, out)
     for claim in record["claims"]:
         terminal.print_line(f"{claim['verdict']}: {claim['says']}")
     terminal.print_path("Results", path)
+
+
+@contextmanager
+def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
+    """``progress_bars``, with one for the augmenters of an experiment on prices, which take minutes to fit."""
+    from resolvent.problem.portfolio.augmentation import report_fitting
+    from resolvent.simulate.processes import is_writer
+
+    with progress_bars(unit, width=_LABEL_WIDTH) as progress, ExitStack() as stack:
+        if is_writer():
+            stack.enter_context(report_fitting(partial(progress, "synthetic prices", unit="parties")))
+        yield progress
 
 
 def _redraw(names: tuple[str, ...], out: Path) -> None:
@@ -337,8 +358,8 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
 
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
-    commands: dict[str, Callable[..., Any]] = {"run": run, "predict": predict, "list": list_, "show": show,
-                                               "report": report, "reproduce": reproduce, "data": data, **COMMANDS}
+    commands: dict[str, Callable[..., Any]] = {"run": run, "tune": tune, "predict": predict, "list": list_,
+                                               "show": show, "report": report, "reproduce": reproduce, "data": data, **COMMANDS}
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     tyro.extras.subcommand_cli_from_dict(
         commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),

@@ -28,6 +28,7 @@ from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes
 from resolvent.study.checks import check_model, check_settings, check_shared_models
 from resolvent.study.decisive_metric import choose_decisive_metric
+from resolvent.study.tuning.settings import Search
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml, shipped_files, with_help, write_yaml
 
@@ -51,6 +52,8 @@ class Experiment:
         participation: which parties take part in a round, with which weights, and which are slow.
         rounds: number of rounds.
         seed: seed of the first model, the cohorts, the stragglers and the minibatches.
+        seeds: number of seeds, counted up from `seed`. With every further seed the samples of each party are also split
+            again, and the scores are means over the seeds.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
@@ -62,6 +65,7 @@ class Experiment:
             class has more than 80 % of the samples.
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
+        search: hyperparameters that `resolvent tune` chooses on validation samples; `resolvent run` does not read it.
     """
 
     data: FederatedData | MarketData | None = None
@@ -72,6 +76,7 @@ class Experiment:
     participation: Participation = Full()  # noqa: RUF009 - a frozen module
     rounds: int = 100
     seed: int = 0
+    seeds: int = 1
     evaluate_every: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
     precision: Precision = "float32"
@@ -80,6 +85,7 @@ class Experiment:
     metrics: dict[str, Metric] | None = None
     decide_by: str | None = None
     class_weight: Literal["balanced", "balanced_per_party"] | dict[str, float] | None = None
+    search: Search | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:

@@ -16,12 +16,11 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, schedules
+from resolvent.algorithms import aggregators, attacks, combinators, participation, presets
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.schedules import Schedule
 from resolvent.arguments import hints_of
 from resolvent.data import datasets, partitions, shifts
 from resolvent.data.federated import FederatedData
@@ -30,7 +29,7 @@ from resolvent.data.shifts import Shift
 from resolvent.math import codecs, penalties
 from resolvent.math.codecs import Codec
 from resolvent.math.penalties import Penalty
-from resolvent.problem import metrics, models, problems, solvers
+from resolvent.problem import metrics, models, problems, schedules, solvers
 from resolvent.problem.metrics.metric import Metric, settings_of
 from resolvent.problem.models import Model
 from resolvent.problem.portfolio import augmentation, augmenters, market_data, policies
@@ -39,10 +38,13 @@ from resolvent.problem.portfolio.augmenters import Augmenter
 from resolvent.problem.portfolio.market_data import MarketData
 from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
+from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers import Batches, LocalSolver
 from resolvent.simulate import systems
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.file_types import file_type, members
+from resolvent.study.tuning import settings as search_settings
+from resolvent.study.tuning.settings import Search
 
 __all__ = ["REGISTRIES", "Component", "Registry", "component_of", "listings"]
 
@@ -129,6 +131,7 @@ _REGISTRIES = (
     Registry(Model, "model", "models", (models, policies), others=(Policy,),
              supplied=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
     Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
+    Registry(Search, "search", "searches", (search_settings,), default="Search"),
     Registry(Metric, "metric", "metrics", (metrics,), adapt=settings_of),
     Registry(Augmentation, "augmentation", "augmentations", (augmentation,), default="Augmentation"),
     Registry(Augmenter, "augmenter", "augmenters", (augmenters,)),

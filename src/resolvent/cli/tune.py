@@ -1,0 +1,68 @@
+"""``resolvent tune``: choose the hyperparameters of an experiment's methods."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from resolvent.simulate.progress import progress_bars
+
+__all__ = ["tune"]
+
+_LABEL_WIDTH = 24
+
+Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
+Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
+
+
+def tune(
+    experiment: Source,
+    *,
+    set: Changes = (),
+    strategy: Literal["grid", "random", "halving", "optuna"] | None = None,
+    trials: int | None = None,
+    rounds: int | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Choose the hyperparameters of an experiment's methods on validation samples; writes a folder with a page.
+
+    Try `resolvent tune mine.yaml` with these lines in the file:
+
+    `search: {over: {FedProx: {mu: [0.01, 0.1, 1], solver.learning_rate: {low: 0.001, high: 1, scale: log}}}}`
+
+    `over` names the parameters of each label, or of "*" for all methods. Every method has the same budget, trials times
+    rounds. Test samples have no influence. The folder has a table (trials.csv), a page (tuning.html) and the experiment
+    with the chosen values (tuned.yaml), which `resolvent run` compares.
+
+    Args:
+        experiment: name of an experiment or a YAML file; `search:` may also be set with --set.
+        set: change settings, such as 'search.over.FedAvg={solver.learning_rate: [0.01, 0.1]}'.
+        strategy: grid: every combination; random: drawn independently; halving: many candidates run a few rounds, and
+            the best of them run on; optuna: proposed by Optuna from earlier trials. Short for --set search.strategy=...
+        trials: full trials of each method; short for --set search.trials=...
+        rounds: rounds of a full trial; short for --set search.rounds=...
+        out: the folder; default: runs/NAME-tuning.
+        resume: continue an interrupted search: finished trials are kept.
+        overwrite: replace the content of the folder.
+    """
+    from resolvent.cli import terminal
+    from resolvent.study.experiment import ExperimentFile
+    from resolvent.study.metrics import format_value, title_of
+    from resolvent.study.tuning.files import TUNED_FILE, tune_file
+
+    shortcuts = {"strategy": strategy, "trials": trials, "rounds": rounds}
+    changes = [change for group in set for change in group]
+    changes += [f"search.{key}={value}" for key, value in shortcuts.items() if value is not None]
+    file = ExperimentFile.load(experiment, changes)
+    with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
+        folder, tuned = tune_file(file, out, resume=resume, overwrite=overwrite, progress=progress)
+    name = tuned.criterion.name
+    for label, trial in tuned.best.items():
+        values = ", ".join(f"{parameter} = {value}" for parameter, value in trial.point.items())
+        terminal.print_line(f"{label}: {values} ({tuned.criterion.split} {title_of(name)} "
+                            f"{format_value(trial.reading.score, name)}, best of {len(tuned.trials[label])} trials in "
+                            f"{tuned.rounds_spent[label]} rounds)")
+    terminal.print_path("Compare the methods with these values", folder / TUNED_FILE)
+    terminal.print_path("What was tried", folder / "tuning.html")

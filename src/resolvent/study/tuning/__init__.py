@@ -1,0 +1,1 @@
+"""Tuning: the hyperparameters of methods, chosen by their results on validation samples."""

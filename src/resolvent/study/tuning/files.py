@@ -1,0 +1,146 @@
+"""``resolvent tune``: the search of an experiment file, and its folder."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resolvent.data.atomic_files import remove_folder, write_text
+from resolvent.data.federated import FederatedData
+from resolvent.data.folder_lock import locked
+from resolvent.errors import InputError, nearest, quote
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
+from resolvent.study.binding import bind
+from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.study.reproductions.settings import with_choices
+from resolvent.study.tuning.searching import ProgressOfSearch, Subject, TunableMethod, Tuned, run_search
+from resolvent.study.tuning.settings import Search
+from resolvent.study.tuning.space import Point, draw, space_of
+from resolvent.study.tuning.tune import criterion_of
+from resolvent.study.yaml_files import write_yaml
+
+if TYPE_CHECKING:
+    from resolvent.algorithms.algorithm import Algorithm
+
+__all__ = ["TUNED_FILE", "tune_file"]
+
+TUNED_FILE = "tuned.yaml"
+_TABLE, _PARTIES, _PAGE = "trials.csv", "parties.csv", "tuning.html"
+
+
+def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = False, overwrite: bool = False,
+              progress: ProgressOfSearch | None = None) -> tuple[Path, Tuned]:
+    """Run the search of an experiment file and write its folder.
+
+    The folder has ``trials.csv`` (a row per trial), ``parties.csv`` (the choice of each party, with ``per_site``),
+    ``tuning.html`` (the tables and a picture per method), ``tuned.yaml`` (the experiment with the chosen values, for
+    ``resolvent run``) and ``trials.jsonl`` (the finished trials, from which an interrupted search continues).
+
+    Args:
+        file: the checked experiment.
+        out: the folder; default: ``runs/NAME-tuning``.
+        resume: continue the search in the folder; if there is none, it starts from the beginning.
+        overwrite: replace the content of the folder.
+        progress: called with (label, rounds done, rounds in total).
+
+    Returns:
+        The folder and the trials.
+
+    Raises:
+        InputError: the file has no search, the folder is in use, or the parts do not fit together.
+    """
+    settings = file.bound.settings()
+    part = file.bound.parts.get("search")
+    if part is None:
+        raise InputError(f"{file.location('search')}: search: missing; state what is searched, such as search: {{over: "
+                         "{fedprox: {mu: [0.01, 0.1, 1]}}}")
+    assert not isinstance(part, dict)
+    folder = Path("runs") / f"{file.name}-tuning" if out is None else out
+    with locked(folder):
+        if folder.exists() and not resume:
+            if not overwrite:
+                raise InputError(f"{folder} exists: continue the search with --resume, replace it with --overwrite, or "
+                                 "choose another folder with --out")
+            remove_folder(folder)
+        with _located(file):
+            search: Search = part.build()
+            methods = _methods(settings, search)
+        experiment = file.build()
+        subject = experiment.model if experiment.problem is None else experiment.problem
+        assert isinstance(subject, Model | Problem)
+        data = experiment.data if isinstance(experiment.data, FederatedData) else None
+        identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        with file.precision(), _located(file):
+            criterion = criterion_of(subject, data, search.by or experiment.decide_by, experiment.metrics)
+            tuned = run_search(search, methods, Subject(subject, data, experiment.participation, experiment.parties),
+                               criterion, rounds=experiment.rounds, folder=folder, identity=identity, progress=progress)
+            _write(folder, tuned, settings, experiment.title or file.name)
+    return folder, tuned
+
+
+@contextlib.contextmanager
+def _located(file: ExperimentFile) -> Iterator[None]:
+    """Prefix an error about the search with the file and the line of the key."""
+    try:
+        yield
+    except InputError as error:
+        message = str(error)
+        if message.startswith(("over", "strategy", "by:")):
+            message = f"search.{message}"
+        raise type(error)(f"{file.location(message)}: {message}") from error
+
+
+def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMethod]:
+    """What is searched, by label; the first candidate of each method is built to check the names."""
+    labels = list(settings["algorithms"])
+    for label in search.over:
+        if label != "*" and label not in labels:
+            raise InputError(f"over.{label}: there is no algorithm {quote(label)}; there are {', '.join(labels)}"
+                             f"{nearest(label, labels)}")
+    methods = {}
+    for label in labels:
+        space = space_of(search.over, label)
+        if space:
+            methods[label] = TunableMethod(space, lambda point, label=label: _build(settings, label, point))  # type: ignore[misc]
+            methods[label].make(draw(space, search.seed, 1))
+    return methods
+
+
+def _build(settings: dict[str, Any], label: str, point: Point) -> "Algorithm":
+    only = {**settings, "algorithms": {label: settings["algorithms"][label]}}
+    bound = bind(Experiment, with_choices(only, {label: point}))
+    algorithms, solver = bound.parts["algorithms"], bound.parts["solver"]
+    assert isinstance(algorithms, dict)
+    assert not isinstance(solver, dict)
+    algorithm: Algorithm = algorithms[label].build(solver=solver.build())
+    return algorithm
+
+
+def _write(folder: Path, tuned: Tuned, settings: dict[str, Any], title: str) -> None:
+    from resolvent.study.tuning.page import write_page  # imports matplotlib and jinja2, which take long
+
+    write_text(folder / _TABLE, tuned.table.to_csv(index=False))
+    if tuned.search.per_site:
+        write_text(folder / _PARTIES, party_table(tuned).to_csv(index=False))
+    write_page(folder / _PAGE, tuned, title)
+    chosen = with_choices(settings, {label: trial.point for label, trial in tuned.best.items()})
+    write_text(folder / TUNED_FILE, write_yaml({key: value for key, value in chosen.items() if key != "search"}))
+
+
+def party_table(tuned: Tuned) -> Any:
+    """A row per method and party: the trial that the party chooses, and the metric on its validation and test samples.
+
+    ``test`` is that of the chosen trial, ``test common`` that of the trial chosen on the samples of all parties.
+    """
+    import pandas as pd
+
+    rows = []
+    for label, of_parties in tuned.best_of_parties.items():
+        common = tuned.best[label]
+        rows += [{"method": label, "party": party, "trial": trial.number, **trial.point,
+                  "validation": trial.reading.of_parties.get(party), "test": trial.reading.test.get(party),
+                  "test common": common.reading.test.get(party)} for party, trial in of_parties.items()]
+    return pd.DataFrame(rows)

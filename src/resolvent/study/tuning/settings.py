@@ -1,0 +1,69 @@
+"""The settings of a search, as a file or a call states them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
+
+__all__ = ["Search"]
+
+Strategy = Literal["grid", "random", "halving", "optuna"]
+Values = list[bool | int | float | str] | dict[str, bool | float | str]
+
+_DEFAULT_TRIALS = 16
+
+
+@dataclass(frozen=True)
+class Search(CheckedArguments):
+    """A search of hyperparameters: what is varied, how candidates are drawn, and by what they are compared.
+
+    Every method has the same budget, trials x rounds x seeds, in rounds.
+
+    Attributes:
+        over: for each label, or "*" for every label, the values of each parameter: a list, such as [0.01, 0.1, 1], or a
+            range, such as {low: 0.001, high: 1, scale: log}, with whole: true for integers. Paths are relative to the
+            algorithm, such as mu or solver.learning_rate.
+        strategy: grid: every combination of the values, which must be lists. random: drawn independently. halving:
+            drawn independently; all of them run a few rounds, and the best part of them runs on (successive halving).
+            optuna: drawn by a sampler of Optuna, which learns from earlier trials (extra optuna).
+        trials: number of trials of each method; of halving, the full trials that cost as many rounds. Default: 16; of a
+            grid, all combinations.
+        rounds: rounds of a full trial; default: those of the experiment.
+        seeds: number of runs of each trial, with different minibatches and cohorts; its score is their mean.
+        seed: of the drawn candidates.
+        by: the metric on validation samples; default: the metric that compares the methods.
+        per_site: each party also chooses a trial of its own by its own validation samples.
+        equal_budget: refuse a grid that has more combinations for one method than for another.
+        reduction: of halving: the best 1/reduction of the trials runs on, for reduction times as many rounds.
+        sampler: of optuna: tpe, gp (Gaussian process), cmaes or random.
+        pruner: of optuna: none, median, halving or hyperband; stops a trial that is worse than others at the same
+            round.
+    """
+
+    over: dict[str, dict[str, Values]]
+    strategy: Strategy = "random"
+    trials: int | None = None
+    rounds: int | None = None
+    seeds: int = 1
+    seed: int = 0
+    by: str | None = None
+    per_site: bool = False
+    equal_budget: bool = True
+    reduction: int = 3
+    sampler: Literal["tpe", "gp", "cmaes", "random"] = "tpe"
+    pruner: Literal["none", "median", "halving", "hyperband"] = "none"
+
+    def __post_init__(self) -> None:
+        for name, smallest in {"trials": 1, "rounds": 1, "seeds": 1, "seed": 0, "reduction": 2}.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise InputError(f"{name}={value} must be at least {smallest}")
+        if not self.over:
+            raise InputError("over: there is nothing to search: give the values of a parameter, such as "
+                             "{FedProx: {mu: [0.01, 0.1, 1]}}")
+
+    @property
+    def trials_of_a_method(self) -> int:
+        """The number of trials that is drawn for a method."""
+        return _DEFAULT_TRIALS if self.trials is None else self.trials

@@ -1,0 +1,163 @@
+"""Which trials a search runs, for how many rounds."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from resolvent.errors import InputError
+from resolvent.study.tuning.settings import Search
+from resolvent.study.tuning.space import Point, Space, combinations, draw
+from resolvent.study.tuning.trials import Reading, Trial
+
+__all__ = ["Candidates", "RunTrial", "check_budgets", "halving_rungs", "run_strategy", "segments"]
+
+_REPORTS = 5  # of a trial to a pruner
+
+
+class RunTrial(Protocol):
+    """Runs a trial to a number of rounds, from where an earlier call for the same trial ended."""
+
+    def __call__(self, number: int, point: Point, rounds: int) -> Reading:
+        """The reading after this number of rounds."""
+
+
+class Candidates(NamedTuple):
+    """What is searched for one method.
+
+    Attributes:
+        label: of the method.
+        space: its parameters.
+        rounds: rounds of a full trial.
+        better: of two scores, whether the first is better; NaN is worse than any number.
+    """
+
+    label: str
+    space: Space
+    rounds: int
+    better: Callable[[float, float], bool]
+
+
+def check_budgets(search: Search, spaces: dict[str, Space]) -> None:
+    """Refuse grids that would try more candidates of one method than of another.
+
+    Raises:
+        InputError: the numbers of trials differ.
+    """
+    if search.strategy != "grid" or not search.equal_budget:
+        return
+    counts = {label: len(_grid_points(search, space, label)) for label, space in spaces.items()}
+    if len(set(counts.values())) > 1:
+        numbers = ", ".join(f"{label} {count}" for label, count in counts.items())
+        raise InputError(f"strategy: the methods would have different budgets ({numbers} trials), and more trials are "
+                         f"an advantage: set trials: {min(counts.values())}, which draws as many from each grid, or "
+                         "equal_budget: false")
+
+
+def run_strategy(search: Search, candidates: Candidates, run: RunTrial) -> list[Trial]:
+    """All trials of a method, in the order of their numbers."""
+    if search.strategy == "halving":
+        return _run_halving(search, candidates, run)
+    if search.strategy == "optuna":
+        from resolvent.study.tuning.optuna_search import run_optuna
+
+        return run_optuna(search, candidates, run)
+    points = (_grid_points(search, candidates.space, candidates.label) if search.strategy == "grid"
+              else draw_points(search, candidates.space, search.trials_of_a_method))
+    rounds = candidates.rounds
+    return [Trial(candidates.label, i, point, rounds, rounds * search.seeds, run(i, point, rounds), True)
+            for i, point in enumerate(points, start=1)]
+
+
+def draw_points(search: Search, space: Space, count: int) -> list[Point]:
+    """The first ``count`` drawn points; a longer search begins with the points of a shorter one."""
+    return [draw(space, search.seed, number) for number in range(1, count + 1)]
+
+
+def _grid_points(search: Search, space: Space, label: str) -> list[Point]:
+    points = combinations(space, f"over.{label}")
+    if search.trials is None or search.trials >= len(points):
+        return points
+    chosen = np.random.default_rng(search.seed).choice(len(points), search.trials, replace=False)
+    return [points[i] for i in sorted(chosen)]
+
+
+class Rung(NamedTuple):
+    """A step of successive halving.
+
+    Attributes:
+        trials: number of trials that run to this rung.
+        rounds: rounds of each trial at its end.
+    """
+
+    trials: int
+    rounds: int
+
+
+def halving_rungs(rounds: int, budget: int, reduction: int) -> list[Rung]:
+    """The rungs of successive halving whose cost is as large as possible, but at most the budget.
+
+    Rung i runs n / reduction^i trials to rounds / reduction^(s - i) rounds, continuing those of the rung before it. The
+    number of rungs s + 1 is at most 3, so that a trial is not judged by too few rounds.
+
+    >>> halving_rungs(27, 4 * 27, 3)
+    [Rung(trials=9, rounds=3), Rung(trials=3, rounds=9), Rung(trials=1, rounds=27)]
+
+    Args:
+        rounds: rounds of a full trial.
+        budget: rounds of all trials together.
+        reduction: at least 2.
+    """
+    best = [Rung(max(1, budget // rounds), rounds)]
+    for steps in (1, 2):
+        ends = [max(1, round(rounds / reduction**(steps - i))) for i in range(steps + 1)]
+        if len(set(ends)) < len(ends):
+            break
+        count = reduction**steps
+        if _cost(_rungs(count, ends, reduction)) > budget:
+            break
+        while _cost(_rungs(count + 1, ends, reduction)) <= budget:
+            count += 1
+        best = _rungs(count, ends, reduction)
+    return best
+
+
+def _rungs(count: int, ends: Sequence[int], reduction: int) -> list[Rung]:
+    return [Rung(max(1, count // reduction**i), end) for i, end in enumerate(ends)]
+
+
+def _cost(rungs: Sequence[Rung]) -> int:
+    starts = [0, *(rung.rounds for rung in rungs[:-1])]
+    return sum(rung.trials * (rung.rounds - start) for rung, start in zip(rungs, starts, strict=True))
+
+
+def _run_halving(search: Search, candidates: Candidates, run: RunTrial) -> list[Trial]:
+    rungs = halving_rungs(candidates.rounds, search.trials_of_a_method * candidates.rounds, search.reduction)
+    points = draw_points(search, candidates.space, rungs[0].trials)
+    trials: dict[int, Trial] = {}
+    remaining = list(range(1, len(points) + 1))
+    for i, rung in enumerate(rungs):
+        for number in remaining:
+            point = points[number - 1]
+            trials[number] = Trial(candidates.label, number, point, rung.rounds, rung.rounds * search.seeds,
+                                   run(number, point, rung.rounds), i == len(rungs) - 1)
+        if i < len(rungs) - 1:
+            remaining = sorted(_ordered(remaining, trials, candidates)[:rungs[i + 1].trials])
+    return [trials[number] for number in sorted(trials)]
+
+
+def _ordered(numbers: Sequence[int], trials: dict[int, Trial], candidates: Candidates) -> list[int]:
+    """Trials from the best to the worst; equal ones in the order of their numbers."""
+    ordered: list[int] = []
+    for number in numbers:
+        score = trials[number].reading.score
+        position = next((i for i, other in enumerate(ordered)
+                         if candidates.better(score, trials[other].reading.score)), len(ordered))
+        ordered.insert(position, number)
+    return ordered
+
+
+def segments(rounds: int) -> list[int]:
+    """The rounds after which a trial is reported to a pruner; equal parts, so that one program runs all of them."""
+    part = max(1, rounds // _REPORTS)
+    return [*range(part, rounds, part), rounds]

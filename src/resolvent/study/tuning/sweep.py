@@ -1,0 +1,164 @@
+"""``rv.sweep``: one algorithm with several values of its hyperparameters."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulate.result import Result
+from resolvent.simulate.run import simulate
+from resolvent.study.metrics import GAP
+from resolvent.study.tuning.space import Point
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Sweep", "sweep", "with_values"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The runs of a sweep.
+
+    Attributes:
+        points: the values of each run.
+        results: the result of each run.
+    """
+
+    points: list[Point]
+    results: list[Result]
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """A row per run: its values, the score's mean over the parties after the last round, and the worst party's.
+
+        With a problem whose optimum is known, the optimality gap.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([{**point, **_scores(result)}
+                             for point, result in zip(self.points, self.results, strict=True)])
+
+    def plot(self) -> "Figure":
+        """The score against the first parameter; one line for each combination of the others."""
+        from resolvent.simulate.plots import new_figure
+
+        table, names = self.table, list(self.points[0])
+        score = next(column for column in table.columns if column not in names)
+        figure, axes = new_figure()
+        for key, rows in table.groupby(names[1:], sort=False) if names[1:] else [((), table)]:
+            of_line = ", ".join(f"{name} = {value}" for name, value in zip(names[1:], np.atleast_1d(key), strict=True))
+            axes.plot(rows[names[0]], rows[score], "o-", label=of_line)
+        if (table[names[0]] > 0).all() and table[names[0]].max() / table[names[0]].min() > 20:
+            axes.set_xscale("log")
+        axes.set_xlabel(names[0])
+        axes.set_ylabel(score)
+        if names[1:]:
+            axes.legend()
+        return figure
+
+
+def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | None = None, *, rounds: int,
+          seed: int = 0, participation: Participation | None = None, evaluate_every: int | None = None,
+          over: dict[str, Sequence[Any]] | None = None, **values: Sequence[Any]) -> Sweep:
+    """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
+
+    A value is a field of the algorithm or of one of its parts, such as ``mu=[0, 0.1, 1]`` or ``learning_rate=[...]``.
+    Floating numbers are traced, so that all of their values run one compiled program.
+
+    Args:
+        algorithm: the algorithm.
+        model: a model for ``data``, or a problem.
+        data: the parties' samples.
+        rounds: number of rounds of each run.
+        seed: seed of all random numbers.
+        participation: which parties take part in a round; default: all.
+        evaluate_every: rounds between evaluations, see ``simulate``.
+        over: as ``values``, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``.
+        values: the values of each field, by name.
+
+    Returns:
+        The runs, and a table of them.
+
+    Raises:
+        InputError: the algorithm has no field of this name, or several; or a value is refused.
+
+    Example:
+        >>> problem = rv.problems.least_squares(parties=3, features=2)
+        >>> runs = rv.sweep(rv.fedprox(rv.solvers.GD(0.1, steps=5)), problem, rounds=3, mu=[0, 0.1, 1])
+        >>> runs.table.columns.tolist(), len(runs.results)
+        (['mu', 'gap'], 3)
+    """
+    lists = {**(over or {}), **values}
+    if not lists:
+        raise InputError("sweep: name a number of the algorithm and its values, such as mu=[0, 0.1, 1]; it has "
+                         f"{', '.join(_fields(algorithm)) or 'none'}")
+    for name, of_name in lists.items():
+        if isinstance(of_name, str) or not hasattr(of_name, "__len__") or not len(of_name):
+            raise InputError(f"sweep({name}={quote(of_name)}) must be a list of values, such as {name}=[0.01, 0.1]")
+    points = [dict(zip(lists, point, strict=True)) for point in itertools.product(*lists.values())]
+    algorithms = [with_values(algorithm, point) for point in points]  # wrong values are refused before any run
+    return Sweep(points, [simulate(a, model, data, rounds=rounds, seed=seed, participation=participation,
+                                   evaluate_every=evaluate_every, progress=False) for a in algorithms])
+
+
+def with_values(algorithm: Algorithm, point: Point) -> Algorithm:
+    """The algorithm with other values of its numbers.
+
+    Args:
+        algorithm: the algorithm.
+        point: value by the name of a field, or by the end of its path, such as ``solver.learning_rate``.
+
+    Raises:
+        InputError: no field or several fields have the name, or the value is refused.
+    """
+    for name, value in point.items():
+        paths = [path for path in _fields(algorithm) if f".{path}".endswith(f".{name}")]
+        if len(paths) != 1:
+            known = list(_fields(algorithm))
+            problem = (f"several fields have this name, {', '.join(paths)}: give more of the path, in over="
+                       if paths else f"the algorithm has no such number; it has {shorten(', '.join(known))}"
+                       f"{nearest(name, [path.rpartition('.')[2] for path in known])}")
+            raise InputError(f"{name}: {problem}")
+        algorithm = _replace(algorithm, paths[0].split("."), value.item() if hasattr(value, "item") else value)
+    return algorithm
+
+
+def _fields(part: Any, path: str = "") -> Iterator[str]:
+    """The paths of the numbers of a part and of its parts."""
+    if not dataclasses.is_dataclass(part):
+        return
+    for field in dataclasses.fields(part):
+        value, name = getattr(part, field.name, None), f"{path}{field.name}"
+        if isinstance(value, int | float | np.generic) and not isinstance(value, bool):
+            yield name
+        else:
+            yield from _fields(value, f"{name}.")
+
+
+def _replace(part: Any, path: Sequence[str], value: Any) -> Any:
+    """The part with another value at a path; constructors check it."""
+    first, *further = path
+    new = value if not further else _replace(getattr(part, first), further, value)
+    return dataclasses.replace(part, **{first: new})
+
+
+def _scores(result: Result) -> dict[str, float]:
+    if isinstance(result.problem, SolvedProblem):
+        gaps = result.metrics.loc[result.metrics["metric"] == GAP, "value"]
+        if len(gaps):
+            return {GAP: float(gaps.iloc[-1])}
+    problem = result.problem
+    split = "test" if "test" in problem.splits else problem.splits[-1]
+    last = result.scores(split).iloc[-1]
+    return {f"mean {split} {problem.score_name}": float(last.mean()),
+            "worst party": float(last.min() if problem.higher_is_better else last.max())}

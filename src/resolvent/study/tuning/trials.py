@@ -1,0 +1,126 @@
+"""Trials, and the file that keeps those that are finished."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resolvent.data.atomic_files import sync_to_disk
+from resolvent.errors import InputError
+from resolvent.study.tuning.space import Point
+
+__all__ = ["Ledger", "Reading", "Trial"]
+
+
+class Reading(NamedTuple):
+    """What a trial has reached after a number of rounds.
+
+    Attributes:
+        score: the metric on the validation samples of all parties together; NaN if the training diverged.
+        of_parties: party -> the metric on its validation samples; parties for which it is not defined are absent.
+        test: party -> the metric on its test samples. No choice reads it.
+    """
+
+    score: float
+    of_parties: dict[str, float]
+    test: dict[str, float]
+
+
+class Trial(NamedTuple):
+    """A candidate of a method.
+
+    Attributes:
+        label: of the method.
+        number: of the trial among those of the method, from 1 on.
+        point: the values of the parameters.
+        rounds: rounds of each of its runs so far.
+        spent: rounds of all of its runs: ``rounds`` times the number of seeds.
+        reading: its results after these rounds.
+        is_complete: whether it ran all rounds; false if it was stopped.
+    """
+
+    label: str
+    number: int
+    point: Point
+    rounds: int
+    spent: int
+    reading: Reading
+    is_complete: bool
+
+
+class Ledger:
+    """The readings of finished parts of trials; in a file, if there is a folder, so that a search can be resumed.
+
+    Each line of the file is complete or, if the program was killed while it was written, is ignored.
+    """
+
+    def __init__(self, path: Path | None, identity: str) -> None:
+        """Read what the file has, or begin one.
+
+        Args:
+            path: of the file; None: nothing is written.
+            identity: a text that is the same for the same search.
+
+        Raises:
+            InputError: the file belongs to another search.
+        """
+        self._path, self._readings = path, dict[str, Reading]()
+        if path is None:
+            return
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._append({"search": identity})
+            return
+        lines = [_parse(line) for line in path.read_text("utf-8").splitlines()]
+        if not lines or lines[0] != {"search": identity}:
+            raise InputError(f"{path} belongs to another search, of other settings: continue with the same ones, or "
+                             "begin in another folder")
+        for line in lines[1:]:
+            if line is not None:
+                self._readings[line["trial"]] = Reading(_number(line["score"]), _numbers(line["of_parties"]),
+                                                        _numbers(line["test"]))
+
+    def get(self, label: str, number: int, point: Point, rounds: int) -> Reading | None:
+        """The reading of a trial after this number of rounds, if it is there."""
+        return self._readings.get(_key(label, number, point, rounds))
+
+    def add(self, label: str, number: int, point: Point, rounds: int, reading: Reading) -> None:
+        """Keep a reading; it is on the disk when the call returns."""
+        key = _key(label, number, point, rounds)
+        self._readings[key] = reading
+        if self._path is not None:
+            self._append({"trial": key, **{name: _json(value) for name, value in reading._asdict().items()}})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        assert self._path is not None
+        with self._path.open("a+b") as file:
+            if file.tell() and self._path.read_bytes()[-1:] != b"\n":
+                file.write(b"\n")  # after a line that was cut off
+            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+        sync_to_disk(self._path)
+
+
+def _key(label: str, number: int, point: Point, rounds: int) -> str:
+    return json.dumps([label, number, point, rounds], sort_keys=True)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        parsed: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return parsed
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _numbers(values: dict[str, float | None]) -> dict[str, float]:
+    return {key: _number(value) for key, value in values.items()}
