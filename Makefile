@@ -30,10 +30,10 @@ digits: .venv/installed
 	$(BIN)/resolvent run digits
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-fast: .venv/installed-test
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not browser and not kill and not devices"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not browser and not kill and not devices"
 
 lint: .venv/installed-lint
 	$(BIN)/ruff check
@@ -54,8 +54,8 @@ compile-sweep: .venv/installed-test
 	$(BIN)/python tests/xla/compile_sweep.py
 
 nightly: .venv/installed .venv/installed-test
-	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m nightly
-	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto tests/algorithms/test_compositions.py \
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile -m nightly
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/algorithms/test_compositions.py \
 		tests/study/test_estimators.py tests/xla/test_compile_sweep.py
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
 		{ test $$? -eq 4 && echo "Some reproductions were skipped: their data are missing."; }

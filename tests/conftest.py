@@ -1,5 +1,6 @@
 """Compile fast, compile once, free compiled programs: compiling takes most of the time and the memory of the tests."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -15,38 +16,36 @@ os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")  # tests write no
 import jax
 import pytest
 
-_TESTS_BETWEEN_CLEARS = 50
-_tests_since_clear = 0
+# A process may have 65,530 memory maps, where Linux has its default.
+_MAX_MEMORY_MAPS = 20_000
+# Tracing allocates hundreds of thousands of small objects, few of them in cycles: Python's default of 700 makes the
+# collector take 6 % of the CPU time.
+gc.set_threshold(20_000, 20, 50)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The tests of a file run in one process, which builds their fixtures and compiles their programs once.
-
-    Those with the mark ``nightly`` run at night only.
-    """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-        if item.get_closest_marker("nightly") and "RESOLVENT_NIGHTLY" not in os.environ:
-            item.add_marker(pytest.mark.skip(reason="runs at night only: RESOLVENT_NIGHTLY is not set"))
+    """Tests with the mark ``nightly`` run at night only."""
+    if "RESOLVENT_NIGHTLY" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(pytest.mark.skip(reason="runs at night only: RESOLVENT_NIGHTLY is not set"))
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Free compiled programs between groups of tests.
+    """Free compiled programs after a file, when they have many memory maps.
 
-    A process may have a limited number of memory maps, which thousands of programs exceed. The tests of a group share
-    programs.
+    Thousands of programs exceed the limit of the process. The tests of a file share programs, and all tests share those
+    of single operations: after a clear they compile again.
     """
-    global _tests_since_clear
-    _tests_since_clear += 1
-    if _tests_since_clear >= _TESTS_BETWEEN_CLEARS and (nextitem is None or _group(nextitem) != _group(item)):
+    if (nextitem is None or nextitem.path != item.path) and _memory_maps() > _MAX_MEMORY_MAPS:
         jax.clear_caches()
-        _tests_since_clear = 0
 
 
-def _group(item):
-    return item.get_closest_marker("xdist_group").args
+def _memory_maps():
+    try:
+        return Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:  # other systems have no such file, and no such limit
+        return 0
 
 
 @pytest.fixture(scope="session")

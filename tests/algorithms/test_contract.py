@@ -65,7 +65,11 @@ ROWS = {
     "fedspeed": rv.fedspeed,
 }
 # Rows whose parts are all in other rows; they run at night.
-NIGHTLY = {"fedpd", "feddr", "fedsam", "fedspeed"}
+NIGHTLY = {"fedpd", "feddr", "fedsam", "fedspeed", "average of Anderson on the mean",
+           "average of Anderson at the parties"}
+# Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.
+COSTLY = {testing.check_sweep, testing.check_single_sample}
+KINDS = {"fedavg", "splitting", "fedsplit", "scaffold", "perfedavg", "robust", "personal_splitting", "flix"}
 
 COMBINED = {
     "average of Anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(
@@ -113,11 +117,13 @@ def test_preset_is_the_composition_of_a_row(name):
     assert structure(make(solver)) == structure(ROWS[row](solver))
 
 
-@pytest.mark.parametrize("check", [
-    pytest.param(check, id=check.__name__, marks=pytest.mark.nightly if check is testing.check_dtypes else ())
-    for check in testing.CHECKS])
-@pytest.mark.parametrize("name", [
-    pytest.param(n, marks=[pytest.mark.xdist_group(n), *([pytest.mark.nightly] if n in NIGHTLY else [])])
-    for n in ROWS | COMBINED])
+def contract_cases():
+    for name in ROWS | COMBINED:
+        for check in testing.CHECKS:
+            nightly = name in NIGHTLY or check is testing.check_dtypes or (check in COSTLY and name not in KINDS)
+            yield pytest.param(name, check, id=f"{name}-{check.__name__}", marks=pytest.mark.nightly if nightly else ())
+
+
+@pytest.mark.parametrize(("name", "check"), contract_cases())
 def test_contract(name, check):
     check((ROWS | COMBINED)[name])

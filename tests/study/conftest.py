@@ -144,15 +144,24 @@ def hostile():
 
 @pytest.fixture(scope="session")
 def reports(finished, made):
-    """Run folders with a report, by their special property."""
-    return {
-        "a run": finished.folder,
-        "hostile names": made(["alone", *HOSTILE], HOSTILE, alone="alone", title=HOSTILE[1] + HOSTILE[-1],
-                              notes=HOSTILE),
-        "many parties": made(["A", "alone", "B"], [f"party {k}" for k in range(41)], alone="alone"),
-        "diverged": made(["alone", "A", "B"], list("abcde"), alone="alone", score="squared_error", diverged=["A"]),
-        "all diverged": made(["alone", "A"], list("ab"), alone="alone", score="squared_error", diverged=["alone", "A"]),
-        "without local training": made(["A", "B"], list("abc"), notes=["c is an outlier"]),
-        "seventeen methods": made([f"method {i}" for i in range(17)], list("ab")),
-        "one party": made(["alone", "A"], ["the only one"], alone="alone"),
+    """Run folders with a report, by their special property; each is made when a test first reads it."""
+    makers = {
+        "a run": lambda: finished.folder,
+        "hostile names": lambda: made(["alone", *HOSTILE], HOSTILE, alone="alone", title=HOSTILE[1] + HOSTILE[-1],
+                                      notes=HOSTILE),
+        "many parties": lambda: made(["A", "alone", "B"], [f"party {k}" for k in range(41)], alone="alone"),
+        "diverged": lambda: made(["alone", "A", "B"], list("abcde"), alone="alone", score="squared_error",
+                                 diverged=["A"]),
+        "all diverged": lambda: made(["alone", "A"], list("ab"), alone="alone", score="squared_error",
+                                     diverged=["alone", "A"]),
+        "without local training": lambda: made(["A", "B"], list("abc"), notes=["c is an outlier"]),
+        "seventeen methods": lambda: made([f"method {i}" for i in range(17)], list("ab")),
+        "one party": lambda: made(["alone", "A"], ["the only one"], alone="alone"),
     }
+
+    class Reports(dict):
+        def __missing__(self, kind):
+            self[kind] = makers[kind]()
+            return self[kind]
+
+    return Reports()

@@ -15,8 +15,6 @@ from resolvent.study import figures
 from resolvent.study.report import write_report
 from resolvent.study.summary import read_summary
 
-pytestmark = pytest.mark.xdist_group("report")
-
 KINDS = ["a run", "hostile names", "many parties", "diverged", "all diverged", "without local training",
          "seventeen methods", "one party"]
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "em", "span", "i", "div", "table",

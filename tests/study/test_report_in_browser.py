@@ -7,9 +7,12 @@ import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("report")]  # one process makes the reports
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 KINDS = ["a run", "hostile names", "many parties", "diverged", "without local training", "seventeen methods"]
+SCREENS = [(kind, width, scheme) for kind in KINDS for width in (1280, 390) for scheme in ("light", "dark")]
+# A commit sees both widths and both schemes with the names and the numbers of methods that are hardest to lay out.
+EVERY_COMMIT = {("a run", 1280, "light"), ("hostile names", 390, "dark"), ("seventeen methods", 390, "light")}
 
 # The contrast of the text of every element against its background, as WCAG 2 defines it.
 CONTRASTS = """() => {
@@ -56,8 +59,9 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture(scope="module", params=[(k, w, s) for k in KINDS for w in (1280, 390) for s in ("light", "dark")],
-                ids=lambda p: "-".join(map(str, p)))
+@pytest.fixture(scope="module", params=[
+    pytest.param(screen, id="-".join(map(str, screen)), marks=() if screen in EVERY_COMMIT else pytest.mark.nightly)
+    for screen in SCREENS])
 def shown(request, browser, reports):
     """An open report: page, width, scheme, summary. Errors and network requests fail the test at the end."""
     kind, width, scheme = request.param
