@@ -26,7 +26,7 @@ from resolvent.simulate.processes import connect
 from resolvent.simulate.rounds import run_rounds
 from resolvent.simulate.scheduler_choice import choose_scheduler
 from resolvent.simulate.shards import keep_own_parties
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
@@ -71,7 +71,7 @@ def two_devices(folder):
     cli.main()
     assert jax.device_count() == 2
     assert choose_scheduler("auto", 3).mesh.size == 2
-    one_device = compare(ExperimentFile.load(sys.argv[2]), scheduler=rv.schedulers.Sequential()).metrics
+    one_device = compare_file(ExperimentFile.load(sys.argv[2]), scheduler=rv.schedulers.Sequential()).metrics
     both_devices = pd.read_parquet(folder / "out" / "metrics.parquet")
     np.testing.assert_allclose(both_devices["value"], one_device["value"], rtol=1e-4)
     check_schedulers()

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.verdict import finding, score_table
 
@@ -145,7 +145,7 @@ def cohorts(metrics, method):
 @pytest.fixture(scope="module")
 def comparison(finished):
     """The small comparison again, in this process, so that its results are at hand."""
-    return compare(ExperimentFile.load(str(finished.yaml)))
+    return compare_file(ExperimentFile.load(str(finished.yaml)))
 
 
 def test_methods_share_one_copy_of_the_samples(comparison):
@@ -179,7 +179,7 @@ def test_methods_meet_the_same_cohorts_and_first_models(comparison):
 
 def test_stragglers_are_the_same_and_matter(comparison, finished):
     """Half of the cohort does part of its work; if it is dropped, the models differ."""
-    dropped = compare(ExperimentFile.load(str(finished.yaml), [
+    dropped = compare_file(ExperimentFile.load(str(finished.yaml), [
         "algorithms={FedAvg: {name: fedavg, stragglers: drop}}"]))
     replies = dropped.metrics[dropped.metrics["metric"] == "replies"]["value"].tolist()
     assert replies == [2, 2, 2, 2]
@@ -188,7 +188,7 @@ def test_stragglers_are_the_same_and_matter(comparison, finished):
 
 def test_another_seed_draws_other_cohorts(comparison, finished):
     changes = ["seed=8", "algorithms={FedProx 0: {name: fedprox, mu: 0}}"]
-    other = compare(ExperimentFile.load(str(finished.yaml), changes))
+    other = compare_file(ExperimentFile.load(str(finished.yaml), changes))
     assert cohorts(other.metrics, "FedProx 0") != cohorts(comparison.metrics, "FedProx 0")
     assert other.results["FedProx 0"].digest != comparison.results["FedProx 0"].digest
 
@@ -196,4 +196,4 @@ def test_another_seed_draws_other_cohorts(comparison, finished):
 def test_local_training_is_known_by_its_algorithm_not_its_label(comparison, finished):
     assert comparison.alone == "alone"
     labels = ["algorithms={local: {name: fedavg, stragglers: keep}, on its own: local}"]
-    assert compare(ExperimentFile.load(str(finished.yaml), labels)).alone == "on its own"
+    assert compare_file(ExperimentFile.load(str(finished.yaml), labels)).alone == "on its own"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.reproductions import search as search_module
 from resolvent.study.reproductions.curves import Curve
 from resolvent.study.reproductions.reproduction import Reproduction
-from resolvent.study.summary import summarize
+from resolvent.study.summary import Source, summarize
 
 PRICES = """
 data:
@@ -47,8 +47,8 @@ def parse(text, changes=()):
 
 def test_an_experiment_on_own_prices(prices):
     file = parse(PRICES.format(path=prices))
-    comparison = compare(file)
-    summary = summarize(file, comparison)
+    comparison = compare_file(file)
+    summary = summarize(Source.of_file(file), comparison)
     assert (summary["score"], summary["split"], summary["higher_is_better"]) == ("annual_return", "test", True)
     assert summary["data"]["notes"] == ["train: 69 days from 2019-01-02 to 2019-03-11",
                                         "test: 20 days from 2019-03-12 to 2019-03-31"]
@@ -90,7 +90,7 @@ algorithms: [local, fedavg]
 rounds: 4
 diagnostics: []
 """)
-    summary = summarize(file, compare(file))
+    summary = summarize(Source.of_file(file), compare_file(file))
     assert (summary["score"], summary["split"], summary["higher_is_better"]) == ("excess_cost", "train", False)
     finals = {label: method["final"]["mean"] for label, method in summary["methods"].items()}
     assert 0 < finals["local"] < finals["fedavg"] < 1

@@ -7,9 +7,10 @@ import pytest
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
+from resolvent.study.summary import Source
 
 PARTS = '''
 import jax.numpy as jnp
@@ -127,10 +128,10 @@ def test_own_parts_run_and_their_models_predict(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "parts.py").write_text(PARTS)
     file = load("parts.py")
-    comparison = compare(file)
+    comparison = compare_file(file)
     assert comparison.results["mine"].personal_model(0).shape == (3, 2)
     begin(tmp_path, file, resume=False)
-    write_results(tmp_path, file, comparison)
+    write_results(tmp_path, Source.of_file(file), comparison)
     rows = np.array([[-1.0, 0, 0], [2.0, 1, 1]])
     fitted = rv.load(tmp_path, method="mine", site="party 1")
     np.testing.assert_allclose(fitted.outputs(rows), comparison.results["mine"].fitted(1).outputs(rows))

@@ -15,9 +15,10 @@ from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.data.digests import read_sealed, write_sealed
 from resolvent.data.tables import from_frame
 from resolvent.simulate.model_folder import SavedModels, write_model_folder
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
+from resolvent.study.summary import Source
 
 
 class Sites(NamedTuple):
@@ -34,7 +35,7 @@ def sites(tmp_path_factory):
     table.to_csv(run / "visits.csv", index=False)
     file = ExperimentFile.parse(EXPERIMENT.replace("visits.csv", str(run / "visits.csv")), "mine.yaml", "mine")
     begin(run, file, resume=False)
-    write_results(run, file, compare(file))
+    write_results(run, Source.of_file(file), compare_file(file))
     return Sites(run, table)
 
 

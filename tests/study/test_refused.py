@@ -59,11 +59,11 @@ class Counted:
     ({f"p{k}": 1 for k in range(12)}, "p8 (1), p9 (1) and 2 more; "),
 ])
 def test_the_sentence(counts, text):
-    assert text in refusals(Counted(counts))
+    assert text in refusals("A", counts)
 
 
 def test_without_refusals_there_is_none(finished):
-    assert refusals(Counted({})) is None
+    assert refusals("A", {}) is None
     summary = json.loads((finished.folder / "summary.json").read_text())
     assert summary["warnings"] == []
     assert 'class="warning"' not in (finished.folder / "report.html").read_text()

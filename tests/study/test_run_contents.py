@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import resolvent
 from resolvent.study.checks import folder_name
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 
 
@@ -101,7 +101,7 @@ def test_metrics_are_one_long_table(finished):
 
 
 def test_models_can_be_read_without_this_library(finished):
-    results = compare(ExperimentFile.load(str(finished.yaml))).results
+    results = compare_file(ExperimentFile.load(str(finished.yaml))).results
     for name, result in results.items():
         folder = finished.folder / "models" / folder_name(name)
         note = json.loads((folder / "tree.json").read_text())

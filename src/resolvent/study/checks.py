@@ -1,7 +1,7 @@
 """What the types of an experiment's settings cannot say: checks before the data are loaded, and after."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,9 +20,9 @@ from resolvent.study.registry import REGISTRIES
 if TYPE_CHECKING:
     from resolvent.study.experiment import Experiment
 
-__all__ = ["check_model", "check_settings", "check_shared_models", "folder_name"]
+__all__ = ["check_labels", "check_model", "check_settings", "check_shared_models", "folder_name"]
 
-_MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0}
+_MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1}
 
 
 def folder_name(label: str) -> str:
@@ -47,10 +47,15 @@ def check_settings(bound: Bound) -> None:
         value = bound.values[key]
         if value is not None and not smallest <= value < 2**31:
             raise InputError(f"{key}: {quote(value)} must be at least {smallest} and less than 2^31")
-    _check_labels(bound.parts["algorithms"])
+    check_labels(bound.settings()["algorithms"])
 
 
-def _check_labels(algorithms: Any) -> None:
+def check_labels(algorithms: Iterable[str]) -> None:
+    """Check that labels can be read, and that each has a folder of its own.
+
+    Raises:
+        InputError: a label has no visible letters, or two have one folder.
+    """
     label_of_folder: dict[str, str] = {}
     for label in algorithms:
         if not label.isprintable() or not label.strip():

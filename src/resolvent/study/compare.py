@@ -1,91 +1,139 @@
-"""Run the algorithms of an experiment with the same random numbers."""
+"""``compare``: several methods on one federation, from a program."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
-from resolvent.problem.models import Model
+from resolvent.errors import InputError, quote, shorten
+from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulate.processes import detect_lost_process
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
+from resolvent.problem.solvers import SGD
+from resolvent.simulate.diagnostics import Diagnostic
+from resolvent.simulate.plan import Task
+from resolvent.simulate.progress import progress_bars
 from resolvent.simulate.scheduler_choice import SchedulerChoice
-from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.simulate.systems import VirtualClock
+from resolvent.study.checks import check_labels
+from resolvent.study.comparison import Comparison, ProgressOfMethod, run_comparison
+from resolvent.study.decisive_metric import choose_decisive_metric
+from resolvent.study.experiment import Experiment
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["compare"]
 
-__all__ = ["Comparison", "ProgressOfMethod", "compare"]
-
-ProgressOfMethod = Callable[[str, int, int], None]  # label, rounds done, rounds in total
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The results of an experiment, by label.
-
-    Attributes:
-        experiment: what was compared.
-        results: the result of each algorithm, in the order of the file.
-        alone: the label of local training, or None if the experiment has none.
-    """
-
-    experiment: Experiment
-    results: dict[str, Result]
-    alone: str | None
-
-    def collected(self) -> "Comparison":
-        """The comparison with all personal models in this process; of several processes, all must call it."""
-        with detect_lost_process():
-            return replace(self, results={label: result.collected() for label, result in self.results.items()})
-
-    @property
-    def metrics(self) -> "pd.DataFrame":
-        """All metrics of all methods, one long table."""
-        import pandas as pd
-
-        return pd.concat([r.metrics for r in self.results.values()], ignore_index=True)
+_SOLVER = SGD(0.1)  # of an experiment file, for algorithms without one; an algorithm of a program has its solver
 
 
-def compare(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
-            resume: bool = False, progress: ProgressOfMethod | None = None,
-            scheduler: SchedulerChoice = "auto") -> Comparison:
-    """Run every algorithm of an experiment.
+@checked
+def compare(
+    algorithms: Mapping[str, Algorithm],
+    model: Model | Problem,
+    data: FederatedData | Callable[[int], FederatedData] | None = None,
+    *,
+    rounds: int,
+    seeds: int = 1,
+    seed: int = 0,
+    participation: Participation | None = None,
+    evaluate_every: int | None = None,
+    diagnostics: Sequence[Diagnostic] = (),
+    metrics: Mapping[str, Metric] | None = None,
+    decide_by: str | None = None,
+    clock: VirtualClock | None = None,
+    scheduler: SchedulerChoice = "auto",
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    title: str = "",
+    progress: bool | ProgressOfMethod = True,
+) -> Comparison:
+    """Compare methods with the same random numbers, and judge them at every site.
+
+    It is `resolvent run` for a program: with the same parts, the numbers, the finding, the decisions and the run folder
+    are those of an experiment file.
 
     Args:
-        file: the checked experiment.
-        experiment: its parts; default: they are built from the file.
-        checkpoints: a folder for the state of each method, see ``simulate``.
-        resume: continue from the checkpoints in that folder.
-        progress: called with (label, rounds done, rounds in total).
+        algorithms: label -> algorithm. Include ``rv.local(solver)``: without it no comparison with training alone is
+            possible.
+        model: a model for ``data``, or a ``Problem`` that needs no data.
+        data: the parties' samples; or a function from a seed to the samples, which must have the same shapes.
+        rounds: number of rounds.
+        seeds: number of seeds, counted up from ``seed``. With every further seed the first model, the cohorts and the
+            minibatches are drawn again, and each party's samples are split again into training, validation and test
+            samples of the same numbers. All seeds share their compiled programs.
+        seed: the first seed. Its run has the data as they are.
+        participation: which parties take part in a round; default: all, weighted by size.
+        evaluate_every: rounds between evaluations, see ``simulate``.
+        diagnostics: what is measured in addition to losses and scores, see ``simulate``.
+        metrics: further metrics by name, see ``rv.metrics``.
+        decide_by: the metric that compares the methods; default: the score of the model, or the balanced accuracy if
+            one class has more than 80 % of the samples.
+        clock: virtual clock of the seconds and the bytes of each round.
         scheduler: how the work is distributed on the machine, see ``simulate``.
+        out: a folder for models, metrics, summary and report; it is complete when the function returns. Without it
+            nothing is written; ``Comparison.save`` writes it later.
+        resume: continue an interrupted run in ``out``: every method and seed continues from its own checkpoint.
+        overwrite: replace the content of ``out``.
+        title: heading of the report.
+        progress: show progress on the terminal; or a function that is called with (label, rounds done, rounds in
+            total).
 
     Raises:
-        InputError: the parts of the experiment do not fit together.
+        InputError: the arguments do not fit together, or the folder is in use.
+
+    Example:
+        >>> data, solver = rv.datasets.digits(parties=3), rv.SGD(0.1)
+        >>> methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}
+        >>> comparison = rv.compare(methods, rv.models.logistic(64, 10), data, rounds=2, progress=False)
+        >>> comparison.recommend()["site"].tolist()
+        ['party 0', 'party 1', 'party 2']
     """
-    with file.precision():
-        experiment = file.build() if experiment is None else experiment
-        subject = experiment.model if experiment.problem is None else experiment.problem
-        assert isinstance(subject, Model | Problem)
-        data = experiment.data if isinstance(experiment.data, FederatedData) else None  # prices are in the problem
-        results: dict[str, Result] = {}
-        for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
-            result = simulate(
-                algorithm, subject, data, rounds=experiment.rounds, seed=experiment.seed,
-                participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                name=label, resume=resume, scheduler=scheduler,
-                checkpoint=None if checkpoints is None else checkpoints / f"{number:02d}",
-                progress=(lambda done, total, label=label: progress(label, done, total)) if progress else False)  # type: ignore[misc]
-            results[label] = _with_shared_samples(result, results)
-        alone = next((label for label in results if file.preset_of(label) == "local"), None)
-        return Comparison(experiment, results, alone)
+    if not algorithms:
+        raise InputError("algorithms: there is none to compare: give a mapping from labels to algorithms")
+    check_labels(algorithms)
+    for name, value in {"seeds": seeds, "rounds": rounds}.items():
+        if not 1 <= value < 2**31:
+            raise InputError(f"{name}: {quote(value)} must be at least 1 and less than 2^31")
+    if resume and out is None:
+        raise InputError("resume: there is no folder to continue from: give out=")
+    samples = data(seed) if callable(data) else data
+    task = Task.from_arguments(model, samples)
+    extra = dict(metrics or {})
+    if task.model is not None and samples is not None:
+        choice = choose_decisive_metric(samples, task.model, extra, decide_by)
+        extra, decide_by = choice.metrics, choice.name
+        samples = samples.with_notes(choice.note) if choice.note else samples
+    elif extra or decide_by is not None:
+        raise InputError("metrics and decide_by need labels, which a problem does not have: leave them out")
+    experiment = Experiment(
+        data=samples, model=task.model, problem=task.problem, solver=_SOLVER, algorithms=dict(algorithms),
+        participation=Full() if participation is None else participation, rounds=rounds, seed=seed, seeds=seeds,
+        evaluate_every=evaluate_every, diagnostics=tuple(diagnostics), clock=clock, metrics=extra or None,
+        decide_by=decide_by, title=title)
+    data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
+    bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
+    with bars as report:
+        if out is None:
+            return run_comparison(experiment, data_of_seed=data_of_seed, progress=report, scheduler=scheduler)
+        from resolvent.study.runner import run_program
+
+        return run_program(experiment, Path(out), title=title, data_of_seed=data_of_seed, resume=resume,
+                           overwrite=overwrite, progress=report, scheduler=scheduler)
 
 
-def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
-    """The result with the samples of an earlier one, so that one copy is in memory and not one of each method."""
-    if result.storage is not None:
-        return result
-    return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))
+def _same_shapes(function: Callable[[int], FederatedData], first: FederatedData) -> Callable[[int], FederatedData]:
+    """The function, with a check that its data fit those of the first seed."""
+    def checked_data(seed: int) -> FederatedData:
+        data = function(seed)
+        same = (tuple(data.parties) == tuple(first.parties) and data.input_shape == first.input_shape
+                and data.classes == first.classes and data.task == first.task)
+        if not same:
+            raise InputError(f"data: with seed {seed} the parties, the shape of the inputs or the classes differ from "
+                             f"those of the first seed, {shorten(', '.join(map(str, first.parties)))}: return data of "
+                             "the same sites")
+        return data
+
+    return checked_data

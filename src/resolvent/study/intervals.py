@@ -94,7 +94,7 @@ def _explained_variance(values: Array, is_tested: NDArray[np.bool_], by_seed: Ar
     return variances
 
 
-def interval_of(sample: Sample, rng: np.random.Generator) -> list[Interval]:
+def interval_of(sample: Sample, rng: np.random.Generator, limits: Array | None = None) -> list[Interval]:
     """The interval of each quantity: quantiles of the resampled means, with noise of the seeds added.
 
     The variance between seeds is that of the seeds' means minus what the rows explain; it is estimated with S - 1
@@ -103,12 +103,15 @@ def interval_of(sample: Sample, rng: np.random.Generator) -> list[Interval]:
     Args:
         sample: the resampled means.
         rng: draws the noise.
+        limits: [M, 2] the smallest and the largest possible mean, such as 0 and 1 for a share; default: none.
     """
     draws, seeds = sample.draws, sample.by_seed.shape[1]
     if seeds > 1:
         between = np.maximum(sample.by_seed.var(axis=1, ddof=1) - sample.explained, 0)
         draws = draws + np.sqrt(between / seeds)[:, None] * rng.standard_t(seeds - 1, draws.shape[1])
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    if limits is not None:
+        low, high = np.maximum(low, limits[:, 0]), np.minimum(high, limits[:, 1])
     return [Interval(float(value), float(min(a, value)), float(max(b, value)))
             for value, a, b in zip(sample.values, low, high, strict=True)]
 
@@ -123,6 +126,11 @@ class Pool:
     def __init__(self) -> None:
         self._weight = 0.0
         self._sum: Sample | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no site."""
+        return self._sum is None
 
     def add(self, sample: Sample, weight: float) -> None:
         """Add a site.

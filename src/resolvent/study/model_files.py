@@ -4,13 +4,13 @@ from pathlib import Path
 
 from resolvent.simulate.model_folder import write_model_folder
 from resolvent.study.checks import folder_name
-from resolvent.study.compare import Comparison
+from resolvent.study.comparison import Comparison
 
 __all__ = ["write_models"]
 
 
 def write_models(folder: Path, comparison: Comparison) -> None:
-    """Write the models of every method, each into a folder of its label's name, see ``model_folder``."""
+    """Write the models of the first seed, each method's into a folder of its label's name, see ``model_folder``."""
     for result in comparison.results.values():
         saved = result.saved_models._replace(parties=comparison.experiment.parties)
         write_model_folder(folder / folder_name(result.name), saved)

@@ -38,7 +38,7 @@ def write_report(folder: Path) -> Path:
         score=title_of(score),
         columns={column: missing or "–" for column, missing in columns_of(score).items()},
         number=lambda value, missing: missing if value is None else format_value(value, score),
-        experiment=(folder / EXPERIMENT_FILE).read_text("utf-8"),
+        experiment=None if summary["experiment"] is None else (folder / EXPERIMENT_FILE).read_text("utf-8"),
         megabytes=lambda n: f"{n / 1e6:.2f} MB",
         **_pictures(metrics, summary),
         **_gain_section(metrics, summary),

@@ -111,8 +111,7 @@ class RowValues:
                            for c in frame.columns if c not in _KEYS})
 
 
-def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.integer] | None = None,
-                 data: FederatedData | None = None) -> RowValues | None:
+def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.integer] | None = None) -> RowValues | None:
     """The value of every test row with the personal models of every method, and with a baseline that needs no training.
 
     Args:
@@ -120,17 +119,17 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
         score: the number that compares methods.
         rows: [total] the number of each sample in the data as they were before the split of this seed; default: 0, 1,
             and so on.
-        data: the samples of all parties, if the results have those of this process only.
 
     Returns:
         The rows; None if the problem has no samples of its own.
     """
     first = next(iter(results.values()))
-    if first.data is None or first.model is None:
+    data, problem = first.data, first.problem
+    if data is None or first.model is None:
         return None
-    problem = first.problem if data is None else LearningProblem(first.model, data)
+    if type(problem) not in (LearningProblem, PartySubset):  # the parties are divided among devices
+        problem = LearningProblem(first.model, data)
     inner = problem.inner if isinstance(problem, PartySubset) else problem
-    data = first.data if data is None else data
     assert isinstance(inner, LearningProblem)
     parties = _evaluated(problem)
     sizes = data.sizes(_SPLIT)[parties]

@@ -9,10 +9,19 @@ from typing import Any
 from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
 from resolvent.data.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
-from resolvent.study.compare import Comparison
+from resolvent.study.comparison import Comparison
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models
-from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE, read_summary, summarize, write_summary
+from resolvent.study.summary import (
+    EXPERIMENT_FILE,
+    METRICS_FILE,
+    ROWS_FILE,
+    SUMMARY_FILE,
+    Source,
+    read_summary,
+    summarize,
+    write_summary,
+)
 
 __all__ = ["CHECKPOINTS", "begin", "check_folder", "claim_folder", "finished_summary", "is_complete", "open_folder",
            "partial_of", "remove_leftovers", "write_results"]
@@ -185,12 +194,21 @@ def _flat(settings: Any, path: str = "") -> dict[str, Any]:
     return {k: v for key, part in settings.items() for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}
 
 
-def write_results(folder: Path, file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
-    """Write the models, the metrics, and the summary with the digests of all files; returns the summary."""
+def write_results(folder: Path, source: Source, comparison: Comparison) -> dict[str, Any]:
+    """Write the models of the first seed, the metrics, the values of the test rows, and the summary.
+
+    Returns:
+        The summary, which has the digests of all files.
+    """
     models = folder / "models"
     remove_folder(models)  # of a process that was killed
     write_models(models, comparison)
     write_atomically(folder / METRICS_FILE, lambda p: comparison.metrics.to_parquet(p, index=False))
-    files = [EXPERIMENT_FILE, METRICS_FILE,
-             *(p.relative_to(folder).as_posix() for p in sorted(models.rglob("*")) if p.is_file())]
-    return write_summary(folder, summarize(file, comparison), files)
+    files = [METRICS_FILE]
+    if source.settings is not None:
+        files.append(EXPERIMENT_FILE)
+    if comparison.rows is not None:
+        write_atomically(folder / ROWS_FILE, comparison.rows.write)
+        files.append(ROWS_FILE)
+    files += [p.relative_to(folder).as_posix() for p in sorted(models.rglob("*")) if p.is_file()]
+    return write_summary(folder, summarize(source, comparison), files)

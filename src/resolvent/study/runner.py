@@ -1,7 +1,8 @@
 """One run of an experiment, from its file to the finished folder."""
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,15 +11,18 @@ import jax
 
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.data.federated import FederatedData
+from resolvent.data.folder_lock import locked
+from resolvent.errors import InputError
 from resolvent.simulate.diagnostics import READS_ALL_PARTIES
 from resolvent.simulate.processes import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.shards import keep_own_parties
-from resolvent.study.compare import ProgressOfMethod, compare
+from resolvent.study.comparison import Comparison, ProgressOfMethod, compare_file, run_comparison
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.run_folder import (
     CHECKPOINTS,
     begin,
+    check_folder,
     claim_folder,
     finished_summary,
     is_complete,
@@ -26,8 +30,9 @@ from resolvent.study.run_folder import (
     partial_of,
     write_results,
 )
+from resolvent.study.summary import Source
 
-__all__ = ["run_experiment"]
+__all__ = ["run_experiment", "run_program", "write_run"]
 
 
 def run_experiment(
@@ -74,13 +79,64 @@ def run_experiment(
         with file.precision(), open_folder(folder, resume=resume) as work:
             begin(work, file, resume=resume)
             _announce(_Decision(str(work), is_complete=False, resume=resume))
-            comparison = compare(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume, progress=progress,
-                                 scheduler=scheduler).collected()
-            summary = write_results(work, file, comparison)
-            from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
-
-            write_report(work)
+            comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
+                                      progress=progress, scheduler=scheduler).collected()
+            summary = _write(work, Source.of_file(file), comparison)
         return folder, summary
+
+
+def run_program(
+    experiment: Experiment,
+    out: Path,
+    *,
+    title: str = "",
+    data_of_seed: Callable[[int], FederatedData] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: ProgressOfMethod | None = None,
+    scheduler: SchedulerChoice = "auto",
+) -> Comparison:
+    """Run an experiment whose parts a program has built, and write its folder; see ``run_experiment``.
+
+    Raises:
+        InputError: the folder is in use, or holds a complete run.
+    """
+    with _claimed(out, resume=resume, overwrite=overwrite), open_folder(out, resume=resume) as work:
+        comparison = run_comparison(experiment, data_of_seed=data_of_seed, checkpoints=work / CHECKPOINTS,
+                                    resume=resume, progress=progress, scheduler=scheduler)
+        _write(work, Source.of_program(out.name, comparison, title), comparison)
+    return comparison
+
+
+def write_run(out: Path, comparison: Comparison, *, title: str = "", overwrite: bool = False) -> Path:
+    """Write the folder of a comparison that has run.
+
+    Raises:
+        InputError: the folder is in use.
+    """
+    with _claimed(out, resume=False, overwrite=overwrite), open_folder(out, resume=False) as work:
+        _write(work, Source.of_program(out.name, comparison, title), comparison)
+    return out
+
+
+@contextlib.contextmanager
+def _claimed(out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """Hold the lock of a folder for a run that no file describes."""
+    with locked(out):
+        check_folder(out, resume=resume, overwrite=overwrite)
+        if resume and is_complete(out):
+            raise InputError(f"{out} is a complete run, so there is nothing to resume: read its models with rv.load, "
+                             "or set overwrite=True")
+        yield
+
+
+def _write(work: Path, source: Source, comparison: Comparison) -> dict[str, Any]:
+    """Write the results and the report into the working folder; returns the summary."""
+    from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
+
+    summary = write_results(work, source, comparison)
+    write_report(work)
+    return summary
 
 
 class _Decision(NamedTuple):
@@ -110,8 +166,8 @@ def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
     folder = Path(decision.folder)
     if not decision.is_complete:
         with file.precision():
-            compare(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume,
-                    scheduler=scheduler).collected()
+            compare_file(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume,
+                         scheduler=scheduler).collected()
     return folder
 
 

@@ -1,8 +1,9 @@
 """``summary.json``: what ran, on what, and with what outcome."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,20 +13,55 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulate.diagnostics import dissimilarity
-from resolvent.simulate.result import Result
-from resolvent.study.compare import Comparison
+from resolvent.study.comparison import Comparison, MethodRun
 from resolvent.study.environment import device, versions
 from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.study.intervals import LEVEL, Interval
 from resolvent.study.metrics import GAP
-from resolvent.study.verdict import Verdict, judge, refusals
+from resolvent.study.sites import Means, SiteJudgement
+from resolvent.study.verdict import Verdict, refusals
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "SUMMARY_FILE", "read_summary", "summarize", "write_summary"]
+__all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "ROWS_FILE", "SUMMARY_FILE", "Source", "read_summary", "summarize",
+           "write_summary"]
 
 EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE = "experiment.yaml", "metrics.parquet", "summary.json"
+ROWS_FILE = "test_rows.parquet"
 _ADVICE = "run the experiment again"
+
+
+class Source(NamedTuple):
+    """What a comparison was asked for by: an experiment file, or a program.
+
+    Attributes:
+        name: of the experiment.
+        settings: of the file, with every default; None for a program.
+        presets: label -> name of the algorithm.
+        problem: name of the problem, for experiments without data.
+        title: heading of the report.
+    """
+
+    name: str
+    settings: dict[str, Any] | None
+    presets: dict[str, str]
+    problem: str
+    title: str = ""
+
+    @classmethod
+    def of_file(cls, file: ExperimentFile) -> "Source":
+        """The source of an experiment file."""
+        parts, settings = file.bound.parts, file.bound.settings()
+        return cls(file.name, settings, {label: file.preset_of(label) for label in settings["algorithms"]},
+                   file.part_name("problem").replace("_", " ") if "problem" in parts else "")
+
+    @classmethod
+    def of_program(cls, name: str, comparison: Comparison, title: str = "") -> "Source":
+        """The source of a comparison that a program made."""
+        experiment = comparison.experiment
+        presets = {label: type(algorithm).__name__ for label, algorithm in experiment.algorithms.items()}
+        return cls(name, None, presets, type(experiment.problem).__name__, title)
 
 
 def write_summary(folder: Path, summary: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
@@ -42,41 +78,81 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """The summary of a finished run, whose experiment and metrics are those that the run wrote.
 
     Raises:
-        InputError: there is no finished run in the folder, or one of the three files is damaged.
+        InputError: there is no finished run in the folder, or one of these files is damaged.
     """
     path = folder / SUMMARY_FILE
     if not path.is_file():
         raise InputError(f"there is no finished run in {folder}: {path} is missing")
     summary = read_sealed(path, _ADVICE)
     files = summary.get("files", {})
-    check_files(folder, {name: files.get(name, "") for name in (EXPERIMENT_FILE, METRICS_FILE)}, _ADVICE)
+    names = [METRICS_FILE, *([EXPERIMENT_FILE] if summary.get("experiment") is not None else []),
+             *([ROWS_FILE] if ROWS_FILE in files else [])]
+    check_files(folder, {name: files.get(name, "") for name in names}, _ADVICE)
     return summary
 
 
-def summarize(file: ExperimentFile, comparison: Comparison) -> dict[str, Any]:
+def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
     """The summary of a comparison, as plain data."""
-    experiment, verdict = comparison.experiment, judge(comparison)
+    experiment, verdict = comparison.experiment, comparison.verdict
     return {
-        "name": file.name,
-        "title": experiment.title or file.name,
+        "name": source.name,
+        "title": experiment.title or source.title or source.name,
         "finding": verdict.finding,
-        "warnings": [line for result in comparison.results.values() if (line := refusals(result)) is not None],
-        "experiment": file.bound.settings(),
+        "warnings": [line for label, runs in comparison.runs.items()
+                     if (line := refusals(label, _refused(runs))) is not None],
+        "experiment": source.settings,
         "seed": experiment.seed,
+        "seeds": list(comparison.seeds),
         "rounds": experiment.rounds,
         "score": verdict.score,
         "split": verdict.split,
         "higher_is_better": verdict.higher_is_better,
         "alone": verdict.alone,
-        "data": _federation(file, experiment),
-        "methods": {label: _method(file.preset_of(label), result, verdict)
-                    for label, result in comparison.results.items()},
+        "baseline": verdict.baseline,
+        "level": LEVEL if verdict.sites.sites else None,
+        "sites": [_site(site) for site in verdict.sites.sites],
+        "means": None if verdict.sites.means is None else _means_of_sites(verdict.sites.means),
+        "data": _federation(source, experiment),
+        "methods": {label: _method(source.presets[label], label, comparison) for label in comparison.results},
         "versions": versions(),
         "device": device(),
     }
 
 
-def _federation(file: ExperimentFile, experiment: Experiment) -> dict[str, Any]:
+def _site(site: SiteJudgement) -> dict[str, Any]:
+    """The judgement of a site; an interval is [value, low, high]."""
+    decision = site.decision
+    return {
+        "name": site.name,
+        "test_rows": site.test_rows,
+        "has_few_rows": site.has_few_rows,
+        "decision": None if decision is None else {
+            "use": decision.method, "chosen": decision.chosen, "chosen_in": decision.chosen_in,
+            "gain": _numbers(decision.gain)},
+        "scores": {method: _numbers(score) for method, score in site.scores.items()},
+        "gains": {method: _numbers(gain) for method, gain in site.gains.items()},
+    }
+
+
+def _means_of_sites(means: Means) -> dict[str, dict[str, Any]]:
+    return {name: {method: _numbers(interval) for method, interval in part.items()}
+            for name, part in means._asdict().items()}
+
+
+def _numbers(interval: Interval) -> list[float | None]:
+    """An interval as JSON can hold it; infinite numbers are texts."""
+    return [str(end) if np.isinf(end) else _json_number(end) for end in interval]  # type: ignore[misc]
+
+
+def _refused(runs: Sequence[MethodRun]) -> dict[str, int]:
+    """The number of refused replies of each party, over all seeds."""
+    counts: Counter[str] = Counter()
+    for run in runs:
+        counts.update(run.refused)
+    return dict(counts)
+
+
+def _federation(source: Source, experiment: Experiment) -> dict[str, Any]:
     """The parties, their numbers of samples, and notes for the reader."""
     data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
     if isinstance(data, FederatedData):
@@ -85,15 +161,14 @@ def _federation(file: ExperimentFile, experiment: Experiment) -> dict[str, Any]:
     assert problem is not None
     if not isinstance(problem, SolvedProblem):
         notes = [] if data is None else data.notes
-        name = file.part_name("problem").replace("_", " ") if data is None else data.name
+        name = source.problem if data is None else data.name
         return {"name": name, "parties": parties, "train": np.asarray(problem.sizes).tolist(),
                 "notes": [*notes, *_straggler_notes(experiment)]}
     optimum = problem.optimum(experiment.participation.shares(problem.sizes))
     heterogeneity = float(dissimilarity(problem, optimum).heterogeneity)
     notes = [f"Heterogeneity H = {heterogeneity:.3g}, the mean of |grad f_k|^2 at the optimum",
              f"Computed in {experiment.precision}", *_straggler_notes(experiment)]
-    return {"name": file.part_name("problem").replace("_", " "), "parties": parties,
-            "train": np.asarray(problem.sizes).tolist(), "notes": notes}
+    return {"name": source.problem, "parties": parties, "train": np.asarray(problem.sizes).tolist(), "notes": notes}
 
 
 def _straggler_notes(experiment: Experiment) -> list[str]:
@@ -107,33 +182,40 @@ def _straggler_notes(experiment: Experiment) -> list[str]:
     return notes
 
 
-def _method(preset: str, result: Result, verdict: Verdict) -> dict[str, Any]:
+def _method(preset: str, label: str, comparison: Comparison) -> dict[str, Any]:
+    verdict, runs = comparison.verdict, comparison.runs[label]
     table, higher = verdict.table, verdict.higher_is_better
-    row = table[table["method"] == result.name].iloc[0].drop("method").to_dict()
-    means = _means(result, verdict)
+    row = table[table["method"] == label].iloc[0].drop("method").to_dict()
+    means = _means(runs, verdict)
     values = means.fillna(-np.inf if higher else np.inf).to_numpy()
     best = int(values.argmax() if higher else values.argmin())
-    seconds = result.facts["seconds"]
+    facts = [run.facts for run in runs]
     return {
         "preset": preset,
         "final": {key: _json_number(value) for key, value in row.items()},
         "best": {"round": int(means.index[best]), "mean": _json_number(means.iloc[best])},
-        "rounds": result.rounds,
-        "seconds_per_round": float(np.median(result.facts["seconds_per_round"])),
-        "compile_seconds": seconds["compile"],
-        "evaluation_seconds": seconds["evaluation"],
-        "bytes": result.facts["bytes"],
-        "refused": result.refused,
-        "digest": result.digest,
+        "rounds": comparison.experiment.rounds,
+        "seconds_per_round": float(np.median([s for f in facts for s in f["seconds_per_round"]])),
+        "compile_seconds": sum(f["seconds"]["compile"] for f in facts),
+        "evaluation_seconds": sum(f["seconds"]["evaluation"] for f in facts),
+        "bytes": {way: round(sum(f["bytes"][way] for f in facts) / len(facts)) for way in ("down", "up")},
+        "refused": _refused(runs),
+        "digest": runs[0].digest,
+        "digests": [run.digest for run in runs],
     }
 
 
-def _means(result: Result, verdict: Verdict) -> "pd.Series":
-    """The score by round: the gap, or the mean over the parties."""
+def _means(runs: Sequence[MethodRun], verdict: Verdict) -> "pd.Series":
+    """The score by round: the median gap over the seeds, or the mean over the parties and the seeds."""
+    import pandas as pd
+
+    metrics = pd.concat([run.metrics for run in runs])
+    rows = metrics[metrics["metric"] == verdict.score]
     if verdict.score == GAP:
-        rows: pd.Series = result.metrics[result.metrics["metric"] == GAP].set_index("round")["value"]
-        return rows
-    means: pd.Series = result.scores(verdict.split).mean(axis=1, skipna=False)
+        gaps: pd.Series = rows.groupby("round")["value"].median()
+        return gaps
+    by_round = rows[rows["split"] == verdict.split].groupby("round")["value"]
+    means: pd.Series = by_round.agg(lambda values: values.mean(skipna=False))
     return means
 
 

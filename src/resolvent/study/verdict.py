@@ -1,18 +1,16 @@
-"""What a comparison shows: a table with a row per method, and one sentence."""
+"""What a comparison shows: a table with a row per method, the judgement of every site, and a finding."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.problem.problem import SolvedProblem
-from resolvent.simulate.result import Result
-from resolvent.study.compare import Comparison
-from resolvent.study.decisive_metric import decisive_score
+from resolvent.errors import InputError
 from resolvent.study.gap import GAP_COLUMNS, gap_finding, gap_table
 from resolvent.study.metrics import GAP, format_value, title_of
-from resolvent.study.wording import enumerate_names
+from resolvent.study.sites import Evidence, SiteJudgement, Sites, judge_sites
+from resolvent.study.wording import count_of, enumerate_names, format_gain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +29,11 @@ class Verdict:
         split: the split of that score: ``test``, or the last one of a problem that has no such split.
         higher_is_better: whether higher values of it are better.
         alone: the label of local training, if the parties' scores are compared with it.
-        table: a row per method; its columns are those of ``columns_of``.
-        finding: one sentence.
+        table: a row per method; its columns are those of ``columns_of``, and the counts of parties.
+        finding: one or two sentences.
+        sites: the judgement of every site; without any where no interval is possible.
+        baseline: the label of the predictions that need no training, in the judgements of the sites.
+        seeds: the seeds.
     """
 
     score: str
@@ -41,19 +42,124 @@ class Verdict:
     alone: str | None
     table: "pd.DataFrame"
     finding: str
+    sites: Sites = Sites((), None)  # noqa: RUF009 - frozen
+    baseline: str | None = None
+    seeds: tuple[int, ...] = (0,)
+
+    def recommendations(self) -> "pd.DataFrame":
+        """The method that each site should use, see ``Comparison.recommend``.
+
+        Raises:
+            InputError: training alone is not among the methods, or no interval is possible.
+        """
+        import pandas as pd
+
+        if self.alone is None:
+            raise InputError("there is no recommendation without training alone among the methods: add "
+                             "rv.local(solver)")
+        if not self.sites.sites:
+            raise InputError("there is no recommendation without intervals: they need test rows, or several seeds "
+                             "(seeds=5)")
+        return pd.DataFrame([
+            {"site": site.name, "use": d.method, "chosen": d.chosen, "chosen_in": d.chosen_in, "gain": d.gain.value,
+             "low": d.gain.low, "high": d.gain.high, "test_rows": site.test_rows}
+            for site in self.sites.sites if (d := site.decision) is not None])
+
+    def site_table(self) -> "pd.DataFrame":
+        """A row per site and method, see ``Comparison.sites``."""
+        import pandas as pd
+
+        return pd.DataFrame([
+            {"site": site.name, "method": method, **_columns("score", score),
+             **(_columns("gain", site.gains[method]) if method in site.gains else {}), "test_rows": site.test_rows}
+            for site in self.sites.sites for method, score in site.scores.items()])
 
 
-def judge(comparison: Comparison) -> Verdict:
+def _columns(title: str, interval: Any) -> dict[str, float]:
+    return {title: interval.value, f"{title} low": interval.low, f"{title} high": interval.high}
+
+
+def judge(evidence: Evidence) -> Verdict:
     """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known."""
-    methods = list(comparison.results)
-    if isinstance(comparison.experiment.problem, SolvedProblem):
-        gaps = gap_table(comparison.metrics, methods)
-        return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, comparison.metrics))
-    problem, alone = comparison.results[methods[0]].problem, comparison.alone
-    score, higher = decisive_score(comparison.experiment, problem)
-    split = "test" if "test" in problem.splits else problem.splits[-1]
-    scores = score_table(comparison.metrics, methods, score, higher_is_better=higher, alone=alone, split=split)
-    return Verdict(score, split, higher, alone, scores, finding(scores, score, alone, higher_is_better=higher))
+    score, higher, alone = evidence.score, evidence.higher_is_better, evidence.alone
+    methods = list(evidence.methods)
+    if score == GAP:
+        metrics = _median_gaps(evidence.metrics)
+        gaps = gap_table(metrics, methods)
+        return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
+    table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
+    sites = judge_sites(evidence)
+    if not sites.sites:
+        text = finding(table, score, alone, higher_is_better=higher)
+        return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)
+    table = _with_intervals(table, sites, alone)
+    text = _finding_with_intervals(table, sites, evidence)
+    return Verdict(score, evidence.split, higher, alone, table, text, sites, evidence.baseline, evidence.seeds)
+
+
+def _median_gaps(metrics: "pd.DataFrame") -> "pd.DataFrame":
+    """The gap of each round, the median over the seeds."""
+    rows = metrics[metrics["metric"] == GAP]
+    return rows.groupby(["method", "metric", "round"], sort=False)["value"].median().reset_index()
+
+
+def _with_intervals(table: "pd.DataFrame", sites: Sites, alone: str | None) -> "pd.DataFrame":
+    """The table with the counts of sites by the intervals of their gains, and the mean weighted by test rows."""
+    table = table.copy()
+    if alone is not None:
+        for column, sign in (("better", 1), ("level", 0), ("worse", -1)):
+            table[column] = [sum(site.gains[m].sign == sign for site in sites.sites) if m != alone else
+                             len(sites.sites) * (sign == 0) for m in table["method"]]
+    if sites.means is not None:
+        table["weighted mean"] = [sites.means.weighted[m].value for m in table["method"]]
+    return table
+
+
+def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
+    """The finding, which says only what the intervals show."""
+    alone, score, number = evidence.alone, evidence.score, len(sites.sites)
+    if alone is None or len(table) < 2:
+        return finding(table, score, alone, higher_is_better=evidence.higher_is_better)
+    others = table[table["method"] != alone]
+    harmed, helped = (others[others[column] > 0].sort_values(column, ascending=False, kind="stable")
+                      for column in ("worse", "better"))
+    top = _top_method(table, sites, evidence)
+    if harmed.empty and helped.empty:
+        return (f"No method can be distinguished from training alone at any of the {count_of(number, 'site')}, "
+                f"{_basis(sites.sites, len(evidence.seeds))}; {top}.")
+    parts = []
+    if not helped.empty:
+        counts = enumerate_names([f"{n} with {m}" for n, m in zip(helped["better"], helped["method"], strict=True)])
+        parts.append(f"better off than alone are {counts}")
+    if not harmed.empty:
+        counts = enumerate_names([f"{n} with {m}" for n, m in zip(harmed["worse"], harmed["method"], strict=True)])
+        parts.append(f"worse off than alone are {counts}")
+    harmless = list(others.loc[(others["worse"] == 0), "method"])
+    if harmless and not harmed.empty:
+        parts.append(f"{enumerate_names(harmless)} {'makes' if len(harmless) == 1 else 'make'} no site distinguishably "
+                     "worse")
+    return f"Of {count_of(number, 'site')}, {'; '.join(parts)}; {top}."
+
+
+def _basis(sites: Sequence[SiteJudgement], seeds: int) -> str:
+    """From how many rows and seeds the intervals are."""
+    of_seeds = f" and {seeds} seeds" if seeds > 1 else ""
+    rows = [site.test_rows for site in sites]
+    if not any(rows):
+        return f"by {seeds} seeds"
+    numbers = str(rows[0]) if min(rows) == max(rows) else f"{min(rows)} to {max(rows)}"
+    return f"with {numbers} test rows per site{of_seeds}"
+
+
+def _top_method(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
+    """The method with the best mean, and whether its mean gain over training alone is distinguishable from zero."""
+    best = table.sort_values("mean", ascending=not evidence.higher_is_better, kind="stable").iloc[0]
+    text = f"{best['method']} has the best mean over the sites ({_score_phrase(best['mean'], evidence.score)}"
+    if sites.means is None or best["method"] == evidence.alone:
+        return f"{text})"
+    gain = sites.means.plain_gains[best["method"]]
+    doubt = "" if gain.sign else ", not distinguishable from training alone"
+    return f"{text}; {format_gain(gain, evidence.score)} over alone{doubt})"
 
 
 def columns_of(score: str) -> dict[str, str]:
@@ -115,27 +221,33 @@ def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_b
     return f"Of {parties} parties, {losses}{spared}; {top}."
 
 
-def refusals(result: Result) -> str | None:
-    """One sentence that names the parties whose replies were refused, most often first; None if none was refused."""
-    counts = sorted(result.refused.items(), key=lambda item: -item[1])
+def refusals(method: str, refused: Mapping[str, int]) -> str | None:
+    """One sentence that names the parties whose replies were refused, most often first; None if none was refused.
+
+    Args:
+        method: label of the method.
+        refused: party -> number of refused replies.
+    """
+    counts = sorted(refused.items(), key=lambda item: -item[1])
     if not counts:
         return None
     names = [f"{party} ({times})" for party, times in counts[:_MAX_NAMED]]
     if len(counts) > _MAX_NAMED:
         names.append(f"{len(counts) - _MAX_NAMED} more")
-    total = sum(result.refused.values())
+    total = sum(refused.values())
     replies, were = ("reply", "was") if total == 1 else ("replies", "were")
-    return (f"{result.name}: {total} {replies} that {were} not finite did not count, of {enumerate_names(names)}; "
+    return (f"{method}: {total} {replies} that {were} not finite did not count, of {enumerate_names(names)}; "
             "such a party is broken or malicious, or its training diverges.")
 
 
 def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.Series":
-    """The values of a method's metric at the last evaluation, by party."""
+    """The values of a method's metric at the last evaluation, by party: the means over the seeds."""
     import pandas as pd
 
     rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
     last = rows[rows["round"] == rows["round"].max()]
-    return pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
+    values = pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
+    return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))
 
 
 def _quantile(values: "pd.Series", q: float) -> float:

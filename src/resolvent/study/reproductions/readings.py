@@ -9,7 +9,7 @@ import pandas as pd
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.portfolio import MarketData, PortfolioProblem
-from resolvent.study.compare import compare
+from resolvent.study.comparison import compare_file
 from resolvent.study.metrics import worst_value
 from resolvent.study.reproductions.backtests import WEALTH_BY_DAY, Backtests
 from resolvent.study.reproductions.curves import Curve
@@ -37,7 +37,7 @@ class Readings:
             experiment: the experiment.
             checkpoints: the folder; default: there are no checkpoints.
         """
-        comparison = compare(experiment.file, checkpoints=checkpoints, resume=checkpoints is not None)
+        comparison = compare_file(experiment.file, checkpoints=checkpoints, resume=checkpoints is not None)
         data, problem = comparison.experiment.data, comparison.experiment.problem
         self.metrics, self.points = comparison.metrics, experiment.points
         self.sizes = {split: data.sizes(split) for split in data.splits} if isinstance(data, FederatedData) else {}

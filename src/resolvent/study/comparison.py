@@ -1,0 +1,270 @@
+"""Run the algorithms of an experiment with the same random numbers, once for each seed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.methods.local import LocalTraining
+from resolvent.data.array_files import PackedArray
+from resolvent.data.federated import FederatedData
+from resolvent.data.resplit import resplit
+from resolvent.errors import InputError
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulate.processes import detect_lost_process
+from resolvent.simulate.result import Result
+from resolvent.simulate.run import simulate
+from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.study.decisive_metric import decisive_score
+from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.study.metrics import GAP
+from resolvent.study.row_values import RowValues, Score, baseline_name, measure_rows
+from resolvent.study.sites import Evidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from resolvent.study.verdict import Verdict
+
+__all__ = ["Comparison", "MethodRun", "ProgressOfMethod", "Samples", "compare_file", "run_comparison"]
+
+ProgressOfMethod = Callable[[str, int, int], None]  # label, rounds done, rounds in total
+
+
+class Samples(NamedTuple):
+    """The samples of a run with one seed.
+
+    Attributes:
+        data: the samples; None if the problem has its own.
+        rows: [total] the number of each row in the data of the first seed; None: 0, 1, and so on.
+    """
+
+    data: FederatedData | None
+    rows: NDArray[np.integer] | None = None
+
+
+class MethodRun(NamedTuple):
+    """What is kept of a method's run with one seed.
+
+    Attributes:
+        metrics: its metrics, with a column ``seed``.
+        facts: seconds and bytes, see ``Result``.
+        refused: party -> number of its replies that were not finite.
+        digest: SHA-256 of the last state.
+    """
+
+    metrics: "pd.DataFrame"
+    facts: dict[str, Any]
+    refused: dict[str, int]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of comparing several methods on one federation.
+
+    Attributes:
+        experiment: what was compared.
+        results: the result of each method with the first seed, by label.
+        runs: label -> its run with each seed.
+        seeds: the seeds.
+        rows: the value of every test row with every method; None if the problem has no samples.
+        alone: the label of local training, or None if the experiment has none.
+    """
+
+    experiment: Experiment
+    results: dict[str, Result]
+    runs: dict[str, tuple[MethodRun, ...]] = field(repr=False)
+    seeds: tuple[int, ...]
+    rows: RowValues | None = field(repr=False)
+    alone: str | None
+
+    def collected(self) -> "Comparison":
+        """The comparison with all personal models in this process; of several processes, all must call it."""
+        with detect_lost_process():
+            return replace(self, results={label: result.collected() for label, result in self.results.items()})
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """All metrics of all methods and seeds, one long table: those of ``Result``, and the column ``seed``."""
+        import pandas as pd
+
+        return pd.concat([run.metrics for runs in self.runs.values() for run in runs], ignore_index=True)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the methods are judged by."""
+        problem = next(iter(self.results.values())).problem
+        score, higher = decisive_score(self.experiment, problem)
+        split = "test" if "test" in problem.splits else problem.splits[-1]
+        if isinstance(problem, SolvedProblem):
+            score, split, higher = GAP, "train", False
+        data, baseline = self.experiment.data, None
+        if self.rows is not None and isinstance(data, FederatedData):
+            baseline = baseline_name(data, self.results)
+            baseline = baseline if baseline in self.rows.values else None
+        return Evidence(score, split, higher, tuple(self.results), self.alone if score != GAP else None,
+                        self.experiment.parties, self.metrics, self.seeds, self.rows, baseline)
+
+    @cached_property
+    def verdict(self) -> "Verdict":
+        """The table of scores, the finding, and the judgement of every site."""
+        from resolvent.study.verdict import judge
+
+        return judge(self.evidence)
+
+    @property
+    def finding(self) -> str:
+        """What the comparison shows, in one or two sentences."""
+        return self.verdict.finding
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """The scores of each method over the sites, see ``score_table``."""
+        return self.verdict.table
+
+    @property
+    def sites(self) -> "pd.DataFrame":
+        """A row per site and method: its score and its gain over training alone, with the ends of their intervals."""
+        return self.verdict.site_table()
+
+    def recommend(self) -> "pd.DataFrame":
+        """The method that each site should use, and the gain over training alone that it can expect.
+
+        The method is chosen on the site's validation rows and judged on its test rows. A site for which the gain cannot
+        be distinguished from zero should train alone.
+
+        Returns:
+            A row per site: ``use``, the method; ``chosen``, the method with the best validation score, and
+            ``chosen_in``, the number of seeds that chose it; ``gain``, ``low`` and ``high``, the gain of the chosen
+            method on test rows and its interval of level 0.95; ``test_rows``.
+
+        Raises:
+            InputError: training alone is not among the methods, or the sites have no test rows and there is one seed.
+        """
+        return self.verdict.recommendations()
+
+    def save(self, folder: Path | str, *, title: str = "", overwrite: bool = False) -> Path:
+        """Write a run folder: models, metrics, summary and report, as ``resolvent run`` does.
+
+        Args:
+            folder: a folder that does not exist or is empty.
+            title: heading of the report; default: the folder's name.
+            overwrite: replace the content of the folder.
+
+        Raises:
+            InputError: the folder is in use.
+        """
+        from resolvent.study.runner import write_run
+
+        return write_run(Path(folder), self, title=title, overwrite=overwrite)
+
+
+def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
+                 resume: bool = False, progress: ProgressOfMethod | None = None,
+                 scheduler: SchedulerChoice = "auto") -> Comparison:
+    """Run every algorithm of an experiment file, see ``run_comparison``.
+
+    Args:
+        file: the checked experiment.
+        experiment: its parts; default: they are built from the file.
+        checkpoints: a folder for the state of each method, see ``simulate``.
+        resume: continue from the checkpoints in that folder.
+        progress: called with (label, rounds done, rounds in total).
+        scheduler: how the work is distributed on the machine, see ``simulate``.
+
+    Raises:
+        InputError: the parts of the experiment do not fit together.
+    """
+    with file.precision():
+        return run_comparison(file.build() if experiment is None else experiment, checkpoints=checkpoints,
+                              resume=resume, progress=progress, scheduler=scheduler)
+
+
+def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
+                   checkpoints: Path | None = None, resume: bool = False, progress: ProgressOfMethod | None = None,
+                   scheduler: SchedulerChoice = "auto") -> Comparison:
+    """Run every algorithm of an experiment with every seed.
+
+    The first seed has the data as they are. With every further seed the samples of each party are split again, and the
+    first model, the cohorts and the minibatches are drawn again. All seeds share their compiled programs.
+
+    Args:
+        experiment: what to compare.
+        data_of_seed: the samples of each seed, if they are not the same samples with another split.
+        checkpoints: a folder for the state of each method and seed, see ``simulate``.
+        resume: continue from the checkpoints in that folder.
+        progress: called with (label, rounds done, rounds in total).
+        scheduler: how the work is distributed on the machine, see ``simulate``.
+
+    Raises:
+        InputError: the parts of the experiment do not fit together.
+    """
+    subject = experiment.model if experiment.problem is None else experiment.problem
+    assert isinstance(subject, Model | Problem)
+    seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
+    first: dict[str, Result] = {}
+    runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
+    rows: list[RowValues] = []
+    for seed in seeds:
+        samples, results = samples_of(experiment, seed, data_of_seed), {}
+        for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
+            folder = f"{number:02d}" if seed == experiment.seed else f"{number:02d}-seed-{seed}"
+            title = label if len(seeds) == 1 else f"{label}, seed {seed}"
+            result = simulate(
+                algorithm, subject, samples.data, rounds=experiment.rounds, seed=seed,
+                participation=experiment.participation, evaluate_every=experiment.evaluate_every,
+                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
+                name=label, resume=resume, scheduler=scheduler,
+                checkpoint=None if checkpoints is None else checkpoints / folder,
+                progress=(lambda done, total, title=title: progress(title, done, total)) if progress else False)  # type: ignore[misc]
+            results[label] = _with_shared_samples(result, results)
+            runs[label] += (MethodRun(result.metrics.assign(seed=seed), result.facts, result.refused, result.digest),)
+        measured = _measure(experiment, results, samples)
+        if measured is not None:
+            rows.append(measured)
+        first = first or results
+    return Comparison(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
+                      next((m for m, a in experiment.algorithms.items() if isinstance(a, LocalTraining)), None))
+
+
+def samples_of(experiment: Experiment, seed: int,
+               data_of_seed: Callable[[int], FederatedData] | None = None) -> Samples:
+    """The samples of a run with one seed; prices and problems bring their own.
+
+    Raises:
+        InputError: the data are on the disk, in the order of their split.
+    """
+    data = experiment.data
+    if not isinstance(data, FederatedData):
+        return Samples(None)
+    if seed == experiment.seed:
+        return Samples(data)
+    if data_of_seed is not None:
+        return Samples(data_of_seed(seed))
+    if isinstance(data.x, PackedArray):
+        raise InputError("seeds: the data are on the disk, where their split is fixed: run one seed at a time, with "
+                         "data that were written with another split")
+    return Samples(*resplit(data, seed))
+
+
+def _measure(experiment: Experiment, results: dict[str, Result], samples: Samples) -> RowValues | None:
+    """The values of the test rows of one seed; None if this process has not all of them."""
+    first = next(iter(results.values()))
+    if jax.process_count() > 1:
+        return None
+    name, higher = decisive_score(experiment, first.problem)
+    return measure_rows(results, Score(name, higher, (experiment.metrics or {}).get(name)), samples.rows)
+
+
+def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
+    """The result with the samples of an earlier one, so that one copy is in memory and not one of each method."""
+    if result.storage is not None:
+        return result
+    return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))
