@@ -359,7 +359,8 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
     commands: dict[str, Callable[..., Any]] = {"run": run, "tune": tune, "predict": predict, "list": list_,
-                                               "show": show, "report": report, "reproduce": reproduce, "data": data, **COMMANDS}
+                                               "show": show, "report": report, "reproduce": reproduce, "data": data,
+                                               **COMMANDS}
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     tyro.extras.subcommand_cli_from_dict(
         commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),
