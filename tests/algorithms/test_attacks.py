@@ -8,6 +8,7 @@ import pytest
 from helpers import classification, equal, quadratic, trajectory
 from scipy.stats import norm
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.round import reply_shapes
 from resolvent.simulate.rounds import initial_state
@@ -116,7 +117,7 @@ def test_the_update_is_measured_from_the_partys_own_message():
     np.testing.assert_allclose(after.z, 2 * p - u, atol=1e-12)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@nightly.parametrize("classes", [3, 2])
 def test_label_flip_is_training_on_flipped_labels(classes):
     rng = np.random.default_rng(3)
     x = [rng.normal(size=(n, 3)) for n in (5, 9, 7)]
@@ -239,7 +240,7 @@ def test_a_diverging_party_is_refused():
 # The purpose of robust aggregators.
 
 
-@pytest.mark.parametrize(("attack", "aggregator"), [
+@nightly.parametrize(("attack", "aggregator"), [
     (rv.attacks.SignFlip(4.0), rv.aggregators.TrimmedMean(0.2)),  # two of ten, as long as the other eight together
     (rv.attacks.Scaled(100.0), rv.aggregators.MultiKrum(0.2)),
 ], ids=["sign flip", "scaled"])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
@@ -25,7 +26,7 @@ def test_scaffold_converges_to_the_optimum_and_fedavg_does_not(option):
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
-@pytest.mark.parametrize("participation", [
+@nightly.parametrize("participation", [
     SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5), rv.participation.Uniform(2, "uniform"),
 ], ids=lambda participation: type(participation).__name__)
 def test_scaffolds_server_control_is_the_weighted_mean_of_the_parties(option, participation):

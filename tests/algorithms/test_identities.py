@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from helpers import classification, equal, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 
@@ -39,13 +40,13 @@ TABLE_1 = {
 }
 
 
-@pytest.mark.parametrize("name", TABLE_1)
+@nightly.parametrize("name", sorted(TABLE_1, key=["RFA", "FedProx"].__contains__, reverse=True), per_commit=2)
 def test_fedplus_contains_the_methods_of_table_1(name):
     equal(*map(server_states, TABLE_1[name]))
 
 
-@pytest.mark.parametrize("penalty", [rv.penalties.Zero(), rv.penalties.L1(), rv.penalties.SquaredL2()],
-                         ids=lambda penalty: type(penalty).__name__)
+@nightly.parametrize("penalty", [rv.penalties.L1(), rv.penalties.Zero(), rv.penalties.SquaredL2()],
+                     ids=lambda penalty: type(penalty).__name__)
 def test_fedplus_without_sigma_and_lam_is_local_training(penalty):
     equal([state.parties for state in run(rv.fedplus(SOLVER, penalty, sigma=0.0))],
           [state.parties for state in run(rv.local(SOLVER))])
@@ -101,7 +102,7 @@ def test_stale_replies_matter_only_for_absent_parties():
         equal(state.server.extra.replies, state.parties)
 
 
-@pytest.mark.parametrize("weighting", ["size", "uniform"])
+@nightly.parametrize("weighting", ["size", "uniform"])
 def test_stale_replies_have_the_shares_as_weights(weighting):
     """Algorithm 1 of Fed+ as printed: the mean over all N parties, absent ones with their last model."""
     participation = rv.participation.Uniform(cohort=2, weighting=weighting)

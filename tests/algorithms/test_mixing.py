@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.one_shot import curvature
@@ -122,7 +123,7 @@ def crossed(scale):
     return rv.problems.QuadraticProblem(jax.vmap(jnp.diag)(h), h * best)
 
 
-@pytest.mark.parametrize("size", [0.02, 0.5])
+@nightly.parametrize("size", [0.02, 0.5])
 @pytest.mark.parametrize("problem", [quadratic, lambda: crossed(0.1), lambda: crossed(100.0)],
                          ids=["quadratic", "near", "far"])
 def test_one_shot_bound(problem, size):
@@ -156,7 +157,7 @@ def test_one_shot_computes_the_smoothness():
     np.testing.assert_array_equal(unused.server.average, np.zeros(4))  # all weights are zero, and no party uses x_avg
 
 
-@pytest.mark.parametrize(("codec", "rate", "participation"), [
+@nightly.parametrize(("codec", "rate", "participation"), [
     (rv.codecs.RandK(k=1), 0.03, EQUAL_WEIGHTS),
     (rv.codecs.TopK(k=1), 0.03, EQUAL_WEIGHTS),
     (rv.codecs.NaturalCompression(), 0.1, rv.participation.Uniform(3, "uniform")),
@@ -189,7 +190,7 @@ def test_diana_by_numpy():
         np.testing.assert_allclose(state.parties.shifts[0], h, atol=1e-12)
 
 
-@pytest.mark.parametrize("preset", [rv.dgd, rv.dcgd, rv.diana], ids=lambda preset: preset.__name__)
+@nightly.parametrize("preset", [rv.diana, rv.dgd, rv.dcgd], ids=lambda preset: preset.__name__)
 def test_the_error_is_in_proportion_to_the_square_of_alpha(preset):
     """If the step is in proportion to 1/alpha^2, x_t does not depend on alpha."""
     paths = []
@@ -210,7 +211,7 @@ INNER = {
 }
 
 
-@pytest.mark.parametrize("inner", INNER)
+@nightly.parametrize("inner", INNER)
 def test_alpha_1_is_the_inner_algorithm(inner):
     """For several phases and party states, with sampled parties and minibatches."""
     problem, inner = INNER[inner]()
@@ -245,8 +246,8 @@ def test_acceleration_and_mixing_commute():
     np.testing.assert_allclose(models, mixed.personal_models(shared), atol=1e-12)
 
 
-@pytest.mark.parametrize("participation", [SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5)],
-                         ids=lambda participation: type(participation).__name__)
+@nightly.parametrize("participation", [SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5)],
+                     ids=lambda participation: type(participation).__name__)
 def test_server_states_are_the_weighted_means_of_the_parties(participation):
     """DIANA's h, for each phase, and L2GD's mean, whichever parties are absent or late."""
     problem = quadratic()

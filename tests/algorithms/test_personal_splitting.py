@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.aggregators.aggregator import MoreauCentre
 from resolvent.algorithms.algorithm import Replies
@@ -33,7 +34,7 @@ def solved(setting, sigma=SIGMA, delta=DELTA):
 
 # --- the two special cases ---------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("aggregate", ["active", "all"])
+@nightly.parametrize("aggregate", ["active", "all"])
 def test_unrelaxed_it_is_fed_plus(aggregate):
     """Sampled parties, stragglers, inexact work: the same trajectories."""
     settings = {"sigma": 0.5, "delta": 0.3, "aggregate": aggregate}
@@ -44,7 +45,7 @@ def test_unrelaxed_it_is_fed_plus(aggregate):
     equal(*([s.server if aggregate == "active" else s.server.inner for s in run] for run in (splitting, fedplus)))
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@nightly.parametrize("setting", SETTINGS[::-1])
 def test_with_consensus_it_is_operator_splitting(setting):
     """(24)-(26) of the paper: the decentralised form under any participation, the centralised under a full one."""
     eta, relaxation = 1 / 0.7, dict(zip(("alpha", "beta", "gamma"), setting, strict=True))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nightly
 import resolvent as rv
 from resolvent.errors import BreakdownWarning
 from resolvent.math.robust import squared_distances
@@ -209,7 +210,7 @@ def test_permutation_translation_and_scale(name, seed, scale, sign):
     np.testing.assert_allclose(flatten(stretched), sign * scale * expected, rtol=0, atol=1e-7 * scale)
 
 
-@pytest.mark.parametrize(("dtype", "far"), [(jnp.float16, 6e4), (jnp.bfloat16, 1e8)], ids=["float16", "bfloat16"])
+@nightly.parametrize(("dtype", "far"), [(jnp.float16, 6e4), (jnp.bfloat16, 1e8)], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_half_precision_agrees_with_float64(name, dtype, far):
     """Nine replies, one of them malicious: the squares of its distance overflow in float16, and the weights of the

@@ -8,6 +8,7 @@ import optax
 import pytest
 from helpers import SEED, classification, equal, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.simulate.rounds import initial_state, run_rounds
 from resolvent.simulate.states import Federation
@@ -42,7 +43,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@nightly.parametrize("name", ["fedavgm", "fedadam", "fedyogi", "reptile", "plain"], per_commit=3)
 def test_server_optimizers_step_along_fedavgs_pseudo_gradient(name):
     """A plain loop: one round of FedAvg from w to w+, then the optimizer's step along w - w+, in NumPy."""
     algorithm, rate, v0, step = OPTIMIZERS[name]

@@ -22,7 +22,12 @@ def modules_with_examples():
     return [spec.name for spec in specs if ">>>" in spec.loader.get_source(spec.name)]
 
 
-@pytest.mark.parametrize("name", modules_with_examples())
+# Modules whose examples run for more than three seconds.
+NIGHTLY = {"resolvent.testing.contract", "resolvent.problem.portfolio.augmenters.gan"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ())
+                                  for name in modules_with_examples()])
 def test_examples_run(name):
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)

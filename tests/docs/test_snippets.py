@@ -36,12 +36,16 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-WITH_PYTHON = [p for p in PAGES if blocks(p, "python")]
+# Pages whose blocks train for more than three seconds, beside those that a newcomer reads first.
+NIGHTLY = {"docs/api/portfolio.md", "docs/diagnostics.md", "docs/ditto.md", "docs/scaling.md", "docs/theory.md",
+           "docs/unification.md"}
+WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())
+               for p in PAGES if blocks(p, "python")]
 EXPERIMENTS = [pytest.param(b, id=f"{name_of(p)}:{b.line}") for p in PAGES for b in blocks(p, "yaml")
                if re.search(r"^algorithms:", b.code, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+@pytest.mark.parametrize("page", WITH_PYTHON)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("snippets")

@@ -7,6 +7,7 @@ import pytest
 from centre_cases import CASES, compute_centre, true_residual
 from penalty_cases import CASES as PENALTIES
 
+import nightly
 import resolvent as rv
 from resolvent.math import centres, tree
 from resolvent.math.anderson import History, mixing_weights
@@ -19,7 +20,7 @@ def float64():
 
 
 HALF = {"float16": jnp.float16, "bfloat16": jnp.bfloat16}
-each_half = pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
+each_half = nightly.parametrize("dtype", HALF.values(), ids=HALF)
 
 
 def rounding(dtype):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.solvers.solver import LocalSolver
@@ -39,8 +40,8 @@ def visits(solver, samples, *, effort=1.0, room=32, key=0):
     return np.asarray(w), int(steps)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 7, 8, 9, 31])
-@pytest.mark.parametrize("batch", [1, 4, 40])
+@nightly.parametrize("samples", [1, 7, 8, 2, 9, 31], per_commit=3)
+@nightly.parametrize("batch", [4, 40, 1], per_commit=2)
 def test_an_epoch_meets_every_sample_once(samples, batch):
     counts, steps = visits(rv.SGD(1.0, batch_size=batch, epochs=3), samples)
     np.testing.assert_array_equal(counts[:samples], 3)
@@ -57,7 +58,7 @@ def test_steps_stop_within_an_epoch_and_do_not_repeat_a_sample():
     assert sorted(counts[:10]) == [1] * 6 + [2] * 4
 
 
-@pytest.mark.parametrize("samples", [1, 7, 8, 31])
+@nightly.parametrize("samples", [7, 1, 8, 31], per_commit=2)
 @pytest.mark.parametrize("budget", [{}, {"epochs": 3}, {"steps": 5}])
 def test_work_is_the_batches_that_are_read(samples, budget):
     for solver in (rv.SGD(1.0, batch_size=4, **budget), rv.solvers.adam(0.1, batch_size=4, **budget)):
@@ -73,10 +74,10 @@ def test_partial_work_is_the_next_whole_epoch(effort, epochs):
     np.testing.assert_array_equal(counts[:9], epochs)
 
 
-def test_every_epoch_count_that_effort_x_over_e_asks_for_is_met():
-    for total in (3, 7, 20):
-        for x in range(1, total + 1):
-            assert visits(rv.SGD(1.0, batch_size=9, epochs=total), 5, effort=x / total)[0][0] == x
+@nightly.parametrize("total", [7, 3, 20])
+def test_every_epoch_count_that_effort_x_over_e_asks_for_is_met(total):
+    for x in range(1, total + 1):
+        assert visits(rv.SGD(1.0, batch_size=9, epochs=total), 5, effort=x / total)[0][0] == x
 
 
 @pytest.mark.parametrize(("effort", "steps"), [(1.0, 6), (0.5, 3), (0.51, 4), (0.01, 1), (0.0, 0)])

@@ -15,8 +15,8 @@ from resolvent.study import figures
 from resolvent.study.report import write_report
 from resolvent.study.summary import read_summary
 
-KINDS = ["a run", "hostile names", "many parties", "diverged", "all diverged", "without local training",
-         "seventeen methods", "one party"]
+KINDS = ["a run", "hostile names", "all diverged", "one party"]
+NIGHTLY = ["many parties", "diverged", "without local training", "seventeen methods"]
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "em", "span", "i", "div", "table",
         "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "pre", "script"}
 
@@ -45,7 +45,7 @@ class Page(HTMLParser):
         return [text for t, svg, text in self.texts if t == tag and svg == in_svg and text]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *(pytest.param(kind, marks=pytest.mark.nightly) for kind in NIGHTLY)])
 def folder(request, reports):
     return reports[request.param]
 

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
+
 
 @pytest.fixture(scope="module")
 def visits():
@@ -27,7 +29,7 @@ rounds: 20
 """
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@nightly.parametrize("kind", ["csv", "parquet"])
 def test_table_is_read_trained_on_and_reported(kind, visits, call, tmp_path):
     """The table's path is relative to the current folder, wherever the experiment file lies."""
     (tmp_path / "tables").mkdir()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from robust_regression import RobustRegression
 
+import nightly
 import resolvent as rv
 from resolvent.simulate.rounds import initial_state, run_rounds, trajectory
 
@@ -53,7 +54,7 @@ def test_implicit_mixing_lies_between_the_own_optima_and_the_minimiser_of_the_av
     assert np.abs(models - expected).max() < 0.02 * scale
 
 
-@pytest.mark.parametrize("preset", [rv.dcgd, rv.diana], ids=lambda preset: preset.__name__)
+@nightly.parametrize("preset", [rv.diana, rv.dcgd], ids=lambda preset: preset.__name__)
 def test_nonconvex_losses_the_mean_squared_gradient_is_of_order_alpha_squared_over_the_rounds(preset):
     """Rows 5 and 6 of the table: (1/k) sum_t |grad f~(x_t)|^2 <= C alpha^2 / k, with one C for all alpha.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import nightly
 from torture import corruption, inputs, kills, resources
 from torture.disk import Disk
 from torture.outcome import ENDED, REFUSED, RIGHT, SKIPPED, TRACEBACK, WRONG, Answer, Outcome, judge_refusal, table
@@ -18,7 +19,7 @@ FAULTS = ("files of at most 4000 bytes", "2 more open files", "out is a link to 
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("number", [*range(4), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(4, 8))])
+@nightly.parametrize("number", range(8), per_commit=2)
 def test_a_killed_run_is_resumed_to_the_same_result(number, tmp_path):
     outcome = kills.run_case(SEED, number, tmp_path)
     assert outcome.verdict == RIGHT, f"{outcome.case}: {outcome.detail}"

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.maps import GradientStep, through
@@ -70,9 +71,10 @@ CASES = {
     "lstm of 33 units": (kernels.lstm, layer, [(2, 8, 3), (3, 132), (33, 132), (132,)]),
     "lstm of one time": (kernels.lstm, layer, [(1, 2, 3), (3, 4), (1, 4), (4,)]),
 }
+EVERY_COMMIT = ["convolution 5x5", "block 5x5, odd", "block 1x1", "lstm", "lstm of one time"]
 
 
-@pytest.mark.parametrize("case", CASES)
+@nightly.parametrize("case", sorted(CASES, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT))
 def test_it_is_the_textbooks_with_its_gradients(case):
     ours, theirs, shapes = CASES[case]
     args = tuple(draw(*shapes))
@@ -173,7 +175,7 @@ def test_meta_learning_takes_hessians_through_them(network):
     assert max(float(jnp.abs(d).max()) for d in jax.tree.leaves(tree.sub(first, actual))) > 1e-3  # H is not zero
 
 
-@pytest.mark.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)])
+@nightly.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)])
 def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeypatch):
     x, targets, weight, bias = draw((20, 2, 3), (20,), (model.outputs, 6), (model.outputs,))
     y = targets if model.loss.score_name == "squared_error" else jnp.arange(20) % max(2, model.outputs)
