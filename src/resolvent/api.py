@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, schedules
+from resolvent.algorithms import aggregators, attacks, combinators, participation, presets
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import *
 from resolvent.data import datasets, partitions, shifts
@@ -11,7 +11,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.packed import open_packed, write_packed
 from resolvent.errors import InputError
 from resolvent.math import codecs, penalties
-from resolvent.problem import models, problems, solvers
+from resolvent.problem import models, problems, schedules, solvers
 from resolvent.problem.explain import explain
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model

@@ -25,8 +25,21 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = [
-    "Algorithm", "Info", "Message", "Method", "PartyState", "Phase", "Replies", "Reply", "ServerState",
-    "SharedModelMethod", "StragglerPolicy", "local_solvers", "local_work",
+    "Algorithm",
+    "Info",
+    "Message",
+    "Method",
+    "PartyState",
+    "Phase",
+    "Replies",
+    "Reply",
+    "ServerState",
+    "SharedModelMethod",
+    "StragglerPolicy",
+    "algorithm_of_round",
+    "is_diagnosing",
+    "local_solvers",
+    "local_work",
     "record_local_work",
 ]
 
@@ -37,6 +50,7 @@ Reply: TypeAlias = Any
 Info = dict[str, Any]
 StragglerPolicy = Literal["drop", "keep"]
 _local_work: ContextVar[list[LocalSolver] | None] = ContextVar("local_work", default=None)
+_is_diagnosing: ContextVar[bool] = ContextVar("is_diagnosing", default=False)
 
 
 class Replies(eqx.Module):
@@ -205,8 +219,17 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
         w, steps = solver(subproblem, start, key, effort)
     else:
         w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, memory)
-    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), "inexactness": subproblem.inexactness(w, start),
-               **after}
+    token = _is_diagnosing.set(True)
+    try:
+        inexactness = subproblem.inexactness(w, start)
+    finally:
+        _is_diagnosing.reset(token)
+    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), "inexactness": inexactness, **after}
+
+
+def is_diagnosing() -> bool:
+    """Whether the present code computes a diagnostic of ``local_work``, which is neither sent nor stored."""
+    return _is_diagnosing.get()
 
 
 @contextmanager
@@ -218,6 +241,16 @@ def record_local_work() -> Iterator[list[LocalSolver]]:
         yield work
     finally:
         _local_work.reset(token)
+
+
+def algorithm_of_round(algorithm: Algorithm, t: Int[Array, ""]) -> Algorithm:
+    """The algorithm with the learning rates that the schedules of its local solvers have in round t."""
+    solvers = local_solvers(algorithm)
+    if all(solver.at(t) is solver for solver in solvers):
+        return algorithm
+    of_round: Algorithm = jax.tree.map(lambda part: part.at(t) if isinstance(part, LocalSolver) else part, algorithm,
+                                       is_leaf=lambda part: isinstance(part, LocalSolver))
+    return of_round
 
 
 def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorithm_of_round
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state, uses_shared_model
@@ -345,7 +345,7 @@ def _first_state(algorithm: Algorithm, problem: Problem, w0: Vector, key: Array)
 def _party_step(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any], key: Array,
                 effort: Float[Array, ""], t: Int[Array, ""], *, phase: int) -> tuple[PartyState, Reply]:
     oracle = problem.at(t).oracle(jnp.asarray(_ZERO))
-    after, reply, _ = algorithm.phases[phase].party(
+    after, reply, _ = algorithm_of_round(algorithm, t).phases[phase].party(
         state, payload, oracle, jax.random.wrap_key_data(key, impl=GENERATOR), effort)
     return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), reply
 

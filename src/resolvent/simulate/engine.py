@@ -13,7 +13,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply, ServerState, local_solvers
+from resolvent.algorithms.algorithm import (
+    Algorithm,
+    Info,
+    PartyState,
+    Reply,
+    ServerState,
+    algorithm_of_round,
+    local_solvers,
+)
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import (
@@ -152,7 +160,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
                 t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
     cohort = participation(keys.cohort_key(round_key), problem.sizes)
-    of_round = problem.at(t)
+    algorithm, of_round = algorithm_of_round(algorithm, t), problem.at(t)
     part = part_of_cohort(problem, cohort)
     working = counted = working_parties(algorithm, cohort)
     server_before = state.server

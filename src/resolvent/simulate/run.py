@@ -8,12 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.math.tree import Vector
+from resolvent.problem.fitted import Fitted
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
@@ -38,6 +43,7 @@ from resolvent.simulate.plan import (
 from resolvent.simulate.processes import detect_lost_process
 from resolvent.simulate.progress import Progress, progress_bar
 from resolvent.simulate.result import CollectedModels, Result
+from resolvent.simulate.run_readings import RunReadings
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.simulate.states import Federation
@@ -56,6 +62,7 @@ def simulate(
     *,
     rounds: int,
     seed: int = 0,
+    start: Any = None,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
@@ -78,6 +85,8 @@ def simulate(
         data: the parties' samples.
         rounds: number of rounds, at least 1.
         seed: seed of all random numbers: first model, cohorts, stragglers, minibatches.
+        start: a trained model with which the server and all parties begin, instead of the first model of the seed: its
+            parameters, a ``Fitted``, or a ``Result`` with a shared model.
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations; fewer, but at least
             5, when the cohort is small.
@@ -119,6 +128,8 @@ def simulate(
     """
     enable_compilation_cache()
     task = Task.from_arguments(model, data)
+    if start is not None:
+        algorithm = WarmStart(algorithm, _parameters(start))
     algorithm = with_memory(algorithm, task.init if task.problem is None else task.problem)
     place_of_states = choose_memory(memory, algorithm, task, name)
     participation = Full() if participation is None else participation
@@ -131,6 +142,22 @@ def simulate(
         CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation))
     with detect_lost_process():
         return _run(plan, place(plan), progress)
+
+
+def _parameters(start: Any) -> Vector:
+    """The parameters of a start.
+
+    Raises:
+        InputError: it is a result without a shared model.
+    """
+    if isinstance(start, Fitted):
+        return start.params
+    if not isinstance(start, RunReadings):
+        return start
+    if (shared := start.server_model) is None:
+        raise InputError("the run to start from has no shared model: give the model of one party, such as "
+                         "result.personal_model(0)")
+    return shared
 
 
 def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:

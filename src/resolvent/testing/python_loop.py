@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState, algorithm_of_round
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Participation
@@ -49,17 +49,17 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
         check_cohort(cohort, rows=participation.capacity(len(ids)), parties=len(ids),
                      owner=type(participation).__name__, start=t)
         working = np.asarray(working_parties(algorithm, cohort))
-        of_round = problem.at(jnp.array(t))
+        objectives, of_round = problem.at(jnp.array(t)), algorithm_of_round(algorithm, jnp.array(t))
         for phase in range(len(algorithm.phases)):
             after, replies = list(parties), {}
             for k, works, effort in zip(np.asarray(cohort.index).tolist(), working, cohort.effort, strict=True):
                 if works:
-                    after[k], replies[k] = _party_work(algorithm, of_round, server, parties[k], key, k, effort, phase)
+                    after[k], replies[k] = _party_work(of_round, objectives, server, parties[k], key, k, effort, phase)
             collected = collect_replies(replies, shapes[phase], cohort)
             parties = [commit_party(after[k], parties[k], counted=k not in collected.refused) for k in ids]
             working = np.asarray(collected.replies.alive)
             if working.any():
-                server = server_step(algorithm, server, collected.replies, key, phase)
+                server = server_step(of_round, server, collected.replies, key, phase)
         states.append(_stacked(server, parties))
     return states
 

@@ -12,14 +12,17 @@ from resolvent.algorithms.combinators.fine_tuned import FineTuned
 from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
 from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
 from resolvent.algorithms.combinators.meta_learned import MetaLearned
+from resolvent.algorithms.combinators.momentum import Momentum
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.combinators.shared_until_trained import SharedUntilTrained
 from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.combinators.warm_start import WarmStart
 
 __all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "DecentralisedAnderson",
            "ErgodicAveraging", "ExplicitMixture", "FineTuned", "HeldOutInterpolation", "HeldOutSelection",
-           "MetaLearned", "PersonalLayers", "PooledData", "ServerOptimizer", "SharedUntilTrained", "SharpnessAware",
-           "StaleReplies"]
+           "MetaLearned", "Momentum", "PersonalLayers", "PooledData", "PrivateParties", "ServerOptimizer",
+           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart"]

@@ -27,11 +27,11 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
-from resolvent.algorithms.schedules import Schedule, as_schedule
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.schedules import Schedule, as_schedule
 
 __all__ = ["ErgodicAveraging", "ErgodicState"]
 

@@ -22,11 +22,11 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, PartyState, Phase, Replies, local_work
 from resolvent.algorithms.round import select_rows
-from resolvent.algorithms.schedules import Constant, Schedule, as_schedule
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.schedules import Constant, Schedule, as_schedule
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 

@@ -2,9 +2,9 @@
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
-from resolvent.algorithms.schedules import Schedule
 from resolvent.arguments import checked
 from resolvent.errors import InputError
+from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]

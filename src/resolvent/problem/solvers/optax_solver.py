@@ -18,6 +18,7 @@ from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import PartyMemory
+from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, check_budget, over_minibatches
 from resolvent.problem.solvers.optimizers import (
@@ -25,6 +26,7 @@ from resolvent.problem.solvers.optimizers import (
     TracedOptimizer,
     as_optimizer,
     named_optimizer,
+    scaled_optimizer,
     traced_optimizer,
 )
 from resolvent.problem.solvers.solver import LocalSolver
@@ -63,6 +65,8 @@ class OptaxSolver(LocalSolver):
             new in every round. The state is private to the party: it is never sent.
         proximal: the ``gradient`` of the proximal term is added to g, or an ``implicit`` step follows the optimizer's.
         batches: chooses the minibatches: ``Shuffled()``, or ``Consecutive(bias)`` for time series.
+        schedule: factor of the learning rate in each round, see ``rv.SGD``; of an optimizer without a traced learning
+            rate, factor of its updates.
 
     Raises:
         InputError: ``optimizer`` is not an optimizer; or ``proximal="implicit"``, and it is not a ``traced_optimizer``
@@ -81,11 +85,18 @@ class OptaxSolver(LocalSolver):
     keep: bool = eqx.field(static=True, default=False, kw_only=True)
     proximal: ProximalTerm = eqx.field(static=True, default="gradient", kw_only=True)
     batches: Batches = eqx.field(default=Shuffled(), kw_only=True)
+    schedule: Schedule | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         check_budget(self)
         if self.proximal == "implicit":
             _learning_rate(self.optimizer)
+
+    @override
+    def at(self, t: Int[Array, ""]) -> "OptaxSolver":
+        if self.schedule is None:
+            return self
+        return replace(self, optimizer=scaled_optimizer(self.optimizer, self.schedule(t)), schedule=None)
 
     @override
     def limit_batches(self, samples: int) -> "OptaxSolver":
@@ -108,7 +119,8 @@ class OptaxSolver(LocalSolver):
     @override
     def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
                           memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
-        optimizer = self.optimizer.build()
+        solver = self.at(jnp.array(0))
+        optimizer = solver.optimizer.build()
 
         def step(state: _State, subproblem: Subproblem, positions: Int[Array, " B"],
                  mask: Bool[Array, " B"]) -> _State:
@@ -117,7 +129,7 @@ class OptaxSolver(LocalSolver):
             update, after = optimizer.update(tree.widen(gradient), state.optimizer, tree.widen(state.params))
             w = tree.axpy(1, update, state.params)
             # The state keeps its dtypes, as the loop requires, even where a setting has a wider one.
-            return _State(w if self.proximal == "gradient" else self._implicit_step(subproblem, w),
+            return _State(w if self.proximal == "gradient" else solver._implicit_step(subproblem, w),
                           tree.map2(lambda _, new: new, state.optimizer, after), oracle_memory)
 
         moments = memory.solver if self.keep and memory.solver != () else optimizer.init(tree.widen(start))
@@ -155,7 +167,8 @@ def _learning_rate(optimizer: Optimizer) -> ArrayLike:
 @checked
 def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, epochs: float | None = None,
              steps: float | None = None,
-             keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED) -> LocalSolver:
+             keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED,
+             schedule: Schedule | None = None) -> LocalSolver:
     """SGD with momentum: m <- decay m + g, w <- w - eta m, with g the gradient of the whole subproblem.
 
     Args:
@@ -167,6 +180,7 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
         keep: whether each party keeps the optimizer's state between rounds; otherwise it is new in every round.
         proximal: how the proximal term enters: by its ``gradient``, or by an ``implicit`` step, see OptaxSolver.
         batches: chooses the minibatches: Shuffled, or Consecutive for time series.
+        schedule: factor of the learning rate in each round.
 
     Raises:
         InputError: a rate or a budget is not positive, or a decay lies outside [0, 1).
@@ -177,13 +191,15 @@ def momentum(learning_rate: float, *, decay: float = 0.9, batch_size: int = 20, 
     check_range("momentum", "(0, inf)", learning_rate=learning_rate)
     check_range("momentum", "[0, 1)", decay=decay)
     return OptaxSolver(traced_optimizer(optax.sgd, learning_rate=learning_rate, momentum=decay), batch_size=batch_size,
-                       epochs=epochs, steps=steps, keep=keep, proximal=proximal, batches=batches)
+                       epochs=epochs, steps=steps, keep=keep, proximal=proximal, batches=batches,
+                       schedule=schedule)
 
 
 @checked
 def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, batch_size: int = 20,
          epochs: float | None = None, steps: float | None = None,
-         keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED) -> LocalSolver:
+         keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED,
+         schedule: Schedule | None = None) -> LocalSolver:
     """Adam on minibatches of the whole subproblem; its moments start at zero in every round, or each party keeps its.
 
     Args:
@@ -197,6 +213,7 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
         keep: whether each party keeps the optimizer's state between rounds; otherwise it is new in every round.
         proximal: how the proximal term enters: by its ``gradient``, or by an ``implicit`` step, see OptaxSolver.
         batches: chooses the minibatches: Shuffled, or Consecutive for time series.
+        schedule: factor of the learning rate in each round.
 
     Raises:
         InputError: a rate or a budget is not positive, or a decay lies outside [0, 1).
@@ -232,6 +249,7 @@ def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, fl
         keep: whether each party keeps the optimizer's state between rounds; otherwise it is new in every round.
         proximal: how the proximal term enters: by its ``gradient``, or by an ``implicit`` step, see OptaxSolver.
         batches: chooses the minibatches: Shuffled, or Consecutive for time series.
+        schedule: factor of the learning rate in each round.
 
     Raises:
         InputError: optax has no such optimizer, or it does not take these settings.
@@ -242,4 +260,5 @@ def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, fl
     """
     check_range("optax_solver", "(0, inf)", learning_rate=learning_rate)
     return OptaxSolver(named_optimizer(optimizer, learning_rate, settings), batch_size=batch_size, epochs=epochs,
-                       steps=steps, keep=keep, proximal=proximal, batches=batches)
+                       steps=steps, keep=keep, proximal=proximal, batches=batches,
+                       schedule=schedule)

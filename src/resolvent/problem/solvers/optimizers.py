@@ -16,6 +16,7 @@ Both kinds are accepted wherever this package takes an optimizer:
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -27,7 +28,8 @@ from typing_extensions import override
 
 from resolvent.errors import InputError, nearest, quote
 
-__all__ = ["FixedOptimizer", "Optimizer", "TracedOptimizer", "as_optimizer", "named_optimizer", "traced_optimizer"]
+__all__ = ["FixedOptimizer", "Optimizer", "TracedOptimizer", "as_optimizer", "named_optimizer", "scaled_optimizer",
+           "traced_optimizer"]
 
 
 class Optimizer(eqx.Module):
@@ -100,6 +102,31 @@ def traced_optimizer(factory: Callable[..., optax.GradientTransformation], *args
     hyperparams = {name: value for name, value in arguments.items() if _is_numeric(value)}
     options = tuple((name, value) for name, value in arguments.items() if name not in hyperparams)
     return TracedOptimizer(factory, hyperparams, options)
+
+
+class _ScaledOptimizer(Optimizer):
+    """An optimizer whose updates are multiplied by a factor."""
+
+    inner: Optimizer
+    factor: ArrayLike
+
+    @override
+    def build(self) -> optax.GradientTransformation:
+        inner = self.inner.build()
+
+        def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+            updates, after = inner.update(gradient, state, params)
+            return jax.tree.map(lambda leaf: (leaf * self.factor).astype(leaf.dtype), updates), after
+
+        return optax.GradientTransformation(inner.init, update)
+
+
+def scaled_optimizer(optimizer: Optimizer, factor: ArrayLike) -> Optimizer:
+    """The optimizer with its learning rate times a factor, or with its updates times it."""
+    if isinstance(optimizer, TracedOptimizer) and "learning_rate" in optimizer.hyperparams:
+        rate = optimizer.hyperparams["learning_rate"]
+        return replace(optimizer, hyperparams=optimizer.hyperparams | {"learning_rate": rate * factor})
+    return _ScaledOptimizer(optimizer, factor)
 
 
 def as_optimizer(optimizer: "Optimizer | optax.GradientTransformation") -> Optimizer:

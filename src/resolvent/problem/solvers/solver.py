@@ -20,12 +20,13 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import PartyMemory
+from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
-__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver"]
+__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "ProximalStep", "proximal_step"]
 
 ProximalStep = Literal["implicit", "explicit"]
 
@@ -77,6 +78,10 @@ class LocalSolver(CheckedArguments, eqx.Module):
         """
         return samples.astype(jnp.result_type(float))
 
+    def at(self, t: Int[Array, ""]) -> "LocalSolver":
+        """The solver of round t, with the learning rate that its schedule has there; by default the solver itself."""
+        return self
+
     def limit_batches(self, samples: int) -> "LocalSolver":
         """The same solver with minibatches of at most this number of samples, for parties that have no more.
 
@@ -110,6 +115,8 @@ class SGD(LocalSolver):
         stop: a straggler stops after an ``epoch``, or after any ``step``, which it must if there is only one epoch
             (FedProx, Figure 9).
         batches: chooses the minibatches: ``Shuffled()``, or ``Consecutive(bias)`` for time series.
+        schedule: factor of the learning rate in each round, such as ``rv.schedules.Cosine(rounds=100)``; default: 1.
+            Work outside of rounds, such as fine-tuning for an evaluation, uses that of round 0.
 
     Raises:
         InputError: a number is not positive, both ``epochs`` and ``steps`` are set, or an option does not exist.
@@ -125,9 +132,16 @@ class SGD(LocalSolver):
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     stop: Stop = eqx.field(static=True, default="epoch")
     batches: Batches = Shuffled()
+    schedule: Schedule | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         check_budget(self)
+
+    @override
+    def at(self, t: Int[Array, ""]) -> "SGD":
+        if self.schedule is None:
+            return self
+        return replace(self, learning_rate=self.learning_rate * self.schedule(t), schedule=None)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -141,11 +155,13 @@ class SGD(LocalSolver):
     @override
     def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
                           memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+        learning_rate = self.at(jnp.array(0)).learning_rate
+
         def step(iterate: _Iterate, subproblem: Subproblem, positions: Int[Array, " B"],
                  mask: Bool[Array, " B"]) -> _Iterate:
             w, memory = iterate
             g, memory = subproblem.batch_smooth_with_memory(w, memory, positions, mask)
-            return _Iterate(_proximal_step(subproblem, w, g, self.learning_rate, self.proximal), memory)
+            return _Iterate(proximal_step(subproblem, w, g, learning_rate, self.proximal), memory)
 
         last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem, key, effort, self._budget,
                                        self.batches)
@@ -171,6 +187,7 @@ class GD(LocalSolver):
         learning_rate: eta, the step size.
         steps: gradient steps; a straggler makes ceil(effort * steps).
         proximal: ``implicit`` or ``explicit``, see ``SGD``.
+        schedule: factor of the learning rate in each round, see ``SGD``.
 
     Raises:
         InputError: a number is not positive, or ``proximal`` is neither.
@@ -179,9 +196,16 @@ class GD(LocalSolver):
     learning_rate: ArrayLike
     steps: ArrayLike = 1
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
+    schedule: Schedule | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         check_budget(self)
+
+    @override
+    def at(self, t: Int[Array, ""]) -> "GD":
+        if self.schedule is None:
+            return self
+        return replace(self, learning_rate=self.learning_rate * self.schedule(t), schedule=None)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -193,7 +217,7 @@ class GD(LocalSolver):
         total = self.count_steps(subproblem.oracle.samples, effort)
 
         def step(_: Array, w: Vector) -> Vector:
-            return _proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
+            return proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
 
         return loops.fori_loop(step, start, total=total, cost=subproblem.oracle.samples), total
 
@@ -216,7 +240,7 @@ class ClosedForm(LocalSolver):
         return w, (effort > 0).astype(jnp.int32)
 
 
-def _proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike, proximal: ProximalStep) -> Vector:
+def proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike, proximal: ProximalStep) -> Vector:
     """One step of ``SGD``, leaf by leaf, in the dtypes of ``w``."""
     s = subproblem.weight
     move: Callable[[Array, Array, Array], Array]

@@ -1,4 +1,4 @@
-"""Step-size schedules, and whether they meet the conditions of the convergence theorems."""
+"""Schedules: step sizes, or factors of a learning rate, that change with the round."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -11,17 +11,19 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 
-__all__ = ["Constant", "Exponential", "InverseLog", "InversePower", "Schedule"]
+__all__ = ["Constant", "Cosine", "Exponential", "InverseLog", "InversePower", "Schedule", "WarmUp", "as_schedule"]
 
 
 class Schedule(CheckedArguments, eqx.Module):
     """A step size for each round t = 0, 1, ...
 
+    As the ``schedule`` of a local solver it is the factor of the learning rate.
+
     Attributes:
-        first: the step size of round 0; positive.
+        first: the step size of round 0; positive. 1 is usual for a factor.
     """
 
-    first: ArrayLike
+    first: ArrayLike = 1.0
 
     @abstractmethod
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
@@ -125,6 +127,79 @@ class Exponential(Schedule):
     @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
         return jnp.asarray(self.first * jnp.asarray(self.factor, jnp.zeros(()).dtype) ** (t // self.period))
+
+
+class Cosine(Schedule):
+    """first * (last + (1 - last) (1 + cos(pi t / rounds)) / 2), and first * last from round ``rounds`` on.
+
+    Attributes:
+        first: the step size of round 0.
+        rounds: the number of rounds over which it decreases; at least 1.
+        last: the last step size, as a share of the first; in [0, 1].
+
+    Example:
+        >>> solver = rv.SGD(0.1, schedule=rv.schedules.Cosine(rounds=50))
+
+    References:
+        Loshchilov, Hutter: SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017, (5), without restarts.
+    """
+
+    rounds: int = eqx.field(static=True, default=100)
+    last: ArrayLike = 0.0
+
+    def __check_init__(self) -> None:
+        check_range(self, "[1, inf)", rounds=self.rounds)
+        check_range(self, "[0, 1]", last=self.last)
+
+    @property
+    @override
+    def sum_diverges(self) -> bool:
+        return bool(self.last > 0)
+
+    @property
+    @override
+    def squares_converge(self) -> bool:
+        return not self.sum_diverges
+
+    @override
+    def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
+        cosine = jnp.cos(jnp.pi * jnp.minimum(_as_float(t) / self.rounds, 1))
+        return jnp.asarray(self.first * (self.last + (1 - self.last) * (1 + cosine) / 2))
+
+
+class WarmUp(Schedule):
+    """first * (t + 1) / rounds for t < rounds; then first * then(t + 1 - rounds).
+
+    Attributes:
+        first: the step size at the end of the warm-up.
+        rounds: the number of rounds over which it increases; at least 1.
+        then: the factor of the step size after the warm-up, from its round 0 on; default: 1.
+
+    Example:
+        >>> schedule = rv.schedules.WarmUp(rounds=5, then=rv.schedules.Cosine(rounds=45))
+    """
+
+    rounds: int = eqx.field(static=True, default=10)
+    then: Schedule | None = None
+
+    def __check_init__(self) -> None:
+        check_range(self, "[1, inf)", rounds=self.rounds)
+
+    @property
+    @override
+    def sum_diverges(self) -> bool:
+        return self.then is None or self.then.sum_diverges
+
+    @property
+    @override
+    def squares_converge(self) -> bool:
+        return self.then is not None and self.then.squares_converge
+
+    @override
+    def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
+        share = jnp.minimum((_as_float(t) + 1) / self.rounds, 1)
+        after = 1.0 if self.then is None else self.then(jnp.maximum(t + 1 - self.rounds, 0))
+        return jnp.asarray(self.first * share * after)
 
 
 def as_schedule(value: Schedule | ArrayLike) -> Schedule:
