@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.methods.local import LocalTraining
-from resolvent.data.array_files import PackedArray
 from resolvent.data.federated import FederatedData
 from resolvent.data.resplit import resplit
 from resolvent.errors import InputError
@@ -213,7 +212,8 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
     runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
     rows: list[RowValues] = []
     for seed in seeds:
-        samples, results = samples_of(experiment, seed, data_of_seed), {}
+        samples = samples_of(experiment, seed, data_of_seed)
+        results: dict[str, Result] = {}
         for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
             folder = f"{number:02d}" if seed == experiment.seed else f"{number:02d}-seed-{seed}"
             title = label if len(seeds) == 1 else f"{label}, seed {seed}"
@@ -248,7 +248,7 @@ def samples_of(experiment: Experiment, seed: int,
         return Samples(data)
     if data_of_seed is not None:
         return Samples(data_of_seed(seed))
-    if isinstance(data.x, PackedArray):
+    if not isinstance(data.x, np.ndarray):
         raise InputError("seeds: the data are on the disk, where their split is fixed: run one seed at a time, with "
                          "data that were written with another split")
     return Samples(*resplit(data, seed))

@@ -73,8 +73,8 @@ class RowValues:
     @classmethod
     def concatenate(cls, parts: Sequence["RowValues"]) -> "RowValues":
         """The rows of several seeds, measured with the same methods."""
-        keys = [np.concatenate([getattr(p, name) for p in parts]) for name in _KEYS]
-        return cls(*keys, {m: np.concatenate([p.values[m] for p in parts]) for m in parts[0].values})
+        seed, party, row = (np.concatenate([getattr(p, name) for p in parts]) for name in _KEYS)
+        return cls(seed, party, row, {m: np.concatenate([p.values[m] for p in parts]) for m in parts[0].values})
 
     def sites(self) -> Iterator[tuple[int, SiteRows]]:
         """The id and the rows of each party that has test rows."""
@@ -106,9 +106,9 @@ class RowValues:
         import pandas as pd
 
         frame = pd.read_parquet(path)
-        keys = [frame[name].to_numpy(dtype=np.int64) for name in _KEYS]
-        return cls(*keys, {c.removeprefix("value "): frame[c].to_numpy(dtype=float)
-                           for c in frame.columns if c not in _KEYS})
+        seed, party, row = (frame[name].to_numpy(dtype=np.int64) for name in _KEYS)
+        return cls(seed, party, row, {c.removeprefix("value "): frame[c].to_numpy(dtype=float)
+                                     for c in frame.columns if c not in _KEYS})
 
 
 def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.integer] | None = None) -> RowValues | None:
@@ -223,8 +223,9 @@ def _influences(predictions: Predictions, metric: Metric) -> Values:
     for number in range(min(n, _MAX_GROUPS)):
         is_left = group != number
         count = int(n - is_left.sum())
-        left = Predictions(*(None if a is None else a[is_left] for a in predictions))
+        left = Predictions(*(None if a is None else a[is_left] for a in predictions))  # type: ignore[arg-type]
         without = metric.value(left) if n > count else np.nan
         if np.isfinite(without):
             influence[~is_left] = (n - count) / np.sqrt(count) * (value - without)
-    return value + influence - influence.mean()
+    result: Values = value + influence - influence.mean()
+    return result

@@ -163,8 +163,10 @@ def _choices(evidence: Evidence) -> dict[int, list[str]]:
         return {}
     table = table[[m for m in order if m in table]] * (1 if evidence.higher_is_better else -1)
     best = table.fillna(-np.inf).idxmax(axis=1)  # the first of equal ones
-    by_party: dict[int, list[str]] = {int(party): list(of_party) for party, of_party in best.groupby("party")}
-    return {party: chosen for party, chosen in by_party.items() if len(chosen) == len(evidence.seeds)}
+    choices: dict[int, list[str]] = {}
+    for party, method in zip(best.index.get_level_values("party"), best, strict=True):  # by seed, then by party
+        choices.setdefault(int(party), []).append(str(method))
+    return {party: chosen for party, chosen in choices.items() if len(chosen) == len(evidence.seeds)}
 
 
 class _SiteValues(NamedTuple):
@@ -280,7 +282,8 @@ def _by_seeds(evidence: Evidence, choices: Mapping[int, list[str]]) -> list[Site
     sign = 1.0 if evidence.higher_is_better else -1.0
     judgements = []
     for party in parties:
-        values: dict[str, Any] = {m: scores.loc[(m, party)].to_numpy() for m in evidence.methods}
+        of_party = scores.xs(party, level="party")
+        values: dict[str, Any] = {m: of_party.loc[m].to_numpy(dtype=float) for m in evidence.methods}
         gains: dict[str, Interval] = {}
         gain = Interval(np.nan, np.nan, np.nan)
         if evidence.alone is not None:
