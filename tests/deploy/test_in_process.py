@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import resolvent as rv
 from algorithms.compositions import sample
 from algorithms.test_contract import COMBINED, ROWS
 from deploy.federation import ROUNDS, SEED, Federation, classification, quadratic
-
-import resolvent as rv
 from resolvent.deploy.in_process import run_in_process
 from resolvent.deploy.reports import PhaseReport
 from resolvent.simulate.states import Federation as States
@@ -63,7 +63,7 @@ def test_every_preset_follows_the_simulator(name, tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("composition", sample(60)[0], ids=str)
+@pytest.mark.parametrize("composition", sample(60, complete=True)[0], ids=str)
 def test_every_composition_follows_the_simulator(composition, tmp_path):
     with jax.enable_x64(True):
         problem = {"quadratic": quadratic, "classification": classification}[composition.problem]()

@@ -99,7 +99,7 @@ def pack_wire(wire: Wire) -> NDArray[np.uint8]:
 
 
 def unpack_wire(packed: NDArray[np.uint8], is_finite: bool, like: Wire) -> Wire:
-    """The encoded vector that ``pack_wire`` packed, in NumPy arrays.
+    """The encoded vector that ``pack_wire`` packed.
 
     Args:
         packed: the bytes.
@@ -122,7 +122,7 @@ def unpack_wire(packed: NDArray[np.uint8], is_finite: bool, like: Wire) -> Wire:
             end += packed_bytes(leaf.size, _bits_of(limits))
             values = (unpack_integers(packed[start:end], leaf.size, *limits) if is_finite
                       else np.zeros(leaf.size)).astype(leaf.dtype)
-        leaves[i] = values.reshape(leaf.shape)
+        leaves[i] = jnp.asarray(values.reshape(leaf.shape))
     content = jax.tree.unflatten(jax.tree.structure(like.content), [leaves[i] for i in range(len(ranges))])
     return Wire(like.codec, content, np.asarray(is_finite), like.structure, like.leaves, like.bits)  # type: ignore[arg-type]
 
