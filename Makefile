@@ -11,7 +11,7 @@ TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 # What `make nightly` runs: names of reproductions, or all.
 REPRODUCTIONS ?= --all
 
-.PHONY: help digits test test-fast lint docs wheel nightly torture clean
+.PHONY: help digits test test-fast lint docs wheel versions compile-sweep nightly torture clean extras
 
 help:
 	@echo "make digits     install, then compare seven algorithms on real handwritten digits"
@@ -71,10 +71,18 @@ clean:
 		{ echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
+# Without --no-compile, pip compiles thousands of modules that nothing imports, which takes longer than the installation.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
+
 .venv/installed: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(INSTALL) .
 	@touch $@
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(INSTALL) '.[$*]'
 	@touch $@
+
+# All extras of the checks in one installation.
+extras: | .venv/bin/python
+	$(INSTALL) '.[test,lint,docs,build]'
+	@touch .venv/installed-test .venv/installed-lint .venv/installed-docs .venv/installed-build

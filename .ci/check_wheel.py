@@ -39,8 +39,8 @@ def check_installation(wheel: Path, folder: Path) -> None:
     """Install into a fresh environment, with the dependencies that the wheel declares, and run an experiment."""
     venv.create(folder / "env", with_pip=True)
     programs = folder / "env" / "bin"
-    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel],
-                   check=True)
+    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                    "--no-compile", wheel], check=True)
     run = subprocess.run([programs / "resolvent", "run", "digits", "--out", folder / "run"], cwd=folder,
                          stderr=subprocess.PIPE, text=True, check=False)
     # A warning often means that an optional part of a dependency is missing.
