@@ -24,6 +24,7 @@ _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "byte
          "bytes_up": "bytes sent by the parties", "lambda": "lambda (0: own model, 1: shared model)",
          "days": "trading days"}
 _SMALL = 1e-2  # the numbers on an axis of values below it are long
+_MAX_TICK_LABELS = 9  # of a sweep's horizontal axis
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]
@@ -146,7 +147,8 @@ def _sweep(axes: Axes, panel: Record, drawing: Record) -> None:
     if drawing.get("log_x", True):
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(values, [f"{x:g}" for x in values], rotation=30)
+    every = -(-len(values) // _MAX_TICK_LABELS)
+    axes.set_xticks(values, [f"{x:g}" if i % every == 0 else "" for i, x in enumerate(values)], rotation=30)
     axes.set_xlabel(drawing["x"])
 
 
