@@ -10,14 +10,15 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.formats import leaf, libsvm
 from resolvent.data.generators import fedplus_regression, fedprox_synthetic, sines, splitting_logistic
 from resolvent.data.images import cifar10, emnist, fashion_mnist, mnist
+from resolvent.data.imported import from_consecutive, from_dataset
 from resolvent.data.partitions import cut_points
 from resolvent.data.tables import from_frame, table
 from resolvent.data.texts import sentiment, shakespeare, stackexchange
 from resolvent.errors import InputError, check_range
 
-__all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic", "from_frame",
-           "leaf", "libsvm", "mnist", "sentiment", "shakespeare", "sines", "splitting_logistic", "stackexchange",
-           "synthetic", "table"]
+__all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic",
+           "from_consecutive", "from_dataset", "from_frame", "leaf", "libsvm", "mnist", "sentiment", "shakespeare",
+           "sines", "splitting_logistic", "stackexchange", "synthetic", "table"]
 
 
 @checked
