@@ -27,6 +27,21 @@ _LONG_LIFE = 60.0  # a process that ran longer had started properly
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 
 
+def _require_engine() -> None:
+    """Check that NVIDIA FLARE is installed.
+
+    Raises:
+        InputError: it is not.
+    """
+    from importlib.util import find_spec
+
+    from resolvent.errors import InputError
+
+    if find_spec("nvflare") is None:
+        raise InputError("NVIDIA FLARE is not installed: run pip install 'resolvent[nvflare]' in an environment of its "
+                         "own, such as python -m venv fed")
+
+
 def federation(
     action: Annotated[Literal["new"], tyro.conf.Positional],
     consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")],
@@ -53,6 +68,7 @@ def federation(
     from resolvent.study.federation_lead import write_sites
 
     plan = read_consortium(consortium)
+    _require_engine()
     folder = consortium.parent / "kits" if out is None else out
     kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
                      members=plan.members)
@@ -82,6 +98,7 @@ def server(action: Annotated[Literal["start"], tyro.conf.Positional], *, kit: Pa
     from resolvent.cli import terminal
     from resolvent.deploy.nvflare_processes import kit_note
 
+    _require_engine()
     note = kit_note(kit, "server")
     terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
     _supervise(note, {}, {"New client ": "joined: ", "client_dead": "lost: "})
@@ -120,8 +137,9 @@ def party(
         for line in check_site(file, note.name, experiment):
             terminal.print_line(line)
         return
-    from resolvent.study.federation_nvflare import SITE_FILE
+    from resolvent.study.federation_names import SITE_FILE
 
+    _require_engine()
     terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
     _supervise(note, {SITE_FILE: str(site.resolve())}, {"Successfully registered client": "connected to the server"})
 
@@ -173,6 +191,7 @@ def federate(
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
+    _require_engine()
     changes = [change for group in set for change in group]
     rules: dict[str, Any] = {"quorum": quorum, "grace": grace, "deadline": deadline, "retries": retries,
                              "lost_state": lost_state}
@@ -262,7 +281,7 @@ def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[st
     """Run a participant's process until an interruption; start it again if it ends."""
     from resolvent.cli import terminal
     from resolvent.deploy.nvflare_processes import running, start_engine
-    from resolvent.study.federation_nvflare import ALLOWED_CLASSES
+    from resolvent.study.federation_names import ALLOWED_CLASSES
 
     failures = 0
     while True:

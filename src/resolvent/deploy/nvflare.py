@@ -5,7 +5,6 @@ site. At the server ``ServerProgram`` calls ``run`` with a transport to the site
 each message with ``handle``. Subclasses say what these do.
 """
 
-import base64
 import json
 import logging
 import math
@@ -26,16 +25,13 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from typing_extensions import override
 
+from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.deploy.transport import PartyHandler, Transport
 
-__all__ = ["OUTCOME_FILE", "PROGRESS_TOPIC", "JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram",
-           "job_text", "write_job"]
+__all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"]
 
-OUTCOME_FILE = "outcome.json"
-PROGRESS_TOPIC = "resolvent_progress"
-_TASK, _MESSAGE = "message", "message"
-# Seconds between two looks of a site for a task, and of the server at its tasks; the engine's defaults are 2 and 0.2.
-_TASK_REQUEST_INTERVAL, _TASK_CHECK_PERIOD = 0.05, 0.05
+_MESSAGE = "message"
+_TASK_CHECK_PERIOD = 0.05  # seconds between two looks of the server at its tasks; the engine's default is 0.2
 _WAKE_UP = 0.2  # seconds between two looks at the signal that the job is stopped
 _log = logging.getLogger(__name__)
 
@@ -116,7 +112,7 @@ class NvflareTransport(Transport):
             with self._arrival:
                 self._arrival.notify_all()
 
-        task = Task(name=_TASK, data=Shareable({_MESSAGE: message}), result_received_cb=receive, task_done_cb=end)
+        task = Task(name=TASK, data=Shareable({_MESSAGE: message}), result_received_cb=receive, task_done_cb=end)
         self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
         return task
 
@@ -171,9 +167,9 @@ class ServerProgram(Controller):
 
     @override
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        job = json.loads(base64.b64decode(self.job))
+        job = read_job_text(self.job)
         workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / "resolvent"
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULTS_FOLDER
         results.mkdir(parents=True, exist_ok=True)
         self._transport = NvflareTransport(self, fl_ctx, abort_signal, job["sites"])
         try:
@@ -232,41 +228,3 @@ class SiteProgram(Executor):
         except Exception:
             _log.exception("the site cannot answer a message")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
-
-
-def job_text(job: Mapping[str, Any]) -> str:
-    """What the lead sends to ``ServerProgram``, as text in which the engine replaces no variables."""
-    return base64.b64encode(json.dumps(job).encode()).decode()
-
-
-def write_job(folder: Path, name: str, job: Mapping[str, Any], server_class: str, site_class: str) -> Path:
-    """Write the definition of a job, which has no code: it names installed classes.
-
-    Args:
-        folder: the folder into which the job's folder is written.
-        name: name of the job.
-        job: plain data for ``ServerProgram.run``; ``sites`` are the names of the sites.
-        server_class: full name of the subclass of ``ServerProgram``.
-        site_class: full name of the subclass of ``SiteProgram``.
-
-    Returns:
-        The job's folder.
-    """
-    sites = list(job["sites"])
-    parts = {
-        "meta.json": {"name": name, "resource_spec": {}, "min_clients": len(sites), "mandatory_clients": sites,
-                      "deploy_map": {"app": ["server", *sites]}},
-        "app/config/config_fed_server.json": {
-            "format_version": 2, "server": {"task_request_interval": _TASK_REQUEST_INTERVAL},
-            "task_data_filters": [], "task_result_filters": [], "components": [],
-            "workflows": [{"id": "server", "path": server_class, "args": {"job": job_text(job)}}]},
-        "app/config/config_fed_client.json": {
-            "format_version": 2, "task_data_filters": [], "task_result_filters": [], "components": [],
-            "executors": [{"tasks": [_TASK], "executor": {"path": site_class, "args": {}}}]},
-    }
-    target = folder / name
-    for path, content in parts.items():
-        file = target / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    return target

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resolvent.deploy.nvflare import OUTCOME_FILE, PROGRESS_TOPIC, write_job
+from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, write_job
 from resolvent.deploy.nvflare_processes import KitNote
 from resolvent.errors import InputError, shorten
 
 __all__ = ["JobState", "LeadSession", "open_session"]
 
 _CONNECT_SECONDS = 15.0
-_RESULTS = "resolvent"
 
 
 class JobState(NamedTuple):
@@ -91,7 +90,7 @@ class LeadSession:
             except Exception as error:
                 raise InputError(f"the results of job {job} cannot be downloaded: {shorten(error)}: run the command "
                                  "again") from error
-            sources = [p for p in Path(location).rglob(_RESULTS) if p.is_dir()]
+            sources = [p for p in Path(location).rglob(RESULTS_FOLDER) if p.is_dir()]
             outcome = next((p / OUTCOME_FILE for p in sources if (p / OUTCOME_FILE).is_file()), None)
             if outcome is None:
                 return None

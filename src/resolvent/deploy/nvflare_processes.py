@@ -148,7 +148,8 @@ def start_engine(note: KitNote, allowed_classes: Sequence[str], environment: Map
     log = note.kit / "engine.log"
     output = log.open("ab")
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", module, "-m", str(note.kit), "-s", settings, "--set", *options],
+        [sys.executable, "-u", "-m", "resolvent.deploy.nvflare_start", str(os.getpid()), module, "-m", str(note.kit),
+         "-s", settings, "--set", *options],
         stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=note.kit,
         env={**os.environ, "PJRT_NPROC": "1", **environment})
     return EngineProcess(process, log, output)

@@ -19,7 +19,7 @@ from resolvent.deploy.nvflare_processes import KitNote
 from resolvent.errors import InputError, nearest, quote
 from resolvent.study.checks import folder_name
 from resolvent.study.federation_experiment import FederatedExperiment
-from resolvent.study.federation_nvflare import SERVER_CLASS, SITE_CLASS
+from resolvent.study.federation_names import SERVER_CLASS, SITE_CLASS
 from resolvent.study.federation_server import FederationJob, Observer
 from resolvent.study.run_folder import check_folder, open_folder
 from resolvent.study.summary import read_summary

@@ -12,20 +12,12 @@ from resolvent.errors import InputError
 from resolvent.simulate.cache import enable_compilation_cache
 from resolvent.study.federation_experiment import experiment_from_text
 from resolvent.study.federation_files import read_site
+from resolvent.study.federation_names import REHEARSAL, SITE_FILE, runs_of
 from resolvent.study.federation_protocol import check_run_name
 from resolvent.study.federation_server import FederationJob, serve_federation
 from resolvent.study.federation_site import Site
 
-__all__ = ["ALLOWED_CLASSES", "REHEARSAL", "SERVER_CLASS", "SITE_CLASS", "SITE_FILE", "FederationServer",
-           "FederationSite", "runs_of"]
-
-# Variables that the command which starts a participant sets for the processes of its jobs.
-SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
-
-
-def runs_of(kit: Path) -> Path:
-    """The folder in which a participant has its runs."""
-    return kit / "runs"
+__all__ = ["FederationServer", "FederationSite"]
 
 
 class FederationServer(ServerProgram):
@@ -71,7 +63,3 @@ class FederationSite(SiteProgram):
 
 def _is_rehearsal() -> bool:
     return os.environ.get(REHEARSAL) == "1"
-
-
-SERVER_CLASS, SITE_CLASS = (f"{kind.__module__}.{kind.__qualname__}" for kind in (FederationServer, FederationSite))
-ALLOWED_CLASSES = (SERVER_CLASS, SITE_CLASS)

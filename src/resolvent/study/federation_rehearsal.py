@@ -33,7 +33,7 @@ from resolvent.study.checks import folder_name
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
 from resolvent.study.federation_lead import federate, write_sites
-from resolvent.study.federation_nvflare import ALLOWED_CLASSES, REHEARSAL, SITE_FILE, runs_of
+from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE, runs_of
 from resolvent.study.federation_server import FederationJob, Observer
 from resolvent.study.yaml_files import write_yaml
 
@@ -47,7 +47,7 @@ _JOIN_SECONDS = 120.0
 _TOLERANCE = 1e-4  # of the largest parameter: float32 rounding, amplified by the rounds
 # What makes a shipped experiment small enough for a rehearsal.
 _SHIPPED: Mapping[str, Sequence[str]] = {
-    "digits": ("data.parties=3", "rounds=20", "participation=Full",
+    "digits": ("data.parties=3", "rounds=20", "evaluate_every=5", "participation=Full",
                "algorithms={local-only: local, FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.1, delta: 1}}",
                "title='Handwritten digits at three sites: a rehearsal'"),
 }
