@@ -40,7 +40,6 @@ def trial_figure(tuned: "Tuned", label: str) -> "Figure":
             if ticks:
                 axes.set_xticks(range(len(ticks)), ticks)
         panels[0].set_ylabel(f"{tuned.criterion.split} {title_of(tuned.criterion.name)}")
-        figure.suptitle(label, fontsize=10)
     return figure
 
 
@@ -50,6 +49,11 @@ def _axis(axes: "Axes", values: Choices | Range, tried: list[Any]) -> tuple[list
                if isinstance(v, int | float) and not isinstance(v, bool)]
     if isinstance(values, Choices) and len(numbers) < len(values.values):
         return list(map(str, values.values)), np.array([values.values.index(v) for v in tried], float)
-    if min(numbers) > 0 and max(numbers) / min(numbers) >= _LOG_RATIO:
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low >= _LOG_RATIO:
         axes.set_xscale("log")
+        margin = (high / low) ** 0.05
+        axes.set_xlim(low / margin, high * margin)
+    elif high > low:
+        axes.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     return [], np.array(tried, float)

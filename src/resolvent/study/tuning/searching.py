@@ -168,7 +168,9 @@ class Tuned:
         label = next(iter(self.trials)) if label is None else label
         if label not in self.trials:
             raise InputError(f"there is no method {label!r}; there are {', '.join(self.trials)}")
-        return trial_figure(self, label)
+        figure = trial_figure(self, label)
+        figure.suptitle(label, fontsize=10)
+        return figure
 
     def _best(self, label: str, score_of: Callable[[Trial], float]) -> Trial:
         best: Trial | None = None
