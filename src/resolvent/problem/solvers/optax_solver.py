@@ -228,13 +228,14 @@ def adam(learning_rate: float = 0.001, *, b1: float = 0.9, b2: float = 0.999, ep
     check_range("adam", "[0, 1)", b1=b1, b2=b2)
     optimizer = traced_optimizer(optax.adam, learning_rate=learning_rate, b1=b1, b2=b2, eps=eps)
     return OptaxSolver(optimizer, batch_size=batch_size, epochs=epochs, steps=steps, keep=keep, proximal=proximal,
-                       batches=batches)
+                       batches=batches, schedule=schedule)
 
 
 @checked
 def optax_solver(optimizer: str, learning_rate: float, *, settings: dict[str, float | bool] | None = None,
                  batch_size: int = 20, epochs: float | None = None, steps: float | None = None,
-                 keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED) -> LocalSolver:
+                 keep: bool = False, proximal: ProximalTerm = "gradient", batches: Batches = _SHUFFLED,
+                 schedule: Schedule | None = None) -> LocalSolver:
     """Any optax optimizer by its name, on minibatches of the whole subproblem.
 
     It is ``OptaxSolver`` for experiment files and sweeps: the learning rate and the other numbers are traced values.
