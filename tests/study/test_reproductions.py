@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resolvent.errors import InputError
@@ -102,6 +103,20 @@ def test_the_committed_page_is_that_of_the_committed_numbers():
             if c.converged and record["setting"] == "quick":
                 expected = "not decided"
             assert claim["verdict"] == expected
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("title", "expected"), [
+    ("EMNIST", (200, 7_492, 37, 17)),  # the paper: 200, 18,345, 92, 159
+    ("Shakespeare", (143, 1_031_384, 7_212, 2_450)),  # the paper: 143, 517,106, 3,616, 6,808
+    ("sentiment", (53, 732, 14, 5)),  # the paper: 772, 40,783, 53, 32
+])
+def test_table_1_of_fedprox_on_the_substitutes(title, expected, real_data):
+    """Devices, samples, and the mean and standard deviation of the samples of a device."""
+    (experiment,) = Reproduction.load("fedprox-accuracy").experiments(title, 0)
+    data = experiment.file.bound.parts["data"].build()
+    samples = sum(np.asarray(data.sizes(split)) for split in data.splits)
+    assert (len(samples), samples.sum(), round(samples.mean()), round(samples.std())) == expected
 
 
 def test_steps_of_fedmix_are_inversely_proportional_to_alpha_squared():
