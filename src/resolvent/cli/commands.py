@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from resolvent.cli.compare import compare
 from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
 from resolvent.cli.federation import COMMANDS
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
@@ -34,6 +35,7 @@ def run(
     set: Changes = (),
     rounds: int | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
     out: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -55,6 +57,8 @@ def run(
             their defaults.
         rounds: number of rounds; short for --set rounds=...
         seed: random seed; short for --set seed=...
+        seeds: number of seeds, such as 5; short for --set seeds=... Each has another split of the data, and the report
+            has intervals over all of them.
         out: the run folder; default: runs/NAME, or the next free number.
         resume: finish an interrupted run. Without one, the run starts from the beginning; a complete run is shown.
         overwrite: replace the content of the folder when the new run is complete.
@@ -77,7 +81,7 @@ def run(
         _set_cpu_devices(devices)
     if processes != 1:
         connect_processes(processes)
-    shortcuts = {"rounds": rounds, "seed": seed}
+    shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds}
     changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
     with _progress_bars("rounds") as progress:
@@ -85,10 +89,7 @@ def run(
                                          notify=terminal.print_note, scheduler=scheduler)
     if not is_writer():
         return
-    terminal.print_table(terminal.score_table(summary))
-    terminal.print_line(summary["finding"])
-    for warning in summary.get("warnings", []):
-        terminal.print_warning(warning)
+    terminal.print_summary(summary)
     terminal.print_path("Report", folder / "report.html")
 
 
@@ -177,18 +178,36 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
             terminal.print_line("")
 
 
-def show(experiment: Source, *, set: Changes = ()) -> None:
-    """Print an experiment as YAML with every default and its explanation, ready to edit.
+def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml|RUN")], *,
+         set: Changes = (), json: bool = False) -> None:
+    """Print an experiment as YAML with every default and its explanation, ready to edit; or the outcome of a run.
 
-    Try `resolvent show digits > mine.yaml`.
+    Try `resolvent show digits > mine.yaml`, and `resolvent show runs/mine` after a run.
 
     Args:
-        experiment: name of an experiment or a YAML file.
-        set: change settings first, such as model.name=mlp.
+        experiment: name of an experiment, a YAML file, or a run folder.
+        set: change settings of an experiment first, such as model.name=mlp.
+        json: print the summary of a run as JSON.
     """
+    from resolvent.errors import InputError
     from resolvent.study.experiment import ExperimentFile
 
-    sys.stdout.write(ExperimentFile.load(experiment, _flat(set)).to_yaml())
+    folder = Path(experiment)
+    if not folder.is_dir():
+        if json:
+            raise InputError(f"--json is for the outcome of a run, and there is no folder {experiment}")
+        sys.stdout.write(ExperimentFile.load(experiment, _flat(set)).to_yaml())
+        return
+    from resolvent.cli import terminal
+    from resolvent.study.summary import read_summary
+
+    if set:
+        raise InputError("--set changes an experiment, not a run: leave it out")
+    summary = read_summary(folder)
+    if json:
+        sys.stdout.write(dumps(summary, indent=2) + "\n")
+    else:
+        terminal.print_summary(summary)
 
 
 def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]) -> None:
@@ -359,8 +378,8 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
     commands: dict[str, Callable[..., Any]] = {"run": run, "tune": tune, "predict": predict, "list": list_,
-                                               "show": show, "report": report, "reproduce": reproduce, "data": data,
-                                               **COMMANDS}
+                                               "show": show, "compare": compare, "report": report,
+                                               "reproduce": reproduce, "data": data, **COMMANDS}
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     tyro.extras.subcommand_cli_from_dict(
         commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),

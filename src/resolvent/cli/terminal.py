@@ -13,12 +13,15 @@ from typing_extensions import override
 
 from resolvent.data.fetch import FileStatus
 from resolvent.study.metrics import GAP, format_value, title_of
+from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
+from resolvent.study.wording import format_signed
 
-__all__ = ["algorithm_table", "file_table", "print_line", "print_note", "print_path", "print_table", "print_warning",
-           "score_table", "text_table"]
+__all__ = ["algorithm_table", "file_table", "print_line", "print_note", "print_path", "print_summary", "print_table",
+           "print_warning", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
+_MAX_SITES = 40
 _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red"}
 
@@ -97,6 +100,8 @@ def score_table(summary: Mapping[str, Any]) -> Table:
     else:
         title = f"test {title_of(score)} over {parties} parties; global: of the shared model"
         caption = "better, level, worse: parties in comparison with training alone" if has_baseline else None
+        if caption and summary.get("level"):
+            caption += "; level: not distinguishable"
     columns = columns_of(score)
     table = _framed(title, caption)
     table.add_column("method", overflow="fold")
@@ -104,13 +109,45 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         table.add_column("\n".join(column.rsplit(" ", 1)), justify="right", no_wrap=True)
     for column in _COMPARED if has_baseline else ():
         table.add_column(column, justify="right", no_wrap=True)
-    for label, method in summary["methods"].items():
+    for label, method in score_rows(summary).items():
         final = method["final"]
         cells = [missing or "-" if final[column] is None else format_value(final[column], score)
                  for column, missing in columns.items()]
         if has_baseline:
             cells += ["" if label == summary["alone"] else str(final[column]) for column in _COMPARED]
         table.add_row(escape(label), *cells)
+    return table
+
+
+def print_summary(summary: Mapping[str, Any]) -> None:
+    """Print the outcome of a comparison: the decision for each site, the scores, the finding and the warnings."""
+    if any(site["decision"] for site in summary.get("sites", [])) and len(summary["methods"]) > 1:
+        print_table(decision_table(summary))
+    print_table(score_table(summary))
+    print_line(summary["finding"])
+    for warning in summary.get("warnings", []):
+        print_warning(warning)
+
+
+def decision_table(summary: Mapping[str, Any]) -> Table:
+    """What each site should do; of many sites, those with the largest gains."""
+    sites = [site for site in summary["sites"] if site["decision"] is not None]
+    chosen = sorted(sites, key=lambda site: -as_number(site["decision"]["gain"][0]))[:_MAX_SITES]
+    chosen = sites if len(sites) <= _MAX_SITES else chosen
+    more = f"; the {_MAX_SITES} largest gains of {len(sites)} sites" if len(sites) > _MAX_SITES else ""
+    table = _framed(f"What each site should do{more}", "chosen on validation rows, judged on test rows; a site trains "
+                    f"alone unless the interval ({summary['level']:.0%}) of its gain is above zero")
+    for column in ("site", "use"):
+        table.add_column(column, overflow="fold")
+    for column in ("gain over\nalone", "interval", "test\nrows"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for site in chosen:
+        decision, score = site["decision"], summary["score"]
+        value, low, high = (as_number(end) for end in decision["gain"])
+        ends = "" if low != low else ", ".join(format_signed(end, score, unit=False) for end in (low, high))
+        use = "train alone" if decision["use"] == summary["alone"] else decision["use"]
+        table.add_row(escape(site["name"]), escape(use), format_signed(value, score, unit=False), ends,
+                      f"{site['test_rows']}{' (few)' if site['has_few_rows'] else ''}")
     return table
 
 

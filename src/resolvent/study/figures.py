@@ -29,15 +29,26 @@ def legend(methods: Sequence[str]) -> list[dict[str, str]]:
     return [{"label": m, "colour": colour, "dashes": css[dashes]} for m, (colour, dashes) in colour_of(methods).items()]
 
 
-def curves_panel(metrics: pd.DataFrame, methods: Sequence[str], metric: str, split: str = "test") -> str:
-    """Mean over the parties of their personal models' score against rounds, all methods."""
+def curves_panel(metrics: pd.DataFrame, methods: Sequence[str], metric: str, split: str = "test", *,
+                 alone: str | None = None, higher_is_better: bool = True) -> str:
+    """Mean over the parties of their personal models' score against rounds, all methods.
+
+    With ``alone``, the difference from training alone, which separates close curves.
+    """
     figure, axes = _figure(*_WIDE)
     rows = _rows(metrics, metric, split)
+    means = {m: rows[rows["method"] == m].groupby("round")["value"].mean() for m in methods}
     for method, (colour, dashes) in colour_of(methods).items():
-        mean = rows[rows["method"] == method].groupby("round")["value"].mean()
+        if method == alone:
+            continue
+        mean = means[method] if alone is None else (means[method] - means[alone]) * (1 if higher_is_better else -1)
         axes.plot(mean.index, mean, dashes, color=colour, label=method)
     _label_rounds(axes)
-    axes.set_ylabel(f"mean {split} {title_of(metric)}")
+    if alone is None:
+        axes.set_ylabel(f"mean {split} {title_of(metric)}")
+    else:
+        axes.axhline(0, color=_INK, linewidth=0.8)
+        axes.set_ylabel(f"mean gain in {title_of(metric)} over {_short(alone, 20)}")
     return _svg(figure, f"Mean {split} {metric} against rounds")
 
 

@@ -12,11 +12,15 @@ from markupsafe import Markup
 from resolvent.data.atomic_files import write_text
 from resolvent.study import figures
 from resolvent.study.metrics import GAP, format_value, title_of
-from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
+from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, as_number, read_summary, score_rows, sign_of
 from resolvent.study.verdict import columns_of
+from resolvent.study.wording import count_of, enumerate_names, format_signed
 
 __all__ = ["write_report"]
 
+_NO_CELL = {"text": "–", "interval": "", "side": "", "strength": ""}
+_MAX_NAMED = 10  # sites with few test rows
+_MAX_SITES = 200  # in the table of all scores
 _MAX_ROWS = 40  # the gains of more parties than this are sorted curves instead of a table
 
 
@@ -40,8 +44,14 @@ def write_report(folder: Path) -> Path:
         number=lambda value, missing: missing if value is None else format_value(value, score),
         experiment=None if summary["experiment"] is None else (folder / EXPERIMENT_FILE).read_text("utf-8"),
         megabytes=lambda n: f"{n / 1e6:.2f} MB",
+        seeds=_seeds_text(summary),
+        score_rows=score_rows(summary),
+        in_points=format_value(1.0, score).endswith("%"),
         **_pictures(metrics, summary),
         **_gain_section(metrics, summary),
+        **_decision_section(summary),
+        means=_mean_rows(summary),
+        **_site_scores(summary),
     )
     path = folder / "report.html"
     write_text(path, page)
@@ -55,13 +65,121 @@ def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
         curves, panels = figures.gap_panel(metrics, methods), figures.gap_panels(metrics, methods)
     else:
         split = summary.get("split", "test")
-        curves = figures.curves_panel(metrics, methods, score, split)
+        alone = summary["alone"] if len(methods) > 1 else None
+        curves = figures.curves_panel(metrics, methods, score, split, alone=alone,
+                                      higher_is_better=summary["higher_is_better"])
         panels = figures.spread_panels(metrics, methods, score, summary["alone"], split=split,
                                        higher_is_better=summary["higher_is_better"])
     change = figures.change_panel(metrics, methods)
-    return {"legend": figures.legend(methods), "curves": Markup(curves), "panels": [Markup(p) for p in panels],
+    return {"legend": figures.legend(methods), "differences": score != GAP and summary["alone"] is not None
+            and len(methods) > 1, "curves": Markup(curves), "panels": [Markup(p) for p in panels],
             "change": None if change is None else Markup(change),
             "lines": [Markup(p) for p in figures.line_panels(metrics, methods)]}
+
+
+def _seeds_text(summary: dict[str, Any]) -> str:
+    """``seed 0``, or ``5 seeds, 0 to 4``."""
+    seeds = summary.get("seeds", [summary["seed"]])
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}"
+
+
+def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
+    """What each site should do; nothing without intervals or without training alone."""
+    sites = [site for site in summary.get("sites", []) if site["decision"] is not None]
+    section: dict[str, Any] = {"decisions": [], "few": "", "decision_text": ""}
+    if not sites or len(summary["methods"]) < 2:
+        return section
+    ends = [as_number(end) for site in sites for end in site["decision"]["gain"]]
+    finite = [end for end in ends if np.isfinite(end)]
+    limits = (min([0.0, *finite]), max([0.0, *finite]))
+    section["decisions"] = [_decision_row(summary, site, limits) for site in sites]
+    counts = {use: sum(site["decision"]["use"] == use for site in sites)
+              for use in dict.fromkeys(site["decision"]["use"] for site in sites)}
+    alone = counts.pop(summary["alone"], 0)
+    parts = [f"{count_of(n, 'site')} should use {use}" for use, n in counts.items()]
+    parts += [f"{count_of(alone, 'site')} should train alone"] if alone else []
+    section["decision_text"] = f"{enumerate_names(parts)}."
+    few = [f"{site['name']}: {count_of(site['test_rows'], 'test row')}" for site in sites if site["has_few_rows"]]
+    more = f", and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
+    section["few"] = f"{', '.join(few[:_MAX_NAMED])}{more}"
+    return section
+
+
+def _decision_row(summary: dict[str, Any], site: dict[str, Any], limits: tuple[float, float]) -> dict[str, Any]:
+    decision, score = site["decision"], summary["score"]
+    value, low, high = (as_number(end) for end in decision["gain"])
+    is_alone = decision["use"] == summary["alone"]
+    seeds = len(summary["seeds"])
+    of_seeds = f" by {decision['chosen_in']} of {seeds} seeds" if seeds > 1 else ""
+    if decision["chosen"] is None:
+        chosen = "no validation rows to choose by"
+    elif is_alone and decision["chosen"] != summary["alone"]:
+        doubt = "worse" if sign_of(decision["gain"]) < 0 else "not distinguishable"
+        chosen = f"{decision['chosen']} was chosen{of_seeds}, but is {doubt}"
+    else:
+        chosen = f"chosen{of_seeds}" if of_seeds else ""
+    return {"site": site["name"], "use": f"train alone ({decision['use']})" if is_alone else decision["use"],
+            "is_alone": is_alone, "chosen": chosen, "few": site["has_few_rows"], "test_rows": site["test_rows"],
+            "gain": format_signed(value, score, unit=False), "interval": _interval_text(low, high, score),
+            "bar": _bar((value, low, high), limits)}
+
+
+def _interval_text(low: float, high: float, score: str) -> str:
+    return "" if np.isnan(low) else f"[{', '.join(format_signed(end, score, unit=False) for end in (low, high))}]"
+
+
+def _bar(interval: tuple[float, float, float], limits: tuple[float, float]) -> dict[str, str]:
+    """The positions in percent of an interval on a scale that all sites share."""
+    smallest, largest = limits
+    width = largest - smallest or 1.0
+    value, low, high, zero = (float(np.clip(100 * (np.nan_to_num(x, nan=0.0) - smallest) / width, 0, 100))
+                              for x in (*interval, 0.0))
+    side = {1: "gain", -1: "loss", 0: "level"}[int(interval[1] > 0) - int(interval[2] < 0)]
+    return {"side": side, **{name: f"{position:.1f}" for name, position in (
+        ("zero", zero), ("low", low), ("width", high - low), ("value", value))}}
+
+
+def _mean_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The means over the sites with their intervals, plain and weighted by test rows."""
+    means = summary.get("means")
+    if means is None:
+        return []
+    score, rows = summary["score"], []
+    for method in means["plain"]:
+        cells = []
+        for kind in ("plain", "weighted"):
+            cells.append(_score_cell(means[kind][method], score))
+            if summary["alone"] is not None:
+                gain = means[f"{kind}_gains"].get(method)
+                cells.append(_NO_CELL if gain is None else _gain_cell(gain, score, 1.0))
+        rows.append({"method": method, "cells": cells})
+    return rows
+
+
+def _score_cell(interval: list[Any], score: str) -> dict[str, Any]:
+    value, low, high = (as_number(end) for end in interval)
+    text = "not defined" if np.isnan(value) else "diverged" if np.isinf(value) else format_value(value, score)
+    ends = "" if not np.isfinite(low) else f"[{format_value(low, score)}, {format_value(high, score)}]"
+    return {"text": text, "interval": ends, "side": "", "strength": ""}
+
+
+def _gain_cell(interval: list[Any], score: str, largest: float) -> dict[str, Any]:
+    """A gain: blue if its interval is above zero, orange if it is below, stronger for larger numbers."""
+    value, low, high = (as_number(end) for end in interval)
+    side = {1: "gain", -1: "loss", 0: "level"}[sign_of(interval)]
+    strength = 0.0 if side == "level" else 0.2 + 0.55 * min(abs(value) / largest, 1)
+    text = "0" if value == 0 else format_signed(value, score, unit=False)
+    return {"text": text, "side": side, "strength": f"{strength:.2f}",
+            "interval": _interval_text(low, high, score) if np.isfinite(low) else ""}
+
+
+def _site_scores(summary: dict[str, Any]) -> dict[str, Any]:
+    """The score of every site with every method."""
+    sites = summary.get("sites", [])[:_MAX_SITES]
+    methods = list(sites[0]["scores"]) if sites else []
+    return {"score_methods": methods, "site_scores": [
+        {"site": site["name"], "few": site["has_few_rows"], "test_rows": site["test_rows"],
+         "cells": [_score_cell(site["scores"][m], summary["score"]) for m in methods]} for site in sites]}
 
 
 def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +188,10 @@ def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, A
     if summary["alone"] is None:
         return section
     gains, percent = _gains(metrics, summary), format_value(1.0, summary["score"]).endswith("%")
+    if summary.get("sites") and len(summary["sites"]) <= _MAX_ROWS:
+        section["gain_methods"] = list(summary["sites"][0]["gains"])
+        section["gains"] = _site_gain_rows(summary)
+        return section
     section["gain_methods"] = list(gains.columns)
     if len(gains) > _MAX_ROWS:
         section["gain_picture"] = Markup(figures.gain_panel(gains, list(summary["methods"]), percent=percent))
@@ -82,13 +204,23 @@ def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     """Per party and method, the last test score minus that of training alone; positive is better."""
     rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == summary.get("split", "test"))]
     last = rows[rows["round"] == rows.groupby("method")["round"].transform("max")]
-    table = last.pivot(index="party", columns="method", values="value")
+    table = last.pivot_table(index="party", columns="method", values="value", aggfunc=lambda v: v.mean(skipna=False))
     sign = 1 if summary["higher_is_better"] else -1
     table = (table * sign).fillna(-np.inf)  # a method that diverged is worse than any other
     gains: pd.DataFrame = table.sub(table[summary["alone"]], axis=0).fillna(0)
     gains = gains.loc[:, [m for m in summary["methods"] if m != summary["alone"]]]
     gains.index = pd.Index([summary["data"]["parties"][int(k)] for k in gains.index])
     return gains
+
+
+def _site_gain_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of gains with their intervals, and what is to be said about a site."""
+    sites = summary["sites"]
+    sizes = np.abs([as_number(gain[0]) for site in sites for gain in site["gains"].values()])
+    largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0
+    return [{"party": site["name"], "badge": count_of(site["test_rows"], "test row") if site["has_few_rows"] else "",
+             "cells": [_gain_cell(gain, summary["score"], largest) for gain in site["gains"].values()]}
+            for site in sites]
 
 
 def _gain_rows(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
@@ -103,6 +235,6 @@ def _gain_rows(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
             side = "gain" if value > 0 else "loss" if value < 0 else "level"
             text = "0" if value == 0 else f"{100 * value:+.1f}" if percent else f"{value:+.3g}"
             text = text.replace("-", "−").replace("inf", "∞")
-            cells.append({"text": text, "side": side, "strength": f"{strength:.2f}"})
-        rows.append({"party": party, "cells": cells})
+            cells.append({"text": text, "side": side, "strength": f"{strength:.2f}", "interval": ""})
+        rows.append({"party": party, "badge": "", "cells": cells})
     return rows

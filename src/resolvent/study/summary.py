@@ -24,8 +24,8 @@ from resolvent.study.verdict import Verdict, refusals
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "ROWS_FILE", "SUMMARY_FILE", "Source", "read_summary", "summarize",
-           "write_summary"]
+__all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "ROWS_FILE", "SUMMARY_FILE", "Source", "as_number", "final_scores",
+           "judgement", "read_summary", "score_rows", "sign_of", "summarize", "write_summary"]
 
 EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE = "experiment.yaml", "metrics.parquet", "summary.json"
 ROWS_FILE = "test_rows.parquet"
@@ -85,8 +85,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         raise InputError(f"there is no finished run in {folder}: {path} is missing")
     summary = read_sealed(path, _ADVICE)
     files = summary.get("files", {})
-    names = [METRICS_FILE, *([EXPERIMENT_FILE] if summary.get("experiment") is not None else []),
-             *([ROWS_FILE] if ROWS_FILE in files else [])]
+    names = [METRICS_FILE, *([EXPERIMENT_FILE] if summary.get("experiment") is not None else [])]
     check_files(folder, {name: files.get(name, "") for name in names}, _ADVICE)
     return summary
 
@@ -97,13 +96,24 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
     return {
         "name": source.name,
         "title": experiment.title or source.title or source.name,
-        "finding": verdict.finding,
         "warnings": [line for label, runs in comparison.runs.items()
                      if (line := refusals(label, _refused(runs))) is not None],
         "experiment": source.settings,
         "seed": experiment.seed,
         "seeds": list(comparison.seeds),
         "rounds": experiment.rounds,
+        **judgement(verdict),
+        "data": _federation(source, experiment),
+        "methods": {label: _method(source.presets[label], label, comparison) for label in comparison.results},
+        "versions": versions(),
+        "device": device(),
+    }
+
+
+def judgement(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data, without the numbers of single methods."""
+    return {
+        "finding": verdict.finding,
         "score": verdict.score,
         "split": verdict.split,
         "higher_is_better": verdict.higher_is_better,
@@ -112,11 +122,13 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
         "level": LEVEL if verdict.sites.sites else None,
         "sites": [_site(site) for site in verdict.sites.sites],
         "means": None if verdict.sites.means is None else _means_of_sites(verdict.sites.means),
-        "data": _federation(source, experiment),
-        "methods": {label: _method(source.presets[label], label, comparison) for label in comparison.results},
-        "versions": versions(),
-        "device": device(),
     }
+
+
+def final_scores(verdict: Verdict, label: str) -> dict[str, Any]:
+    """The row of a method in the table of scores."""
+    row = verdict.table[verdict.table["method"] == label].iloc[0].drop("method").to_dict()
+    return {str(key): _json_number(value) for key, value in row.items()}
 
 
 def _site(site: SiteJudgement) -> dict[str, Any]:
@@ -184,15 +196,14 @@ def _straggler_notes(experiment: Experiment) -> list[str]:
 
 def _method(preset: str, label: str, comparison: Comparison) -> dict[str, Any]:
     verdict, runs = comparison.verdict, comparison.runs[label]
-    table, higher = verdict.table, verdict.higher_is_better
-    row = table[table["method"] == label].iloc[0].drop("method").to_dict()
+    higher = verdict.higher_is_better
     means = _means(runs, verdict)
     values = means.fillna(-np.inf if higher else np.inf).to_numpy()
     best = int(values.argmax() if higher else values.argmin())
     facts = [run.facts for run in runs]
     return {
         "preset": preset,
-        "final": {key: _json_number(value) for key, value in row.items()},
+        "final": final_scores(verdict, label),
         "best": {"round": int(means.index[best]), "mean": _json_number(means.iloc[best])},
         "rounds": comparison.experiment.rounds,
         "seconds_per_round": float(np.median([s for f in facts for s in f["seconds_per_round"]])),
@@ -224,3 +235,34 @@ def _json_number(value: Any) -> float | int | None:
     if isinstance(value, int | np.integer):
         return int(value)
     return float(value) if np.isfinite(value) else None
+
+
+def as_number(value: float | str | None) -> float:
+    """A number of the summary, which has infinite ones as texts and undefined ones as null."""
+    return float("nan") if value is None else float(value)
+
+
+def sign_of(interval: list[Any]) -> int:
+    """1 if an interval is above zero, -1 if it is below, 0 otherwise."""
+    low, high = as_number(interval[1]), as_number(interval[2])
+    return int(low > 0) - int(high < 0)
+
+
+def score_rows(summary: dict[str, Any]) -> dict[str, Any]:
+    """The rows of the table of scores: the methods, and the predictions that need no training."""
+    rows: dict[str, Any] = dict(summary["methods"])
+    baseline, sites = summary.get("baseline"), summary.get("sites", [])
+    if baseline is None:
+        return rows
+    values = np.array([as_number(site["scores"][baseline][0]) for site in sites])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return rows
+    higher = summary["higher_is_better"]
+    final = {"mean": values.mean(), "p10": np.quantile(values, 0.1 if higher else 0.9),
+             "worst": values.min() if higher else values.max(),
+             **dict.fromkeys(("global mean", "global p10", "global worst"))}
+    if summary["alone"] is not None:
+        signs = [sign_of(site["gains"][baseline]) for site in sites]
+        final |= {"better": signs.count(1), "level": signs.count(0), "worse": signs.count(-1)}
+    return {**rows, baseline: {"final": final}}
