@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms import presets
+from resolvent.algorithms import presets, traits
 from resolvent.study import catalogue as c
-from resolvent.study import traits
 from resolvent.study.binding import parameters
 from resolvent.study.docstrings import LABELS, first_line, help_of, paragraphs
 

@@ -43,6 +43,8 @@ __all__ = [
     "record_local_work",
 ]
 
+_MAX_REPR = 300  # characters
+
 ServerState: TypeAlias = Any
 PartyState: TypeAlias = Any
 Message: TypeAlias = Any
@@ -119,6 +121,16 @@ class Algorithm(CheckedArguments, eqx.Module):
     @abstractmethod
     def straggler_policy(self) -> StragglerPolicy:
         """Whether the work of parties that cannot finish in time is kept or dropped."""
+
+    def __repr__(self) -> str:
+        """Its parts and settings on one line; arrays by their shapes."""
+        text = " ".join(eqx.tree_pformat(self, width=10**6, short_arrays=True).split())
+        return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}..."
+
+    def _repr_html_(self) -> str:
+        from resolvent.algorithms.overview import overview_html
+
+        return overview_html(self)
 
     def check(self, parties: int) -> None:
         """Refuse settings that do not fit the number of parties; by default all settings fit.

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.samples import Task, check_encodable, check_party, number_labels, split_order, split_sizes
 from resolvent.data.weights import ClassWeights, class_weighted, normalized_weights
-from resolvent.errors import InputError, check_range, nearest, shorten
+from resolvent.errors import InputError, check_range, nearest, quote, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SPLITS", "FederatedData", "Split", "Task"]
 
 SPLITS = ("train", "validation", "test")
+_MAX_HTML_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,19 @@ class FederatedData:
             if self.x.size and not 0 <= int(self.x.min()) <= int(self.x.max()) < len(self.vocabulary):
                 raise InputError(f"the inputs hold tokens {self.x.min()} to {self.x.max()}, but the vocabulary has "
                                  f"{len(self.vocabulary)}: they are numbered 0 to {len(self.vocabulary) - 1}")
+
+    def __repr__(self) -> str:
+        kinds = f"{len(self.classes)} classes" if self.task == "classification" else "regression"
+        return (f"FederatedData({quote(self.name)}, {len(self)} parties, {sum(self.sizes())} training samples, "
+                f"inputs {list(self.input_shape)}, {kinds})")
+
+    def _repr_html_(self) -> str:
+        facts = {"parties": len(self), "task": self.task, "inputs": list(self.input_shape),
+                 **({"classes": shorten(", ".join(self.classes))} if self.classes else {})}
+        rows = [[name, *(int(split.length[k]) for split in self.splits.values())]
+                for k, name in enumerate(self.parties[:_MAX_HTML_ROWS + 1])]
+        more = f"<p>The first of {len(self)} parties.</p>" if len(self) > _MAX_HTML_ROWS else ""
+        return (html_facts(self.name, facts) + html_table(["party", *self.splits], rows[:_MAX_HTML_ROWS]) + more)
 
     def __len__(self) -> int:
         return len(self.parties)

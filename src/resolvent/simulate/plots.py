@@ -1,6 +1,8 @@
 """The style of all figures, and the learning curves of runs."""
 
 from collections.abc import Sequence
+from functools import cache
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,13 +34,26 @@ def colour_of(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {method: styles[method] for method in methods}
 
 
-def new_figure(width: float = 5.0, height: float = 3.4) -> "tuple[Figure, Axes]":
-    """A figure in this style, outside pyplot's global state."""
-    import matplotlib as mpl
+@cache
+def _picture() -> type["Figure"]:
+    """The class of figures that a notebook shows without a call of pyplot; made when the first is needed."""
     from matplotlib.figure import Figure
 
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = BytesIO()
+            self.savefig(buffer, format="png", dpi=130)
+            return buffer.getvalue()
+
+    return Picture
+
+
+def new_figure(width: float = 5.0, height: float = 3.4) -> "tuple[Figure, Axes]":
+    """A figure in this style, outside pyplot's global state. A notebook shows it as a picture."""
+    import matplotlib as mpl
+
     with mpl.rc_context(style):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = _picture()(figsize=(width, height), layout="constrained")
         return figure, figure.add_subplot()
 
 

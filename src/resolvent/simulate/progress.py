@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from resolvent.simulate.notebook_progress import is_notebook, notebook_progress
+
 if TYPE_CHECKING:
     from typing import TextIO
 
@@ -46,6 +48,8 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
                   transient: bool = False) -> Iterator[LabelledProgress]:
     """A function to call with (label, done, total): a bar per label on standard error, added at its first call.
 
+    In a notebook the bars are part of the output of the cell.
+
     Args:
         unit: what is counted, such as ``rounds``; a label may have another one. ``bytes`` are shown as sizes. An
             unknown total is 0.
@@ -53,6 +57,13 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
         remaining_time: show an estimate of the remaining time.
         transient: remove the bars at the end.
     """
+    if is_notebook():
+        show_bar, end = notebook_progress(unit, transient=transient)
+        try:
+            yield show_bar
+        finally:
+            end()
+        return
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress as RichProgress

@@ -53,7 +53,7 @@ class CollectedModels(NamedTuple):
         return models
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result(RunReadings):
     """The models, the metrics and the facts of one run.
 

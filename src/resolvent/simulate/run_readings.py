@@ -1,9 +1,12 @@
 """What can be read from the metrics of a run, whether it has just ended or was saved."""
 
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from resolvent.data.html_tables import html_facts, html_table
+from resolvent.errors import quote
 from resolvent.math.tree import Vector
 from resolvent.simulate.plots import learning_curves, new_figure
 
@@ -20,9 +23,13 @@ class RunReadings(ABC):
     """Scores, plots and models of a run.
 
     Attributes:
+        name: name of the method.
+        rounds: number of rounds.
         metrics: a table with the columns method, round, party (id, or none), split, metric and value.
     """
 
+    name: str
+    rounds: int
     metrics: "pd.DataFrame"
 
     @property
@@ -61,6 +68,29 @@ class RunReadings(ABC):
         Raises:
             InputError: there is no such party; there is no shared model; or the run had no data and model.
         """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({quote(self.name)}, {self.rounds} rounds{self._last_score()})"
+
+    def _last_score(self) -> str:
+        """The mean score of the last evaluation on test samples, as the end of a text."""
+        scores = self.scores()
+        mean = scores.iloc[-1].mean() if len(scores) else float("nan")
+        return "" if mean != mean else f", mean test {self.score_name} {mean:.3f}"
+
+    def _repr_html_(self) -> str:
+        scores = self.scores()
+        title = f"{self.name}: {self.rounds} rounds{self._last_score()}"
+        if not len(scores):
+            return html_facts(title, {})
+        names = self.parties
+        rows = [[str(k) if names is None else names[int(k)], float(scores[k].iloc[0]), float(scores[k].iloc[-1])]
+                for k in scores.columns]
+        picture = b64encode(self.plot()._repr_png_()).decode()  # type: ignore[attr-defined]
+        return (f"{html_facts(title, {})}<img style='max-width:100%;width:32em' alt='learning curve' "
+                f"src='data:image/png;base64,{picture}'>"
+                + html_table(["party", f"{self.score_name} at round {scores.index[0]}",
+                              f"at round {scores.index[-1]}"], rows))
 
     @property
     def refused(self) -> dict[str, int]:

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.traits import Amount, is_personal, is_robust, traffic_of
 from resolvent.problem.solvers import SGD
 from resolvent.study.binding import bind, parameters
 from resolvent.study.docstrings import first_line, references
 from resolvent.study.registry import listings
-from resolvent.study.traits import Amount, is_personal, is_robust, traffic_of
 
 __all__ = ["CAPTION", "Entry", "catalogue", "table"]
 

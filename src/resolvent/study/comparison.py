@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.data.federated import FederatedData
+from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.resplit import resplit
 from resolvent.errors import InputError
 from resolvent.problem.models import Model
@@ -22,6 +23,7 @@ from resolvent.simulate.run import simulate
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.study.decisive_metric import decisive_score
 from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.study.load import load_fitted
 from resolvent.study.metrics import GAP
 from resolvent.study.row_values import RowValues, Score, baseline_name, measure_rows
 from resolvent.study.sites import Evidence
@@ -64,7 +66,7 @@ class MethodRun(NamedTuple):
     digest: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The outcome of comparing several methods on one federation.
 
@@ -83,6 +85,18 @@ class Comparison:
     seeds: tuple[int, ...]
     rows: RowValues | None = field(repr=False)
     alone: str | None
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(self.results)}; {self.experiment.rounds} rounds, {len(self.seeds)} seed(s))"
+
+    def _repr_html_(self) -> str:
+        facts = {"methods": ", ".join(self.results), "rounds": self.experiment.rounds, "seeds": len(self.seeds),
+                 "finding": self.finding}
+        shown = html_facts(self.experiment.title or "Comparison", facts)
+        for table in (self.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
+            rows = table.reset_index()
+            shown += html_table([*map(str, rows.columns)], rows.to_numpy(object).tolist())
+        return shown
 
     def collected(self) -> "Comparison":
         """The comparison with all personal models in this process; of several processes, all must call it."""
@@ -207,6 +221,8 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
     """
     subject = experiment.model if experiment.problem is None else experiment.problem
     assert isinstance(subject, Model | Problem)
+    start = None if experiment.start is None else load_fitted(
+        Path(experiment.start).expanduser(), None, None, subject if isinstance(subject, Model) else None)
     seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
     first: dict[str, Result] = {}
     runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
@@ -221,7 +237,8 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                 algorithm, subject, samples.data, rounds=experiment.rounds, seed=seed,
                 participation=experiment.participation, evaluate_every=experiment.evaluate_every,
                 diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                name=label, resume=resume, scheduler=scheduler,
+                name=label, resume=resume, scheduler=scheduler, start=start,
+                on_evaluation=tuple((experiment.callbacks or {}).values()),
                 checkpoint=None if checkpoints is None else checkpoints / folder,
                 progress=(lambda done, total, title=title: progress(title, done, total)) if progress else False)  # type: ignore[misc]
             results[label] = _with_shared_samples(result, results)

@@ -21,6 +21,7 @@ from resolvent.problem.portfolio.market_data import MarketData
 from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
+from resolvent.simulate.callbacks import Callback
 from resolvent.simulate.diagnostics import Diagnostic
 from resolvent.simulate.plan import check_held_out
 from resolvent.simulate.systems import VirtualClock
@@ -66,6 +67,9 @@ class Experiment:
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
         search: hyperparameters that `resolvent tune` chooses on validation samples; `resolvent run` does not read it.
+        start: a finished run, or one folder of its `models`, whose shared model the server and all parties begin with;
+            default: the first model of the seed.
+        callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
     """
 
     data: FederatedData | MarketData | None = None
@@ -86,6 +90,8 @@ class Experiment:
     decide_by: str | None = None
     class_weight: Literal["balanced", "balanced_per_party"] | dict[str, float] | None = None
     search: Search | None = None
+    start: str | None = None
+    callbacks: dict[str, Callback] | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -207,6 +213,9 @@ class ExperimentFile:
         parts["participation"] = self._part("participation").build()
         if "clock" in self.bound.parts:
             parts["clock"] = self._part("clock").build()
+        callbacks = self.bound.parts.get("callbacks", {})
+        assert isinstance(callbacks, dict)
+        parts["callbacks"] = {label: part.build() for label, part in callbacks.items()}
         experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts)})
         try:
             experiment.participation.check(len(experiment.parties))

@@ -40,7 +40,8 @@ from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers import Batches, LocalSolver
-from resolvent.simulate import systems
+from resolvent.simulate import callbacks, systems
+from resolvent.simulate.callbacks import Callback
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.file_types import file_type, members
 from resolvent.study.tuning import settings as search_settings
@@ -147,6 +148,7 @@ _REGISTRIES = (
     Registry(Aggregator, "aggregator", "aggregators", (aggregators,), typical="Mean"),
     Registry(Attack, "attack", "attacks", (attacks,), typical="SignFlip"),
     Registry(Codec, "codec", "codecs", (codecs,), typical="RandK"),
+    Registry(Callback, "callback", "callbacks", (callbacks,)),
     Registry(Schedule, "schedule", "schedules", (schedules,), number=("Constant", "first")),
 )
 REGISTRIES: dict[type, Registry] = {kind: registry for registry in _REGISTRIES for kind in registry.kinds}

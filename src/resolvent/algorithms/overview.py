@@ -1,0 +1,26 @@
+"""What an algorithm keeps, sends and is, for a notebook."""
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.traits import is_personal, is_robust, traffic_of
+from resolvent.data.html_tables import html_facts
+
+__all__ = ["overview_html"]
+
+
+def overview_html(algorithm: Algorithm) -> str:
+    """A table of the traffic, the memory and the properties of an algorithm, computed from its functions."""
+    facts: dict[str, object] = {"settings": repr(algorithm)}
+    try:
+        traffic = traffic_of(algorithm)
+        facts |= {"a party stores (models)": traffic.stored, "a party receives in a round (models)": traffic.down,
+                  "a party sends in a round (models)": traffic.up, "phases of a round": len(algorithm.phases),
+                  "parties have models of their own": _yes_or_no(is_personal(algorithm)),
+                  "one reply cannot move the aggregate arbitrarily far": _yes_or_no(is_robust(algorithm)),
+                  "work of stragglers": {"drop": "dropped", "keep": "kept"}[algorithm.straggler_policy]}
+    except (TypeError, ValueError, KeyError):
+        pass  # an algorithm for models of one structure, which the small example does not have
+    return html_facts(type(algorithm).__name__, facts)
+
+
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"

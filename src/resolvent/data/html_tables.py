@@ -1,0 +1,28 @@
+"""Tables in HTML, for objects that a notebook shows."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+__all__ = ["as_html_number", "html_facts", "html_table"]
+
+
+def html_facts(title: str, facts: Mapping[str, object]) -> str:
+    """A title, and a table with the name and the value of each fact."""
+    rows = "".join(f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>"
+                   f"{escape(str(value))}</td></tr>" for name, value in facts.items())
+    return f"<p><strong>{escape(title)}</strong></p><table>{rows}</table>"
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, max_rows: int = 20) -> str:
+    """A table with a header; of more than ``max_rows`` rows it shows the first, and says how many there are."""
+    header = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(as_html_number(value))}</td>" for value in row) + "</tr>"
+                   for row in rows[:max_rows])
+    more = f"<p>The first {max_rows} of {len(rows)} rows.</p>" if len(rows) > max_rows else ""
+    return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def as_html_number(value: Any) -> str:
+    """A value as text; decimal numbers with 3 digits after the point."""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
