@@ -22,8 +22,10 @@ __version__ = "0.1.0"
 
 # Namespaces, and functions after a colon, that are imported when they are first used.
 _LATER = {
+    "compare": "resolvent.study.compare:compare",
     "metrics": "resolvent.problem.metrics",
     "portfolio": "resolvent.problem.portfolio",
+    "privacy": "resolvent.algorithms.privacy",
     "sweep": "resolvent.study.tuning.sweep:sweep",
     "tune": "resolvent.study.tuning.tune:tune",
 }

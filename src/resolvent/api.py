@@ -23,10 +23,12 @@ from resolvent.simulate.systems import VirtualClock
 from resolvent.study.load import load
 
 if TYPE_CHECKING:
+    from resolvent.algorithms import privacy
     from resolvent.problem import (  # imported when they are used: few programs need them, and they have many classes
         metrics,
         portfolio,
     )
+    from resolvent.study.compare import compare
     from resolvent.study.tuning.sweep import sweep
     from resolvent.study.tuning.tune import tune
 
@@ -48,6 +50,7 @@ __all__ = [
     "callbacks",
     "codecs",
     "combinators",
+    "compare",
     "datasets",
     "explain",
     "load",
@@ -58,6 +61,7 @@ __all__ = [
     "partitions",
     "penalties",
     "portfolio",
+    "privacy",
     "problems",
     "schedulers",
     "schedules",

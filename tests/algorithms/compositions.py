@@ -34,6 +34,8 @@ AGGREGATORS = {
     "Bulyan": rv.aggregators.Bulyan(0.1),
     "centred clipping": rv.aggregators.CentredClipping(0.5),
     "norm bound": rv.aggregators.NormBound(),
+    "mixed median": rv.aggregators.NearestNeighbourMixing(rv.aggregators.CoordinateMedian()),
+    "median of buckets": rv.aggregators.Bucketing(rv.aggregators.CoordinateMedian()),
 }
 
 CODECS = {
@@ -51,6 +53,9 @@ ATTACKS = {
     "ALIE": rv.attacks.ALIE(1.0),
     "IPM": rv.attacks.IPM(),
     "NaN": rv.attacks.NaN(),
+    "mimic": rv.attacks.Mimic(),
+    "min-max": rv.attacks.MinMax(),
+    "adaptive": rv.attacks.Adaptive(rv.aggregators.CoordinateMedian()),
 }
 
 PARTIES = 5
@@ -73,6 +78,12 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "APFL": lambda solver, _: rv.apfl(solver),
     "pFedMe": lambda solver, _: rv.pfedme(solver, lam=2.0, eta=0.1, steps=2),
     "L2GD": lambda solver, _: rv.l2gd(solver, p=0.6),
+    "FedDyn": lambda solver, _: rv.feddyn(solver, alpha=1.0),
+    "primal-dual": lambda solver, _: rv.fedpd(solver, eta=0.5),
+    "FedExP": lambda solver, _: rv.fedexp(solver),
+    "FedLin": lambda solver, _: rv.fedlin(solver),
+    "Scaffnew": lambda solver, _: rv.scaffnew(solver, p=0.5),
+    "IFCA": lambda solver, _: rv.ifca(solver),
     "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm()),
 }
 
@@ -88,6 +99,9 @@ COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
     "DecentralisedAnderson": lambda inner: rv.combinators.DecentralisedAnderson(inner, history_size=2),
     "ExplicitMixture": lambda inner: rv.combinators.ExplicitMixture(inner, rv.solvers.GD(0.1, steps=5), alpha=0.6),
     "MetaLearned": lambda inner: rv.combinators.MetaLearned(inner, step=rv.problems.GradientStep(0.1)),
+    "Momentum": lambda inner: rv.combinators.Momentum(inner, decay=0.6),
+    "SharpnessAware": lambda inner: rv.combinators.SharpnessAware(inner, ascent=rv.problems.Ascent(0.1)),
+    "SharedUntilTrained": rv.combinators.SharedUntilTrained,
     "FineTuned": lambda inner: rv.combinators.FineTuned(inner, rv.solvers.GD(0.1)),
     "HeldOutInterpolation": lambda inner: rv.combinators.HeldOutInterpolation(inner, rv.solvers.GD(0.1), points=3),
     **{f"{name} compressed": lambda inner, codec=codec: rv.combinators.Compressed(inner, codec)
@@ -154,10 +168,10 @@ def draw_compositions(seed: int = 2026):
         yield Composition(next(bases), next(solvers), next(aggregators), names, next(participations), next(problems))
 
 
-def sample(count: int) -> tuple[list[Composition], list[tuple[Composition, Exception]]]:
+def sample(count: int, *, complete: bool) -> tuple[list[Composition], list[tuple[Composition, Exception]]]:
     """Compositions that can be built, and those that were refused before their outermost combinator was removed.
 
-    ``count`` compositions are drawn; combinators that are in none of them are added around a base.
+    ``count`` compositions are drawn; if ``complete``, combinators that are in none of them are added around a base.
     """
     built: list[Composition] = []
     refused = []
@@ -174,6 +188,8 @@ def sample(count: int) -> tuple[list[Composition], list[tuple[Composition, Excep
                 composition = replace(composition, combinators=composition.combinators[:-1])
             else:
                 built.append(composition)
+    if not complete:
+        return built, refused
     used = {name for c in built for name in c.combinators}
     return built + [_simplest(name) for name in COMBINATORS if name not in used], refused
 

@@ -10,11 +10,14 @@ sends
     sign flip   -scale u_k              gaussian    std N(0, I)           NaN    not a number
     scaled      factor u_k              label flip  u_k trained on the labels classes - 1 - y
     ALIE        mean - z std            IPM         -strength mean
+    min-max     mean - g std            mimic       the honest update farthest from the mean
+    adaptive    mean - g mean or mean - g std, whichever moves the known aggregator most
 
-with mean and std over the honest updates of the round. ALIE and IPM assume that the malicious parties know these; they
-then all send the same update.
+with mean and std over the honest updates of the round. The attacks of the last three lines assume that the malicious
+parties know these; they then all send the same update.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -24,13 +27,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
+from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.algorithm import Replies
 from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
+from resolvent.math.robust import squared_distances
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
 from resolvent.problem.oracle import Oracle, SampleOracle, ShapeOracle
 
-__all__ = ["ALIE", "IPM", "Attack", "Gaussian", "LabelFlip", "NaN", "Scaled", "SignFlip"]
+__all__ = ["ALIE", "IPM", "Adaptive", "Attack", "Gaussian", "LabelFlip", "Mimic", "MinMax", "NaN", "Scaled", "SignFlip"]
 
 
 class Attack(CheckedArguments, eqx.Module):
@@ -144,9 +150,8 @@ class ALIE(Attack):
     @override
     def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
         mean = _mean_of_honest(updates, honest)
-        variance = _mean_of_honest(jax.tree.map(lambda u, m: jnp.square(u - m), updates, mean), honest)
         z = self._largest_z(honest, malicious, tree.dtype(updates)) if self.z is None else self.z
-        return tree.map2(lambda m, v: m - z * jnp.sqrt(v), mean, variance)
+        return tree.map2(lambda m, s: m - z * s, mean, _std_of_honest(updates, honest))
 
     def _largest_z(self, honest: Bool[Array, " C"], malicious: Bool[Array, " C"], dtype: Any) -> Float[Array, ""]:
         n, m = jnp.sum(honest | malicious), jnp.sum(malicious)
@@ -171,6 +176,79 @@ class IPM(Attack):
     @override
     def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
         return _scale(jnp.negative(self.strength), _mean_of_honest(updates, honest))
+
+
+class Mimic(Attack):
+    """Malicious parties all send the honest update that is farthest from the mean of the honest updates.
+
+    No reply is unusual, but the copied party has the weight of many. Source: Karimireddy, He, Jaggi, *Byzantine-Robust
+    Learning on Heterogeneous Datasets via Bucketing*, section 3.3, whose attackers choose one party for all rounds.
+    """
+
+    @override
+    def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
+        mean = _mean_of_honest(updates, honest)
+        distances = jax.vmap(lambda u: tree.norm(tree.sub(u, mean)))(updates)
+        return tree.rows(updates, jnp.argmax(jnp.where(honest, distances, -1)))
+
+
+class MinMax(Attack):
+    """Malicious parties send mean - g std of the honest updates, as far away as no honest update would be conspicuous.
+
+    std is the standard deviation of each coordinate, and g is the largest number for which the distance of the update
+    from every honest update is at most the largest distance between two honest updates. Source: Shejwalkar, Houmansadr,
+    *Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated Learning*, the Min-Max
+    attack with the deviation "inverse standard deviation".
+    """
+
+    @override
+    def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
+        mean, std = _mean_of_honest(updates, honest), _std_of_honest(updates, honest)
+        pairs = honest[:, None] & honest[None, :]
+        bound = jnp.max(jnp.where(pairs, squared_distances(updates), 0))
+
+        def is_hidden(g: Array) -> Bool[Array, ""]:
+            distances = jax.vmap(lambda u: tree.norm(tree.sub(u, tree.axpy(-g, std, mean))))(updates)
+            return jnp.max(jnp.where(honest, jnp.square(distances), 0)) <= bound
+
+        return tree.axpy(-_largest(is_hidden, tree.dtype(updates)), std, mean)
+
+
+class Adaptive(Attack):
+    """Malicious parties know the aggregator, and send the update that moves its result farthest.
+
+    They try mean - g d for 16 values of g between 0.1 and 20, equally spaced on a logarithmic scale, and for two
+    directions d: the mean of the honest updates and their standard deviation in each coordinate. They send the update
+    for which the aggregate of all updates is farthest from the mean of the honest ones. Source: Fang, Cao, Jia, Gong,
+    *Local Model Poisoning Attacks to Byzantine-Robust Federated Learning*, the case of full knowledge; here by search,
+    so that it applies to every aggregator.
+
+    Attributes:
+        aggregator: the defence that the malicious parties know. It aggregates updates of equal weight, without a
+            server's model.
+    """
+
+    aggregator: Aggregator
+
+    @override
+    def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
+        mean, std = _mean_of_honest(updates, honest), _std_of_honest(updates, honest)
+        strengths = jnp.geomspace(0.1, 20, 16)
+
+        def along_both(m: Array, s: Array) -> Array:
+            steps = strengths.reshape(-1, *[1] * m.ndim)
+            return jnp.concatenate([m - steps * direction for direction in (m, s)]).astype(m.dtype)
+
+        candidates = jax.tree.map(along_both, mean, std)
+        alive = honest | malicious
+        weight = alive.astype(tree.dtype(updates))
+
+        def damage(candidate: Vector) -> Float[Array, ""]:
+            rows = jax.tree.map(lambda u, c: jnp.where(tree.column(malicious, u), c, u), updates, candidate)
+            replies = Replies(rows, weight, jnp.arange(len(alive)), alive, weight)
+            return tree.norm(tree.sub(self.aggregator(replies)[0], mean))
+
+        return tree.rows(candidates, jnp.argmax(jax.lax.map(damage, candidates)))
 
 
 class _FlippedLabels(Loss):
@@ -211,3 +289,23 @@ def _mean_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:
     count = jnp.maximum(jnp.sum(honest), 1)
     return jax.tree.map(lambda leaf: (jnp.tensordot(honest.astype(leaf.dtype), leaf, axes=1, precision="highest")
                                       / count).astype(leaf.dtype), x)
+
+
+def _std_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:
+    """The unweighted standard deviation of each coordinate over the honest rows; zero if there are none."""
+    mean = _mean_of_honest(x, honest)
+    variance = _mean_of_honest(jax.tree.map(lambda leaf, m: jnp.square(leaf - m), x, mean), honest)
+    return jax.tree.map(jnp.sqrt, variance)
+
+
+def _largest(holds: Callable[[Array], Bool[Array, ""]], dtype: Any) -> Float[Array, ""]:
+    """The largest g in [0, 1000] with ``holds(g)``, which is true up to some g and false after; 40 bisections."""
+    def halve(_: Array, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = interval
+        middle = (low + high) / 2
+        does_hold = holds(middle)
+        return jnp.where(does_hold, middle, low), jnp.where(does_hold, high, middle)
+
+    low: Array
+    low, _ = jax.lax.fori_loop(0, 40, halve, (jnp.zeros((), dtype), jnp.full((), 1000, dtype)))
+    return low

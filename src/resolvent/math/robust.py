@@ -14,7 +14,8 @@ from resolvent.math import centres, tree
 from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
-__all__ = ["bulyan", "clipped_mean", "krum", "median_distance", "squared_distances", "trimmed_mean"]
+__all__ = ["bucket_means", "bulyan", "clipped_mean", "krum", "median_distance", "nearest_neighbour_means",
+           "squared_distances", "trimmed_mean"]
 
 
 def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLike) -> Vector:
@@ -111,6 +112,57 @@ def bulyan(points: Vector, weights: Float[Array, " C"], malicious: ArrayLike) ->
         return jnp.sum(mass * values, axis=0) / jnp.sum(mass, axis=0)
 
     return tree.cast(jax.tree.map(of_leaf, wide, median), points)
+
+
+def nearest_neighbour_means(points: Vector, weights: Float[Array, " C"], malicious: ArrayLike) -> Vector:
+    """Each point replaced by the weighted mean of its n - malicious nearest points, itself included.
+
+    n is the number of points of positive weight. Source: Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan,
+    *Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity*, Algorithm 2 (NNM).
+
+    Args:
+        points: leaves [C, ...].
+        weights: [C].
+        malicious: largest number of malicious points.
+
+    Returns:
+        Leaves [C, ...]; rows of weight zero are unchanged.
+    """
+    present = weights > 0
+    squares = jnp.where(present[None, :], squared_distances(points), jnp.inf)
+    rank = jnp.argsort(jnp.argsort(squares, axis=1), axis=1)
+    count = jnp.maximum(jnp.sum(present) - jnp.asarray(malicious), 1)
+    chosen = jnp.where((rank < count) & present[None, :], weights[None, :], 0)
+    mixed = jax.vmap(lambda row: centres.mean(points, row))(chosen)
+    return jax.tree.map(lambda new, old: jnp.where(tree.column(present, old), new, old), mixed, points)
+
+
+def bucket_means(points: Vector, weights: Float[Array, " C"], size: int,
+                 order: Int[Array, " C"]) -> tuple[Vector, Float[Array, " C"]]:
+    """The weighted means of buckets of ``size`` points, which are filled in an order; the last bucket may be smaller.
+
+    Source: Karimireddy, He, Jaggi, *Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing*, Algorithm 1.
+
+    Args:
+        points: leaves [C, ...].
+        weights: [C].
+        size: number of points in a bucket.
+        order: [C] a permutation of the points.
+
+    Returns:
+        Leaves [C, ...] and weights [C]. A bucket's weight is the sum of those of its points, and is zero for rows that
+        are not a bucket.
+    """
+    present = (weights > 0)[order]
+    bucket = jnp.zeros_like(order).at[order].set(jnp.where(present, (jnp.cumsum(present) - 1) // size, len(order)))
+    member = jnp.where(bucket[None, :] == jnp.arange(len(order))[:, None], weights[None, :], 0)
+    totals = jnp.sum(member, axis=1)
+    share = member / jnp.where(totals > 0, totals, 1)[:, None]
+
+    def of_leaf(p: Array) -> Array:
+        return jnp.tensordot(share.astype(p.dtype), p, axes=1, precision="highest").astype(p.dtype)
+
+    return jax.tree.map(of_leaf, points), totals.astype(weights.dtype)
 
 
 def clipped_mean(points: Vector, weights: Float[Array, " C"], centre: Vector, radius: ArrayLike) -> Vector:

@@ -7,7 +7,8 @@ from resolvent.algorithms.aggregators.aggregator import (
     Mean,
     MoreauCentre,
 )
+from resolvent.algorithms.aggregators.mixing import Bucketing, NearestNeighbourMixing, TrustScores
 from resolvent.algorithms.aggregators.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
 
-__all__ = ["Aggregator", "Bulyan", "CentredClipping", "CoordinateMedian", "GeometricMedian", "Krum", "Mean",
-           "MoreauCentre", "MultiKrum", "NormBound", "TrimmedMean"]
+__all__ = ["Aggregator", "Bucketing", "Bulyan", "CentredClipping", "CoordinateMedian", "GeometricMedian", "Krum",
+           "Mean", "MoreauCentre", "MultiKrum", "NearestNeighbourMixing", "NormBound", "TrimmedMean", "TrustScores"]

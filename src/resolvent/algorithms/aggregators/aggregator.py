@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike
+from jaxtyping import Array, ArrayLike
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, Info, Replies
@@ -39,13 +39,15 @@ class Aggregator(CheckedArguments, eqx.Module):
         """
 
     @abstractmethod
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         """The aggregate, and numbers about its computation.
 
         Args:
             replies: leaves [C, ...].
             centre: the server's model, for aggregators that use the distance of each reply from it. Without it these
                 use the coordinate-wise median of the replies.
+            key: for aggregators that make random choices; without it these use the order of the replies.
         """
 
 
@@ -63,7 +65,8 @@ class Mean(Aggregator):
     breakdown_point: ClassVar[float] = 0.0
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         return replies.mean(), {}
 
 
@@ -97,7 +100,8 @@ class MoreauCentre(Aggregator):
         check_range(self, "(0, inf)", delta=self.delta)
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         aggregate, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
                                                 tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
@@ -124,7 +128,8 @@ class GeometricMedian(Aggregator):
         check_range(self, "(0, inf)", smoothing=self.smoothing)
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         aggregate, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
                                                    tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
@@ -140,6 +145,7 @@ class CoordinateMedian(Aggregator):
     breakdown_point: ClassVar[float] = 0.5
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         return centres.coordinate_median(replies.payload, replies.weight), {
             "centre_iterations": jnp.array(0), "centre_residual": jnp.zeros(())}

@@ -38,7 +38,8 @@ class TrimmedMean(Aggregator):
         return float(self.share)  # type: ignore[arg-type]
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         return robust.trimmed_mean(replies.payload, replies.weight, self.share), {}
 
 
@@ -70,7 +71,8 @@ class Selection(Aggregator):
         return self.share
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         """The aggregate, and how many replies were assumed malicious.
 
         Raises:
@@ -186,7 +188,8 @@ class CentredClipping(Aggregator):
         check_range(self, "[1, inf)", iterations=self.iterations)
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         start = _or_median(centre, replies)
         point = tree.widen(start)
         for _ in range(self.iterations):
@@ -212,7 +215,8 @@ class NormBound(Aggregator):
         check_range(self, "(0, inf)", radius=self.radius)
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None,
+                 key: Array | None = None) -> tuple[Vector, Info]:
         point = _or_median(centre, replies)
         radius = self.radius
         if radius is None:

@@ -1,13 +1,13 @@
 """Attacked: any algorithm, with some malicious parties."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
@@ -20,6 +20,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
 )
+from resolvent.algorithms.combinators.updates import update_origin
 from resolvent.algorithms.keys import attack_key, root_key
 from resolvent.errors import BreakdownWarning, InputError, check_range
 from resolvent.math import tree
@@ -112,7 +113,7 @@ class Attacked(Combinator):
         poisoned = self.attack.oracle(oracle, message.malicious)
         state, reply, info = inner(state, message.message, poisoned, key, effort)
         numbers, static = eqx.partition(reply, eqx.is_inexact_array)
-        origin = self._origin(message.message, numbers, phase)
+        origin = update_origin(self, message.message, numbers, phase)
         update = self.attack.update(tree.sub(numbers, origin), attack_key(key))
         if update is not None:
             false = tree.axpy(1, update, origin)
@@ -127,7 +128,7 @@ class Attacked(Combinator):
         message = self.inner.phases[phase].message
 
         def origin_of(k: Array, row: Vector) -> Vector:
-            return self._origin(message(state.inner, k), row, phase)
+            return update_origin(self, message(state.inner, k), row, phase)
 
         origins = jax.vmap(origin_of)(replies.index, numbers)
         updates = self.attack.collude(tree.sub(numbers, origins), replies.alive & ~malicious, malicious)
@@ -143,15 +144,3 @@ class Attacked(Combinator):
     @override
     def personal_model(self, state: PartyState, message: AttackedMessage, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state, message.message, oracle)
-
-    def _origin(self, message: Message, reply: PyTree[Any], phase: int) -> Vector:
-        """What an update is relative to: the first part of the message with the reply's shape, or zero."""
-        def has_shape(part: Any) -> bool:
-            same: bool = jax.tree.structure(part) == jax.tree.structure(reply)  # type: ignore[operator]
-            return same and all(a.shape == b.shape
-                                for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(reply), strict=True))
-
-        is_model = self.replies_models and phase == len(self.inner.phases) - 1
-        parts = jax.tree.leaves(message, is_leaf=has_shape) if is_model else []
-        models = [part for part in parts if has_shape(part)]
-        return models[0] if models else jax.tree.map(jnp.zeros_like, reply)

@@ -53,4 +53,4 @@ class ModelAggregation(SharedModelMethod):
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, shared)
+        return self.aggregator(replies, shared, key)

@@ -136,7 +136,7 @@ class APFL(SharedModelMethod):
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, shared)
+        return self.aggregator(replies, shared, key)
 
     @override
     def personal_model(self, state: APFLPartyState, message: Vector, oracle: Oracle) -> Vector:

@@ -59,7 +59,7 @@ class Ditto(SharedModelMethod):
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, shared)
+        return self.aggregator(replies, shared, key)
 
     @override
     def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:

@@ -163,7 +163,7 @@ class FedPlus(Method):
         return w, w, info
 
     def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, centre)
+        return self.aggregator(replies, centre, key)
 
     @override
     def personal_model(self, state: Vector, message: AnchorMessage, oracle: Oracle) -> Vector:

@@ -47,5 +47,5 @@ class DistributedGradient(SharedModelMethod):
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        gradient, info = self.aggregator(replies)
+        gradient, info = self.aggregator(replies, key=key)
         return tree.axpy(-jnp.asarray(self.learning_rate), gradient, shared), info

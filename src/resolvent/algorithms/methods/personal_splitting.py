@@ -135,7 +135,7 @@ class PersonalSplitting(Method):
         return PersonalIterates(u, w), tree.lerp(u, w, self.alpha), info
 
     def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies)
+        return self.aggregator(replies, key=key)
 
     @override
     def personal_model(self, state: PersonalIterates, message: Any, oracle: Oracle) -> Vector:

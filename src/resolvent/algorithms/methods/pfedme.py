@@ -102,7 +102,7 @@ class PFedMe(SharedModelMethod):
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        mean, info = self.aggregator(replies, shared)
+        mean, info = self.aggregator(replies, shared, key)
         return tree.lerp(shared, mean, self.beta), info
 
     @override

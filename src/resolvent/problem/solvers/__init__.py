@@ -3,7 +3,8 @@
 ``SGD`` and ``GD`` make gradient steps, ``OptaxSolver`` steps of any optax optimizer (``momentum`` and ``adam`` are two
 of them ready-made; ``traced_optimizer`` makes one whose learning rate does not compile again, ``optax_solver`` one by
 its name). ``LBFGS`` minimises over all samples, and ``ClosedForm`` solves quadratic problems exactly. ``DPSGD``
-protects single samples by clipping and noise. A solver of your own derives from ``LocalSolver``. Minibatches are ``Shuffled``, or ``Consecutive`` for time series.
+protects single samples by clipping and noise. A solver of your own derives from ``LocalSolver``. Minibatches are
+``Shuffled``, or ``Consecutive`` for time series.
 """
 
 from resolvent.problem.solvers.batches import Batches, Consecutive, Shuffled

@@ -1,0 +1,84 @@
+r"""Momentum at the parties: each sends an exponential average of its updates.
+
+.. code-block:: text
+
+    m_k <- (1 - decay) * update_k + decay * m_k        (m_k <- update_k at party k's first work)
+    party k replies with m_k instead of update_k
+
+The averages of honest parties vary less from round to round than their updates, so that small errors of a malicious
+party, which add up over the rounds, can be told from noise. Source: Karimireddy, He, Jaggi, *Learning from History for
+Byzantine Robust Optimization*, Algorithm 1.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
+from resolvent.algorithms.combinators.updates import update_origin
+from resolvent.algorithms.round import reply_shapes
+from resolvent.errors import InputError, check_range
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+
+__all__ = ["Momentum", "MomentumState"]
+
+
+class MomentumState(NamedTuple):
+    """A party's state.
+
+    Attributes:
+        inner: the inner algorithm's party state.
+        average: m_k.
+        has_worked: whether m_k has an update.
+    """
+
+    inner: PartyState
+    average: Vector
+    has_worked: Bool[Array, ""]
+
+
+class Momentum(Combinator):
+    """The inner algorithm, whose parties send averages of their updates. A party stores its average.
+
+    An update is the difference of a replied model from the model that the party was sent; otherwise it is the reply.
+
+    Attributes:
+        inner: an algorithm of one phase whose replies are numbers only.
+        decay: beta, in [0, 1); 0 is the inner algorithm.
+
+    Raises:
+        InputError: ``decay`` is outside [0, 1), or the inner algorithm has several phases.
+    """
+
+    decay: ArrayLike = eqx.field(kw_only=True, default=0.9)
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, 1)", decay=self.decay)
+        if len(self.inner.phases) != 1:
+            raise InputError(f"Momentum needs an algorithm of one phase, got {type(self.inner).__name__}: use "
+                             "fedavg(...), robust(...) or dgd(...)")
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> MomentumState:
+        average = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), reply_shapes(self.inner, w0)[0])
+        return MomentumState(self.inner.init_party(w0, oracle, key), average, jnp.array(False))
+
+    @override
+    def party(self, inner: InnerParty, state: MomentumState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[MomentumState, Reply, Info]:
+        after, reply, info = inner(state.inner, message, oracle, key, effort)
+        origin = update_origin(self.inner, message, reply, phase)
+        decay = jnp.where(state.has_worked, self.decay, 0)
+        average = tree.lerp(tree.sub(reply, origin), state.average, decay)
+        return MomentumState(after, average, jnp.array(True)), tree.axpy(1, average, origin), info
+
+    @override
+    def personal_model(self, state: MomentumState, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, message, oracle)

@@ -1,0 +1,157 @@
+r"""Differentially private SGD: the local work of a party that protects each of its samples.
+
+.. code-block:: text
+
+    S ~ each of the party's n samples with probability q = batch_size/n, independently (Poisson sampling)
+    g = (sum over i in S of clip(grad l_i(w)) + noise_multiplier * clip * N(0, I)) / batch_size
+    w <- a step of SGD along g
+
+clip(v) is v shortened to the length ``clip`` at most, so that a sample changes the sum by at most ``clip``. The sum is
+divided by the expected size of the minibatch, which does not depend on the data.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, *Deep Learning with Differential Privacy*, Algorithm 1.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+from typing_extensions import override
+
+from resolvent.errors import check_range
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers.minibatches import check_budget, scale_budget
+from resolvent.problem.solvers.solver import LocalSolver, ProximalStep, proximal_step
+from resolvent.problem.subproblem import Subproblem
+from resolvent.xla import loops
+
+__all__ = ["DPSGD"]
+
+
+class _Sampling(NamedTuple):
+    """The state of a pass over a Poisson sample: the sum so far, the last position, and the number of blocks."""
+
+    total: Vector
+    position: Int[Array, ""]
+    blocks: Int[Array, ""]
+
+
+class DPSGD(LocalSolver):
+    """SGD with Poisson sampling, clipped gradients of single samples, and Gaussian noise.
+
+    The privacy that it spends depends on q = batch_size/n, on ``noise_multiplier`` and on the number of steps, not on
+    ``clip``: ``rv.privacy`` computes it. All of a round's minibatches are computed in blocks of ``block`` samples.
+
+    Attributes:
+        learning_rate: eta, the step size.
+        clip: largest length of the gradient of one sample, positive.
+        noise_multiplier: standard deviation of the noise in each coordinate, relative to ``clip``; 0 is without noise
+            and without privacy.
+        batch_size: expected number of samples of a minibatch, at least 1. A party with fewer samples uses all of them
+            in every step.
+        steps: gradient steps; a straggler makes ceil(effort * steps).
+        block: number of samples whose gradients are in memory at the same time, at least 1.
+        proximal: the ``implicit`` or the ``explicit`` step, see ``SGD``.
+
+    Raises:
+        InputError: a number is outside its range.
+
+    Example:
+        >>> solver = rv.solvers.DPSGD(0.1, clip=1.0, noise_multiplier=1.1, batch_size=20, steps=10)
+
+    References:
+        Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang: Deep Learning with Differential Privacy, CCS 2016,
+        Algorithm 1.
+    """
+
+    learning_rate: ArrayLike
+    clip: ArrayLike = 1.0
+    noise_multiplier: ArrayLike = 1.0
+    batch_size: int = eqx.field(static=True, default=20)
+    steps: ArrayLike = 10
+    block: int = eqx.field(static=True, default=32)
+    proximal: ProximalStep = eqx.field(static=True, default="implicit")
+
+    def __check_init__(self) -> None:
+        check_budget(self)
+        check_range(self, "(0, inf)", clip=self.clip)
+        check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
+        check_range(self, "[1, inf)", block=self.block)
+
+    @override
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        return jnp.full(samples.shape, self.batch_size * jnp.asarray(self.steps), jnp.result_type(float))
+
+    @override
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
+                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+        count = scale_budget(self.steps, effort)
+
+        def step(i: Array, w: Vector) -> Vector:
+            sampling, noise, layers = jax.random.split(jax.random.fold_in(key, i), 3)
+            total = self._clipped_sum(subproblem.oracle.at_step(layers), w, sampling)
+            g = self._noisy_mean(total, subproblem.oracle, w, noise)
+            if subproblem.linear is not None:
+                g = tree.axpy(1, subproblem.linear, g)
+            return proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
+
+        return loops.fori_loop(step, start, total=count, cost=self.batch_size), count
+
+    def _noisy_mean(self, total: Vector, oracle: Oracle, w: Vector, key: Array) -> Vector:
+        leaves, structure = jax.tree.flatten(total)
+        scale = jnp.asarray(self.noise_multiplier) * self.clip
+        noisy = [leaf + (scale * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype))
+                 for i, leaf in enumerate(leaves)]
+        mean = jax.tree.unflatten(structure, [leaf / self._expected(oracle) for leaf in noisy])
+        return tree.cast(mean, w)
+
+    def _expected(self, oracle: Oracle) -> Float[Array, ""]:
+        """The expected size of a minibatch; a party with fewer samples than ``batch_size`` uses all of them."""
+        return jnp.minimum(self.batch_size, oracle.samples).astype(jnp.result_type(float))
+
+    def _clipped_sum(self, oracle: Oracle, w: Vector, key: Array) -> Vector:
+        """The sum of the clipped gradients of a Poisson sample, in at least float32.
+
+        The gaps between sampled positions are geometric, so that only the sampled positions are visited: the next
+        position is the last one plus a draw from the geometric distribution with success probability q.
+        """
+        # In float32, so that the same samples are drawn in both precisions.
+        samples, rate = oracle.samples, (self._expected(oracle) / oracle.samples).astype(jnp.float32)
+
+        def add_block(state: _Sampling) -> _Sampling:
+            block_key = jax.random.fold_in(key, state.blocks)
+            gaps = jnp.where(rate < 1, jax.random.geometric(block_key, jnp.minimum(rate, 1 - 1e-7), (self.block,),
+                                                            dtype=jnp.int32), 1)
+            # A sum of gaps may exceed the largest integer; positions beyond the last sample are all alike.
+            positions = _saturating_sum(state.position, jnp.minimum(gaps, samples + 1), samples)
+            gradients = jax.vmap(lambda p: self._clipped_gradient(oracle, w, p))(jnp.minimum(positions, samples - 1))
+            inside = positions < samples
+            total = jax.tree.map(lambda t, g: t + jnp.sum(jnp.where(tree.column(inside, g), g, 0), axis=0),
+                                 state.total, gradients)
+            return _Sampling(total, positions[-1], state.blocks + 1)
+
+        zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
+        first = _Sampling(zero, jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32))
+        last: _Sampling = jax.lax.while_loop(lambda s: s.position < samples, add_block, first)
+        return last.total
+
+    def _clipped_gradient(self, oracle: Oracle, w: Vector, position: Int[Array, ""]) -> Vector:
+        wide = tree.widen(oracle.batch_grad(w, position[None], jnp.ones(1, bool)))
+        norm = tree.norm(wide)
+        # A gradient that is not finite would spoil the sum, and which sample it belongs to would show: it counts as 0.
+        factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1, self.clip / jnp.where(norm > 0, norm, 1)), 0)
+        return jax.tree.map(lambda leaf: (factor * jnp.where(jnp.isfinite(leaf), leaf, 0)).astype(leaf.dtype), wide)
+
+
+def _saturating_sum(start: Int[Array, ""], gaps: Int[Array, " B"], limit: Int[Array, ""]) -> Int[Array, " B"]:
+    """start + cumulative sums of the gaps, at most ``limit``."""
+    def add(position: Array, gap: Array) -> tuple[Array, Array]:
+        after = jnp.minimum(position + gap, limit)
+        return after, after
+
+    positions: Array = jax.lax.scan(add, start, gaps)[1]
+    return positions
