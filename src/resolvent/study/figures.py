@@ -48,30 +48,39 @@ def curves_panel(metrics: pd.DataFrame, methods: Sequence[str], metric: str, spl
         axes.set_ylabel(f"mean {split} {title_of(metric)}")
     else:
         axes.axhline(0, color=_INK, linewidth=0.8)
-        axes.set_ylabel(f"mean gain in {title_of(metric)} over {_short(alone, 20)}")
+        axes.set_ylabel("mean gain over training alone")
     return _svg(figure, f"Mean {split} {metric} against rounds")
 
 
 def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, alone: str | None, *,
                   higher_is_better: bool = True, split: str = "test") -> list[str]:
-    """For each method the parties' mean, 10th to 90th percentile and worst; dotted, the mean of training alone."""
+    """For each method the parties' mean, 10th to 90th percentile and worst score.
+
+    With ``alone``, those of the parties' gains over training alone, each picture with its own scale. The picture of
+    training alone has its scores.
+    """
     rows = _rows(metrics, metric, split)
+    by_party = {m: rows[rows["method"] == m].groupby(["round", "party"])["value"].mean() for m in methods}
+    sign = 1 if higher_is_better else -1
+    scores = {m: sign * (by_party[m] - by_party[alone]) if alone is not None and m != alone else by_party[m]
+              for m in methods}
     finite = rows["value"].dropna()
     limits = (finite.min(), finite.max()) if len(finite) else (0, 1)
     margin = 0.05 * (limits[1] - limits[0] or 1)
     panels = []
     for method, (colour, _) in colour_of(methods).items():
         figure, axes = _figure(*_PANEL)
-        by_round = rows[rows["method"] == method].groupby("round")["value"]
+        is_gain = alone is not None and method != alone
+        by_round = scores[method].groupby(level="round")
         mean, low, high = by_round.mean(), by_round.quantile(0.1), by_round.quantile(0.9)
         axes.fill_between(mean.index, low, high, color=colour, alpha=0.25, linewidth=0)
         axes.plot(mean.index, mean, color=colour)
-        worst = by_round.min() if higher_is_better else by_round.max()
+        worst = by_round.min() if higher_is_better or is_gain else by_round.max()
         axes.plot(worst.index, worst, color=colour, linewidth=0.8)
-        if alone is not None and method != alone:
-            baseline = rows[rows["method"] == alone].groupby("round")["value"].mean()
-            axes.plot(baseline.index, baseline, ":", color=_INK, linewidth=1.2)
-        axes.set_ylim(limits[0] - margin, limits[1] + margin)
+        if is_gain:
+            axes.axhline(0, color=_INK, linewidth=0.8)
+        else:
+            axes.set_ylim(limits[0] - margin, limits[1] + margin)
         axes.set_title(_short(method))
         _label_rounds(axes)
         panels.append(_svg(figure, f"{method}: {split} {metric}, spread over parties"))

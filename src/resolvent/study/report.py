@@ -68,7 +68,7 @@ def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
         alone = summary["alone"] if len(methods) > 1 else None
         curves = figures.curves_panel(metrics, methods, score, split, alone=alone,
                                       higher_is_better=summary["higher_is_better"])
-        panels = figures.spread_panels(metrics, methods, score, summary["alone"], split=split,
+        panels = figures.spread_panels(metrics, methods, score, alone, split=split,
                                        higher_is_better=summary["higher_is_better"])
     change = figures.change_panel(metrics, methods)
     return {"legend": figures.legend(methods), "differences": score != GAP and summary["alone"] is not None
@@ -114,14 +114,18 @@ def _decision_row(summary: dict[str, Any], site: dict[str, Any], limits: tuple[f
     if decision["chosen"] is None:
         chosen = "no validation rows to choose by"
     elif is_alone and decision["chosen"] != summary["alone"]:
-        doubt = "worse" if sign_of(decision["gain"]) < 0 else "not distinguishable"
-        chosen = f"{decision['chosen']} was chosen{of_seeds}, but is {doubt}"
+        outcome = "worse than" if sign_of(decision["gain"]) < 0 else "not distinguishable from"
+        chosen = f"{decision['chosen']}, chosen{of_seeds}, is {outcome} training alone"
     else:
         chosen = f"chosen{of_seeds}" if of_seeds else ""
     return {"site": site["name"], "use": f"train alone ({decision['use']})" if is_alone else decision["use"],
             "is_alone": is_alone, "chosen": chosen, "few": site["has_few_rows"], "test_rows": site["test_rows"],
-            "gain": format_signed(value, score, unit=False), "interval": _interval_text(low, high, score),
+            "gain": _gain_text(value, score), "interval": "" if low == high else _interval_text(low, high, score),
             "bar": _bar((value, low, high), limits)}
+
+
+def _gain_text(value: float, score: str) -> str:
+    return "0" if value == 0 else format_signed(value, score, unit=False)
 
 
 def _interval_text(low: float, high: float, score: str) -> str:
@@ -168,8 +172,7 @@ def _gain_cell(interval: list[Any], score: str, largest: float) -> dict[str, Any
     value, low, high = (as_number(end) for end in interval)
     side = {1: "gain", -1: "loss", 0: "level"}[sign_of(interval)]
     strength = 0.0 if side == "level" else 0.2 + 0.55 * min(abs(value) / largest, 1)
-    text = "0" if value == 0 else format_signed(value, score, unit=False)
-    return {"text": text, "side": side, "strength": f"{strength:.2f}",
+    return {"text": _gain_text(value, score), "side": side, "strength": f"{strength:.2f}",
             "interval": _interval_text(low, high, score) if np.isfinite(low) else ""}
 
 

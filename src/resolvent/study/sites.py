@@ -257,6 +257,8 @@ def _decide(evidence: Evidence, chosen: list[str] | None, gain: Interval) -> Dec
         return None
     if chosen is None:
         return Decision(evidence.alone, None, 0, gain)
+    if set(chosen) == {evidence.alone}:
+        return Decision(evidence.alone, evidence.alone, len(chosen), Interval(0.0, 0.0, 0.0))
     counts = Counter(chosen)
     order = [m for m in evidence.methods if m in counts and m != evidence.alone]
     favourite = max([*order, *([evidence.alone] if evidence.alone in counts else [])], key=lambda m: counts[m])

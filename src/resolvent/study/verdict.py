@@ -127,18 +127,19 @@ def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evide
     if harmed.empty and helped.empty:
         return (f"No method can be distinguished from training alone at any of the {count_of(number, 'site')}, "
                 f"{_basis(sites.sites, len(evidence.seeds))}; {top}.")
-    parts = []
-    if not helped.empty:
-        counts = enumerate_names([f"{n} with {m}" for n, m in zip(helped["better"], helped["method"], strict=True)])
-        parts.append(f"better off than alone are {counts}")
-    if not harmed.empty:
-        counts = enumerate_names([f"{n} with {m}" for n, m in zip(harmed["worse"], harmed["method"], strict=True)])
-        parts.append(f"worse off than alone are {counts}")
+    parts = [_counted(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
     harmless = list(others.loc[(others["worse"] == 0), "method"])
     if harmless and not harmed.empty:
-        parts.append(f"{enumerate_names(harmless)} {'makes' if len(harmless) == 1 else 'make'} no site distinguishably "
-                     "worse")
+        verb = "makes" if len(harmless) == 1 else "make"
+        parts.append(f"{enumerate_names(harmless)} {verb} no site distinguishably worse")
     return f"Of {count_of(number, 'site')}, {'; '.join(parts)}; {top}."
+
+
+def _counted(rows: "pd.DataFrame", column: str) -> str:
+    """How many sites are better or worse off with each method."""
+    (count, method), *further = zip(rows[column], rows["method"], strict=True)
+    return enumerate_names([f"{count} {'is' if count == 1 else 'are'} {column} off than alone with {method}",
+                            *(f"{n} with {m}" for n, m in further)])
 
 
 def _basis(sites: Sequence[SiteJudgement], seeds: int) -> str:
