@@ -22,7 +22,7 @@ from resolvent.problem.portfolio.augmenters.gan import GAN
 
 __all__ = ["generate", "log_returns"]
 
-_VERSION = 1  # of the files in the cache: another one is not read
+_VERSION = 2  # of the files in the cache: another one is not read
 _MAX_PARTIES = 10  # that are fitted at a time, after which the progress is reported
 _MIN_DAYS = 30  # of real returns
 
