@@ -144,7 +144,8 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
     for site in chosen:
         decision, score = site["decision"], summary["score"]
         value, low, high = (as_number(end) for end in decision["gain"])
-        ends = "" if low != low or low == high else ", ".join(format_signed(end, score, unit=False) for end in (low, high))
+        has_interval = low < high
+        ends = ", ".join(format_signed(end, score, unit=False) for end in (low, high)) if has_interval else ""
         use = "train alone" if decision["use"] == summary["alone"] else decision["use"]
         table.add_row(escape(site["name"]), escape(use), format_signed(value, score, unit=False), ends,
                       f"{site['test_rows']}{' (few)' if site['has_few_rows'] else ''}")
