@@ -11,7 +11,7 @@ TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 # What `make nightly` runs: names of reproductions, or all.
 REPRODUCTIONS ?= --all
 
-.PHONY: help digits test test-fast lint docs wheel versions compile-sweep nightly torture clean extras
+.PHONY: help federation federation-test digits test test-fast lint docs wheel versions compile-sweep nightly torture clean extras
 
 help:
 	@echo "make digits     install, then compare seven algorithms on real handwritten digits"
@@ -23,11 +23,21 @@ help:
 	@echo "make versions   run digits and the contract with the lowest and with the newest versions of the dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
 	@echo "make nightly    the tests that run at night only; all reproductions, small; fails if a verdict got worse"
+	@echo "make federation       a federation on this machine: server, three sites, certificates; compared with a simulation"
+	@echo "make federation-test  the tests of NVIDIA FLARE, in an environment of their own"
 	@echo "make torture    a campaign of faults: kills, damaged files, hostile input, missing resources; fails if one is wrong"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
 
 digits: .venv/installed
 	$(BIN)/resolvent run digits
+
+# NVIDIA FLARE has an environment of its own: its requirements do not fit those of the other extras.
+federation: .venv-federation/installed
+	.venv-federation/bin/resolvent federate digits --rehearse --out "$$(mktemp -d)/digits"
+
+federation-test: .venv-federation/installed
+	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest psutil
+	timeout 600 .venv-federation/bin/python -m pytest tests/deploy/test_nvflare.py
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -64,7 +74,7 @@ torture: .venv/installed-test
 	$(BIN)/python tests/torture $(TORTURE)
 
 clean:
-	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-federation dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -73,6 +83,11 @@ clean:
 
 # Without --no-compile, pip compiles thousands of modules that nothing imports, which takes longer than the installation.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
+
+.venv-federation/installed: pyproject.toml
+	test -x .venv-federation/bin/python || $(PYTHON) -m venv .venv-federation
+	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nvflare]'
+	@touch $@
 
 .venv/installed: pyproject.toml | .venv/bin/python
 	$(INSTALL) .

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 
 from resolvent.data.table_files import read_table_file
@@ -71,8 +72,10 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
         run.prepare(encoding)
         try:
             yield "would leave the site in the rounds (with the categories and classes of this site alone):"
-            for departure in run.preview():
-                yield f"  {departure.message}: {departure.name}, {departure.bytes} bytes"
+            for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
+                parts = [*departures]
+                names = "; ".join(departure.name for departure in parts)
+                yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
         finally:
             run.close()
 

@@ -25,6 +25,7 @@ from resolvent.study.yaml_files import read_yaml
 
 __all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
+_NOT_IN_A_FEDERATION = {"seeds": 1, "metrics": None, "decide_by": None}
 _TABLE, _PARTY = "the table of each site", "site"
 
 
@@ -131,7 +132,7 @@ def experiment_from_text(text: str, name: str, *, rehearsal: bool = False) -> Fe
 def _parsed(text: str, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:
     settings = read_yaml(text, source)
     data = settings.get("data") if isinstance(settings, Mapping) else None
-    if isinstance(data, Mapping) and data.get("name", "table") == "table":
+    if isinstance(data, Mapping) and data.get("name", "table") == "table" and "prices" not in data:
         changes = [*changes, f"data.table={_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
     return _checked(ExperimentFile.parse(text, source, name, changes), is_rehearsal=is_rehearsal)
 
@@ -144,4 +145,8 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if data.values.get("weight") is not None:
         raise InputError(f"{file.location('data.weight')}: data.weight: weights of rows are not supported in a "
                          "federation: remove the setting")
+    for key, default in _NOT_IN_A_FEDERATION.items():
+        if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
+            raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation, which has one seed, "
+                             "and the loss and the score of the model: remove the setting")
     return FederatedExperiment(file, is_rehearsal)

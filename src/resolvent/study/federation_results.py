@@ -103,8 +103,10 @@ def _summary(run: FederationRun, metrics: "pd.DataFrame") -> dict[str, Any]:
     return {
         "name": experiment.file.name, "title": values["title"] or experiment.file.name, "finding": sentence,
         "warnings": list(run.warnings), "experiment": experiment.file.bound.settings(), "seed": experiment.seed,
+        "seeds": [experiment.seed],
         "rounds": experiment.rounds, "score": run.score, "split": _SPLIT, "higher_is_better": is_better,
-        "alone": alone,
+        # Intervals need the outcome of every test row, which does not leave a site.
+        "alone": alone, "baseline": None, "level": None, "sites": [], "means": None,
         "data": {"name": "tables of the sites", "parties": list(run.sites), "train": list(run.train),
                  "test": list(run.test), "notes": list(run.notes)},
         "methods": {label: _method(run, label, table) for label in labels},

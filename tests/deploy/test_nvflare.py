@@ -1,0 +1,200 @@
+"""A federation over NVIDIA FLARE on this machine: processes, certificates, and a process that is killed.
+
+Needs the extra ``nvflare`` in an environment of its own: ``make federation-test``. Every process is bounded in time and
+ended by its id; servers listen on the loopback address only.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("nvflare")
+
+import psutil
+
+from resolvent.deploy.nvflare_lead import open_session
+from resolvent.deploy.nvflare_processes import KitNote, kit_note, running, start_engine
+from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+from resolvent.errors import InputError
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.federation_lead import federate
+from resolvent.study.federation_names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
+from resolvent.study.federation_rehearsal import _compare, _federation, prepare_rehearsal
+from resolvent.study.federation_server import FederationJob
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),
+              pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
+
+EXPERIMENT = """
+data: {{table: {table}, party: site, label: ill, test: 0.3}}
+model: logistic
+solver: {{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}}
+algorithms: {{Scaffold: scaffold}}
+rounds: 10
+evaluate_every: 10
+"""
+SITES = ("aachen", "berlin")
+MEMBER, LEAD = "eye@example.org", "lead@example.org"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """A rehearsal's server and two sites, and the kits."""
+    folder = tmp_path_factory.mktemp("federation")
+    rng = np.random.default_rng(0)
+    age = rng.normal(50, 12, 80)
+    table = folder / "table.csv"
+    pd.DataFrame({"site": np.repeat(SITES, [30, 50]), "age": age, "ward": rng.choice(["east", "west"], 80),
+                  "ill": np.where(age + rng.normal(0, 5, 80) > 50, "yes", "no")}).to_csv(table, index=False)
+    path = folder / "mine.yaml"
+    path.write_text(EXPERIMENT.format(table=table))
+    rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
+    with _federation(rehearsal, folder / "work", print) as kits:
+        yield rehearsal, kits, folder
+
+
+def worker_of(kit):
+    """The process of the job of a participant."""
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if str(kit) in line and any(name in " ".join(line) for name in ("worker_process", "runner_process")):
+            return process
+    return None
+
+
+def test_a_killed_worker_changes_no_model(federation):
+    """The lead's watchdog starts the job again; the models are those of the simulation."""
+    rehearsal, kits, folder = federation
+    killed, notes = [], []
+
+    def kill(event):
+        if event["event"] == "round" and event["round"] >= 4 and not killed:
+            process = worker_of(kits["berlin"])
+            if process is not None:
+                process.send_signal(signal.SIGKILL)
+                killed.append(process.pid)
+
+    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
+    federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, kill, notify=notes.append)
+    assert killed
+    assert any("started again" in note for note in notes)
+    (parity,) = _compare(rehearsal, folder / "run", {site: kits[site] for site in SITES})
+    assert parity.is_equal, parity
+    assert (folder / "run" / "report.html").is_file()
+
+
+def address_of(kit):
+    host, port = KitNote(kit).address.split(":")
+    return host, int(port)
+
+
+def test_the_server_listens_on_the_loopback_address_only(federation):
+    _, kits, _ = federation
+    _, port = address_of(kits[SERVER_KIT])
+    listeners = [c.laddr.ip for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
+    assert listeners
+    assert {*listeners} <= {"127.0.0.1", "::1"}
+
+
+def test_a_connection_without_encryption_or_certificate_is_refused(federation):
+    _, kits, _ = federation
+    with socket.create_connection(address_of(kits[SERVER_KIT]), timeout=5) as plain:
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        plain.settimeout(5)
+        assert plain.recv(1000)[:1] in (b"", b"\x15")  # the connection ends, or a TLS alert
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    refused = False
+    try:
+        with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=5) as connection,
+              context.wrap_socket(connection) as encrypted):
+            encrypted.sendall(b"hello")
+            refused = encrypted.recv(1000) == b""
+    except OSError:  # ssl.SSLError is one: the server wants a certificate
+        refused = True
+    assert refused
+
+
+def test_a_certificate_of_another_federation_is_refused(federation, tmp_path):
+    _, kits, _ = federation
+    _, port = address_of(kits[SERVER_KIT])
+    others = make_kits(tmp_path / "others", name="rehearsal", host="localhost", port=port, sites=SITES, lead=LEAD)
+    with pytest.raises(InputError, match="no connection to the server"), open_session(kit_note(others[LEAD], "person")):
+        pass
+    with running(start_engine(kit_note(others["aachen"], "site"), ALLOWED_CLASSES, {})) as site:
+        site.wait(6)
+        assert "Successfully registered" not in site.output()
+
+
+def test_a_site_cannot_join_under_the_name_of_another(federation, tmp_path):
+    rehearsal, kits, _ = federation
+    kit = tmp_path / "kit"
+    shutil.copytree(kits["aachen"], kit, ignore=shutil.ignore_patterns("runs", "engine*", "*.lock", "*-*-*"))
+    path = kit / "startup" / "fed_client.json"
+    content = json.loads(path.read_text())
+    content["client"]["fqsn"] = "berlin"
+    path.write_text(json.dumps(content))
+    with running(start_engine(KitNote(kit), ALLOWED_CLASSES, {})) as site:
+        site.wait(8)
+        assert "Successfully registered" not in site.output()
+    assert rehearsal.sites
+
+
+def test_a_member_may_not_start_an_experiment(federation):
+    """The member's kit is made later by the same authority, as for a person who joins."""
+    rehearsal, kits, folder = federation
+    _, port = address_of(kits[SERVER_KIT])
+    members = make_kits(folder / "work" / "kits", name="rehearsal", host="localhost", port=port, sites=SITES, lead=LEAD,
+                        members=(MEMBER,))
+    assert list(members) == [MEMBER]
+    job = FederationJob("x", rehearsal.experiment.text, SITES)
+    with open_session(kit_note(members[MEMBER], "person")) as session:
+        assert session.connected_sites() >= {*SITES}
+        with pytest.raises(InputError, match="the server refuses the job"):
+            session.submit("mine", job.plain(), SERVER_CLASS, SITE_CLASS)
+
+
+@pytest.mark.nightly
+def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_at_the_lead(federation, tmp_path):
+    rehearsal, kits, folder = federation
+    site_file = folder / "work" / "sites" / "berlin" / "site.yaml"
+    before = site_file.read_text()
+    site_file.write_text(f"{before}limits: {{max_rounds: 3}}\n")
+    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
+    try:
+        with pytest.raises(InputError, match="berlin: 10 rounds are more than the allowed 3"):
+            federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, tmp_path / "run", job, print, notify=print)
+    finally:
+        site_file.write_text(before)
+    assert SITE_FILE.startswith("RESOLVENT")
+
+
+@pytest.mark.nightly
+def test_a_job_that_names_another_class_is_not_run(federation):
+    """The class is installed, and not among those that the site allows."""
+    rehearsal, kits, _ = federation
+    job = FederationJob("x", rehearsal.experiment.text, SITES)
+    with open_session(kit_note(kits[LEAD], "person")) as session:
+        number = session.submit("mine", job.plain(), SERVER_CLASS, "resolvent.deploy.nvflare.SiteProgram")
+        end = time.monotonic() + 120
+        while not session.state(number).is_done and time.monotonic() < end:
+            time.sleep(0.5)
+        assert session.state(number).text != "FINISHED:COMPLETED"
+
+
+def test_all_processes_of_a_kit_end_with_its_command(tmp_path):
+    """The sites of a killed command would keep their connections."""
+    kits = make_kits(tmp_path / "kits", name="x", host="localhost", port=1, sites=SITES, lead=LEAD)
+    process = start_engine(kit_note(kits["aachen"], "site"), ALLOWED_CLASSES, {})
+    assert process.is_running
+    process.stop()
+    assert not process.is_running
+    assert not psutil.pid_exists(process.pid) or os.getpgid(process.pid) != process.pid
