@@ -19,12 +19,12 @@ SEED, ROUNDS = 7, 3
 
 
 @cache
-def quadratic(double=True):
-    """Five strongly convex quadratics, which compile fast."""
+def quadratic(parties=5, double=True):
+    """Strongly convex quadratics, which compile fast."""
     rng = np.random.default_rng(1)
-    a = rng.normal(size=(5, 7, 3)) / 3
+    a = rng.normal(size=(parties, 7, 3)) / 3
     with jax.enable_x64(double):
-        return rv.problems.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(rng.normal(size=(5, 7))))
+        return rv.problems.QuadraticProblem.least_squares(jnp.asarray(a), jnp.asarray(rng.normal(size=(parties, 7))))
 
 
 @cache

@@ -6,7 +6,7 @@ import json
 
 def mutated(data, random, keep=0):
     """The bytes with a random change behind the first ``keep`` bytes: bits, cuts, insertions, repeats."""
-    data = bytearray(data)
+    original, data = data, bytearray(data)
     for _ in range(int(random.integers(1, 4))):
         at = int(random.integers(keep, max(len(data), keep + 1)))
         match int(random.integers(0, 5)):
@@ -19,7 +19,7 @@ def mutated(data, random, keep=0):
                 data[at:at] = random.bytes(int(random.integers(1, 40)))
             case 4:
                 data[at:at] = data[keep:keep + int(random.integers(1, 200))]
-    return bytes(data)
+    return bytes(data) if data != original else mutated(original, random, keep)
 
 
 def resealed(data, header=None):

@@ -9,12 +9,12 @@ import resolvent as rv
 from resolvent.math.packing import pack_integers, pack_wire, packed_size, unpack_integers, unpack_wire
 
 CODECS = [rv.codecs.Identity(), rv.codecs.RandK(k=3), rv.codecs.TopK(k=3), rv.codecs.NaturalCompression(),
-          rv.codecs.QSGD(), rv.codecs.QSGD(4), rv.codecs.QSGD(2**15 - 1)]
+          rv.codecs.QSGD()]
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
 def test_what_travels_has_the_reported_size(codec):
-    for dtype, size in ((jnp.float32, 1), (jnp.float32, 37), (jnp.bfloat16, 37)):
+    for dtype, size in ((jnp.float32, 37), (jnp.bfloat16, 37)):
         x = jax.random.normal(jax.random.key(0), (size,)).astype(dtype)
         wire = codec.encode(x, jax.random.key(1))
         packed = pack_wire(wire)

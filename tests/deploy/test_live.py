@@ -1,0 +1,128 @@
+"""Live federations: quorum, absent sites, late replies; and their replay in the simulator."""
+
+import math
+
+import jax
+import pytest
+
+import resolvent as rv
+from deploy.federation import SEED, Federation, quadratic
+from resolvent.deploy.coordinator import FederationStoppedError
+from resolvent.deploy.exchange import RoundRules
+from resolvent.deploy.in_process import InProcess
+from resolvent.deploy.record_metrics import recorded_participation
+from resolvent.deploy.reports import EvaluationReport, FinishReport, PhaseReport
+from resolvent.deploy.wire import decode
+from resolvent.errors import InputError
+from resolvent.testing import assert_close
+
+GD = rv.solvers.GD(0.05, steps=3)
+ROUNDS = 5
+
+
+class Slow(InProcess):
+    """Sites that are absent, or whose replies arrive after the wait, in some rounds.
+
+    ``schedule`` has (round, party) -> "absent" or "late"; a late party has done the work, and its reply arrives during
+    the next broadcast.
+    """
+
+    def __init__(self, handlers):
+        super().__init__(handlers)
+        self.schedule, self.on_the_way, self.arrived = {}, [], []
+
+    def broadcast(self, messages, *, deadline, quorum, grace):
+        replies, self.arrived, self.on_the_way = {}, self.on_the_way, []
+        for name, message in messages.items():
+            header = decode(message)
+            state = self.schedule.get((header.round, name)) if header.kind == "work" else None
+            if state == "absent":
+                continue
+            reply = self.handlers[name](message)
+            if state == "late":
+                self.on_the_way.append((name, reply))
+            else:
+                replies[name] = reply
+        return replies
+
+    def late_replies(self):
+        return self.arrived
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize("algorithm", [
+    pytest.param(rv.scaffold(GD), id="Scaffold"),
+    pytest.param(rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True)), id="memory", marks=pytest.mark.nightly)])
+def test_the_record_of_a_live_run_is_repeated_in_the_simulator(algorithm, tmp_path):
+    """The work of a party whose reply is late has no effect, also not on what only the party stores."""
+    participation = rv.participation.Uniform(4)
+    with Federation(algorithm, quadratic(), tmp_path, rounds=ROUNDS, transport=Slow, participation=participation,
+                    rules=RoundRules(quorum=2, retries=0)) as parts:
+        parts.transport.schedule = {(0, "site 1"): "absent", (1, "site 4"): "late", (2, "site 3"): "absent",
+                                    (2, "site 0"): "late", (3, "site 2"): "late"}
+        result = parts.run()
+        phases = [report for report in result.reports if isinstance(report, PhaseReport)]
+        assert [tuple(report.absent) for report in phases] == [(1,), (4,), (0, 3), (2,), ()]
+        assert [report.late for report in phases] == [(), (), (4,), (0,), (2,)]
+        replayed = recorded_participation(result.record, result.reports, SEED, participation)
+        state = rv.simulate(algorithm, parts.problem, rounds=ROUNDS, seed=SEED, participation=replayed, progress=False,
+                            evaluate_every=ROUNDS).state
+        assert_close(result.state, state.server, 1e-11)
+        assert_close(parts.party_states(result.record), state.parties, 1e-11)
+
+
+def test_a_run_that_a_simulation_cannot_repeat_is_refused(tmp_path):
+    """A party that answers one phase of a round and not the next."""
+    with Federation(rv.feddane(GD), quadratic(), tmp_path, rounds=1, rules=RoundRules(quorum=2, retries=0)) as parts:
+        handler = parts.transport.handlers["site 2"]
+        parts.transport.handlers["site 2"] = lambda m: b"" if decode(m).phase == 1 else handler(m)
+        result = parts.run()
+    with pytest.raises(InputError, match="site 2 answered the first phase and not phase 2"):
+        recorded_participation(result.record, result.reports, SEED)
+
+
+def test_fewer_than_the_quorum_repeat_the_phase_and_then_stop_the_run(tmp_path):
+    """The next start goes on where the run stopped, with the sites that are there."""
+    with Federation(rv.scaffold(GD), quadratic(), tmp_path, rounds=2, transport=Slow,
+                    rules=RoundRules(quorum=2, retries=2)) as parts:
+        parts.transport.schedule = {(1, f"site {k}"): "absent" for k in range(4)}
+        with pytest.raises(FederationStoppedError, match=r"round 2: 1 parties .* after 3 attempt.*, 2 are needed"):
+            parts.run()
+        assert parts.store.records[-1].round == 1
+        parts.transport.schedule = {}
+        result = parts.run()
+    assert result.record.round == 2
+    assert [len(r.counted) for r in result.reports if isinstance(r, PhaseReport)] == [5, 5]
+
+
+def test_a_site_that_never_answers_costs_neither_the_evaluation_nor_the_end(tmp_path):
+    with Federation(rv.fedavg(GD), quadratic(), tmp_path, rounds=1, rules=RoundRules(quorum=3, retries=0)) as parts:
+        handler = parts.transport.handlers["site 2"]
+        parts.transport.handlers["site 2"] = lambda m: handler(m) if decode(m).kind == "start" else b""
+        reports = parts.run().reports
+        evaluation, finish = (next(r for r in reports if isinstance(r, kind))
+                              for kind in (EvaluationReport, FinishReport))
+        assert sorted(evaluation.personal) == [0, 1, 3, 4]
+        assert list(evaluation.absent) == list(finish.absent) == [2]
+        parts.transport.handlers["site 2"] = handler
+        assert parts.run().reports[-1].stored == (0, 1, 2, 3, 4)
+
+
+def test_a_run_begins_when_every_site_has_answered(tmp_path):
+    with Federation(rv.fedavg(GD), quadratic(), tmp_path, rules=RoundRules(quorum=1, retries=0)) as parts:
+        parts.transport.handlers["site 2"] = lambda message: b""
+        with pytest.raises(FederationStoppedError, match="the start, in which every party must answer: 4 parties"):
+            parts.run()
+
+
+@pytest.mark.parametrize(("settings", "reason"), [
+    ({"quorum": 0}, "quorum=0"), ({"deadline": -1.0}, "deadline"), ({"retries": -1}, "retries"),
+    ({"quorum": 2, "grace": math.inf}, "forever")])
+def test_wrong_rules_are_refused(settings, reason):
+    with pytest.raises(InputError, match=reason):
+        RoundRules(**settings)
