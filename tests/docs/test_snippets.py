@@ -37,7 +37,7 @@ def name_of(page: Path) -> str:
 
 
 # Pages whose blocks train for more than three seconds, beside those that a newcomer reads first.
-NIGHTLY = {"docs/api/portfolio.md", "docs/diagnostics.md", "docs/ditto.md", "docs/scaling.md", "docs/theory.md",
+NIGHTLY = {"docs/api/portfolio.md", "docs/diagnostics.md", "docs/ditto.md", "docs/metrics.md", "docs/scaling.md", "docs/theory.md", "docs/tuning.md",
            "docs/unification.md"}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())
                for p in PAGES if blocks(p, "python")]
@@ -47,6 +47,8 @@ EXPERIMENTS = [pytest.param(b, id=f"{name_of(p)}:{b.line}") for p in PAGES for b
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
+    if page.name == "pytorch.md":
+        pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("snippets")
     monkeypatch.setitem(sys.modules, "snippets", module)
