@@ -25,13 +25,14 @@ def run(**environment):
 
 
 def stored(folder):
-    return sorted(p.name for p in folder.rglob("*-cache"))
+    """The stored programs of rounds; whether a small program is stored depends on the time that it took to compile."""
+    return sorted(p.name for p in folder.rglob("*run_chunk*-cache"))
 
 
-def test_second_process_compiles_nothing(tmp_path):
+def test_second_process_compiles_no_rounds(tmp_path):
     run(XDG_CACHE_HOME=str(tmp_path))
     first = stored(tmp_path / "resolvent" / "xla")
-    assert any("run_chunk" in name for name in first)
+    assert first
     run(XDG_CACHE_HOME=str(tmp_path))
     assert stored(tmp_path / "resolvent" / "xla") == first
 
