@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
+from resolvent.problem.models.losses import CrossEntropy, WeightedLoss
 from resolvent.simulate.fingerprint import fingerprint_of
 from resolvent.testing import check_algorithm, contract
 from resolvent.testing.example import example_problem
@@ -109,6 +110,20 @@ def test_value_gradient_and_second_derivative_are_those_of_the_same_network():
     nested = (lambda t: t["layer 0"]["weight"], lambda t: t["layer 1"]["weight"], lambda t: t["layer 1"]["bias"])
     actual, expected = derivatives(flat, torch_oracle, v), derivatives(nested, oracle, w)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), actual, expected)
+
+
+def test_weights_of_samples_are_those_of_the_same_network():
+    weighted = WeightedLoss(CrossEntropy(), has_classes=True)
+    x, y = jnp.cos(jnp.arange(12.0)).reshape(4, 3), jnp.array([[0, 1.0], [2, 0.5], [1, 2.0], [0, 3.0]])
+    rows, mask = jnp.array([3, 1, 2]), jnp.array([True, True, False])
+    flat, nested = (eqx.tree_at(lambda m: m.loss, problem.model, weighted)
+                    for problem in (torch_problem(), example_problem()))
+    w = example_problem().init(jax.random.key(0))
+    v = {"first.weight": w["layer 0"]["weight"], "second.weight": w["layer 1"]["weight"],
+         "second.bias": w["layer 1"]["bias"]}
+    actual, expected = flat.batch_gradient(v, x, y, rows, mask), nested.batch_gradient(w, x, y, rows, mask)
+    np.testing.assert_allclose(actual["second.bias"], expected["layer 1"]["bias"], rtol=1e-5)
+    np.testing.assert_allclose(actual["first.weight"], expected["layer 0"]["weight"], rtol=1e-5, atol=1e-7)
 
 
 def test_dropout_draws_from_the_key_of_each_step():

@@ -45,6 +45,7 @@ def test_events_have_the_metrics_and_the_models_of_their_rounds(plain):
         assert event.means()["test/accuracy"] == pytest.approx(plain.scores().loc[event.round].mean())
 
 
+@pytest.mark.nightly
 def test_models_of_a_run_in_host_memory_are_copies():
     snapshots = []
     run(lambda event: snapshots.append(event.result()), memory="host")

@@ -50,6 +50,7 @@ def test_a_schedule_is_another_learning_rate_in_each_round(make):
     np.testing.assert_allclose(final(make(0.1, schedule=FALLING), rounds=3).server_model, model, rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_methods_that_read_the_learning_rate_follow_the_schedule():
     """Scaffold divides by the learning rate of the round; a plain Python loop does the same."""
     with jax.enable_x64(True):

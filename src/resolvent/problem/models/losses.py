@@ -160,17 +160,18 @@ class WeightedLoss(Loss):
 
     @override
     def loss(self, outputs: Float[Array, "B ..."], y: Float[Array, "B 2"]) -> Float[Array, " B"]:
-        return y[:, 1].astype(outputs.dtype) * self.inner.loss(outputs, self._labels(y))
+        return y[:, 1].astype(outputs.dtype) * self.inner.loss(outputs, self.labels(y))
 
     @override
     def score(self, outputs: Float[Array, "B ..."], y: Float[Array, "B 2"]) -> Float[Array, " B"]:
-        return self.inner.score(outputs, self._labels(y))
+        return self.inner.score(outputs, self.labels(y))
 
     @override
     def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
         return self.inner.probabilities(outputs)
 
-    def _labels(self, y: Float[Array, "B 2"]) -> Array:
+    def labels(self, y: Float[Array, "B 2"]) -> Array:
+        """[B] the labels without the weights."""
         return y[:, 0].astype(jnp.int32) if self.has_classes else y[:, 0]
 
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import Loss, LossName, loss_named
+from resolvent.problem.models.losses import Loss, LossName, WeightedLoss, loss_named
 from resolvent.problem.models.model import Model, differentiate_batch
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ class TorchModel(Model):
                        mask: Bool[Array, " B"]) -> Vector:
         from resolvent.problem.models.torch_network import torch_loss
 
-        if (loss := torch_loss(self.loss)) is None:
+        loss, labels, weights = self.loss, y[rows], jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
+        if type(loss) is WeightedLoss:
+            weights, labels, loss = weights * labels[:, 1], loss.labels(labels), loss.inner
+        if (function := torch_loss(loss)) is None:
             return differentiate_batch(self, params, x, y, rows, mask)
-        weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
-        return self.network.loss_gradient(loss, params, x[rows], y[rows], weights, self.key)
+        return self.network.loss_gradient(function, params, x[rows], labels, weights, self.key)
 
 
 @checked
