@@ -118,7 +118,7 @@ def pooled(samples, weights):
     pool = Pool()
     for sample, weight in zip(samples, weights, strict=True):
         pool.add(sample, weight)
-    return pool.intervals(np.random.default_rng(0))
+    return pool.intervals(0)
 
 
 def test_mean_over_sites_has_the_variance_of_independent_sites():
@@ -128,6 +128,11 @@ def test_mean_over_sites_has_the_variance_of_independent_sites():
     plain, = pooled(samples, np.ones(6))
     assert plain.value == pytest.approx(values.mean())
     assert plain.high - plain.low == pytest.approx(2 * 1.96 / np.sqrt(600), rel=0.15)
+    four_rows = [resample(np.ones((1, 1, 4)), np.ones((1, 4), bool), SIGNED, rng) for _ in range(40)]
+    few, = pooled(four_rows[:1], [1.0])
+    assert few.low <= 0
+    many, = pooled(four_rows, np.ones(40))
+    assert 0 < many.low < many.value <= many.high
     first, = pooled(samples, [1.0, 0, 0, 0, 0, 0])
     assert first.value == pytest.approx(values[0].mean())
 

@@ -119,8 +119,9 @@ def interval_of(sample: Sample, rng: np.random.Generator, limits: Array | None =
 class Pool:
     """The weighted mean over sites of several quantities.
 
-    The sites are these ones and no sample of others: what is uncertain is the score of each. The resampled means of a
-    site are centred first, because its two further rows pull them to the middle of the bounds.
+    The sites are these ones and no sample of others: what is uncertain is the score of each. The two further rows pull
+    the resampled means of a site to the middle of the bounds, and the more so the more sites have few rows. So the
+    interval is the union of those with and without the pull.
     """
 
     def __init__(self) -> None:
@@ -139,20 +140,25 @@ class Pool:
             sample: drawn independently of the other sites, with the same seeds and the same quantities.
             weight: of the site.
         """
-        centred = sample.draws - sample.draws.mean(axis=1, keepdims=True)
-        weighted = Sample(weight * sample.values, weight * centred, weight * sample.by_seed,
+        weighted = Sample(weight * sample.values, weight * sample.draws, weight * sample.by_seed,
                           weight**2 * sample.explained)
         self._weight += weight
         self._sum = weighted if self._sum is None else Sample(
             *(a + b for a, b in zip(self._sum, weighted, strict=True)))
 
-    def intervals(self, rng: np.random.Generator) -> list[Interval]:
-        """The interval of the mean of each quantity; ``rng`` draws the noise of the seeds."""
+    def intervals(self, seed: int, limits: Array | None = None) -> list[Interval]:
+        """The interval of the mean of each quantity.
+
+        Args:
+            seed: of the noise of the seeds.
+            limits: [M, 2] the smallest and the largest possible mean; default: none.
+        """
         assert self._sum is not None
-        values, draws, by_seed, explained = self._sum
-        values = values / self._weight
-        return interval_of(Sample(values, values[:, None] + draws / self._weight, by_seed / self._weight,
-                                  explained / self._weight**2), rng)
+        values, draws, by_seed = (part / self._weight for part in self._sum[:3])
+        mean = Sample(values, draws, by_seed, self._sum.explained / self._weight**2)
+        centred = mean._replace(draws=draws + (values - draws.mean(axis=1))[:, None])
+        both = (interval_of(sample, np.random.default_rng(seed), limits) for sample in (mean, centred))
+        return [Interval(a.value, min(a.low, b.low), max(a.high, b.high)) for a, b in zip(*both, strict=True)]
 
 
 def seed_interval(values: Array) -> Interval:

@@ -135,7 +135,7 @@ def judge_sites(evidence: Evidence) -> Sites:
     choices = _choices(evidence)
     if evidence.rows is None:
         return Sites(tuple(_by_seeds(evidence, choices)), None)
-    sites, pools = [], (Pool(), Pool())
+    sites, pools, limits = [], (Pool(), Pool()), []
     for party, rows in evidence.rows.sites():
         rng = np.random.default_rng([_SEED, party])  # the rows drawn at a site depend on nothing else
         site = _SiteValues.of(evidence, rows, choices.get(party))
@@ -146,9 +146,13 @@ def judge_sites(evidence: Evidence) -> Sites:
         if site.is_finite:
             for pool, weight in zip(pools, (1.0, rows.is_tested.sum() / len(evidence.seeds)), strict=True):
                 pool.add(Sample(*(part[:site.pooled] for part in sample)), weight)
+            limits.append(site.limits)
         sites.append(_site(evidence, party, tested, site, intervals, choices.get(party)))
     has_diverged = any(np.isinf(i.value) for s in sites for i in (*s.scores.values(), *s.gains.values()))
-    return Sites(tuple(sites), None if has_diverged or pools[0].is_empty else _means(evidence, pools))
+    if has_diverged or pools[0].is_empty:
+        return Sites(tuple(sites), None)
+    is_limited = all(of_site is not None for of_site in limits)
+    return Sites(tuple(sites), _means(evidence, pools, limits[0] if is_limited else None))
 
 
 def _choices(evidence: Evidence) -> dict[int, list[str]]:
@@ -265,11 +269,12 @@ def _decide(evidence: Evidence, chosen: list[str] | None, gain: Interval) -> Dec
     return Decision(favourite if gain.sign > 0 else evidence.alone, favourite, counts[favourite], gain)
 
 
-def _means(evidence: Evidence, pools: tuple[Pool, Pool]) -> Means:
-    """The means over the sites at which the score is defined."""
+def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values | None) -> Means:
+    """The means over the sites at which the score is defined; of the same limits, if there are any."""
     methods = _methods_of(evidence)
     others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
-    plain, weighted = (pool.intervals(np.random.default_rng(_SEED)) for pool in pools)
+    limits = None if limits is None else limits[:len(methods) + len(others)]
+    plain, weighted = (pool.intervals(_SEED, limits) for pool in pools)
     return Means(dict(zip(methods, plain, strict=False)), dict(zip(methods, weighted, strict=False)),
                  dict(zip(others, plain[len(methods):], strict=False)),
                  dict(zip(others, weighted[len(methods):], strict=False)))

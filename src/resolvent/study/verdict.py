@@ -125,7 +125,8 @@ def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evide
                       for column in ("worse", "better"))
     top = _top_method(table, sites, evidence)
     if harmed.empty and helped.empty:
-        return (f"No method can be distinguished from training alone at any of the {count_of(number, 'site')}, "
+        sites_text = "the only site" if number == 1 else f"any of the {number} sites"
+        return (f"No method can be distinguished from training alone at {sites_text}, "
                 f"{_basis(sites.sites, len(evidence.seeds))}; {top}.")
     parts = [_counted(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
     harmless = list(others.loc[(others["worse"] == 0), "method"])
