@@ -145,7 +145,7 @@ class Cosine(Schedule):
     """
 
     rounds: int = eqx.field(static=True, default=100)
-    last: ArrayLike = 0.0
+    last: float = 0.0
 
     def __check_init__(self) -> None:
         check_range(self, "[1, inf)", rounds=self.rounds)
@@ -154,7 +154,7 @@ class Cosine(Schedule):
     @property
     @override
     def sum_diverges(self) -> bool:
-        return bool(self.last > 0)
+        return self.last > 0
 
     @property
     @override

@@ -74,8 +74,9 @@ class EvaluationEvent:
         """
         rows = self.metrics[(self.metrics["round"] == (self.round if round is None else round))
                             & self.metrics["party"].notna() & self.metrics["split"].notna()]
-        means = rows.groupby(["split", "metric"], observed=True)["value"].mean()
-        return {f"{split}/{metric}": float(value) for (split, metric), value in means.items()}
+        means = rows.groupby(["split", "metric"], observed=True)["value"].mean().reset_index()
+        return {f"{split}/{metric}": float(value) for split, metric, value in zip(
+            means["split"], means["metric"], means["value"], strict=True)}
 
     def history(self, metric: str | None = None, split: str = "validation") -> "pd.Series[float]":
         """The mean over parties of a metric, by round.
