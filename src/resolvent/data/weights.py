@@ -42,7 +42,8 @@ def normalized_weights(weights: Any, data: "FederatedData") -> NDArray[np.float3
     total = values[training_rows(data)].mean()
     if not total > 0:
         raise InputError("all training samples have weight 0: give some of them a positive weight")
-    return (values / total).astype(np.float32)
+    result: NDArray[np.float32] = (values / total).astype(np.float32)
+    return result
 
 
 def training_rows(data: "FederatedData") -> NDArray[np.intp]:
@@ -70,8 +71,8 @@ def class_weighted(data: "FederatedData", weights: ClassWeights) -> NDArray[np.f
     if isinstance(weights, Mapping):
         return normalized_weights(samples * _named(weights, data.classes)[labels], data)
     if weights not in get_args(Balance):
-        raise InputError(f"class_weight: {quote(weights)} is not known: use {', '.join(get_args(Balance))}, or a weight "
-                         "for each class")
+        raise InputError(f"class_weight: {quote(weights)} is not known: use {', '.join(get_args(Balance))}, or a "
+                         "weight for each class")
     owner = np.zeros(len(labels), np.int64)
     if weights == "balanced_per_party":
         for split in data.splits.values():

@@ -1,4 +1,4 @@
-"""Metrics of every party's model at an evaluation, beside the loss and the score that the problem itself has."""
+"""Metrics of every party's model at an evaluation, in addition to the loss and the score of the problem."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -135,12 +135,14 @@ class Tuned:
     @property
     def point(self) -> Point:
         """The chosen parameters, if one method was searched."""
-        return self._only(self.best).point
+        trial: Trial = self._only(self.best)
+        return trial.point
 
     @property
     def algorithm(self) -> Algorithm:
         """The algorithm with the chosen parameters, if one method was searched."""
-        return self._only(self.algorithms)
+        algorithm: Algorithm = self._only(self.algorithms)
+        return algorithm
 
     @property
     def rounds_spent(self) -> dict[str, int]:

@@ -55,8 +55,10 @@ class Sweep:
         table, names = self.table, list(self.points[0])
         score = next(column for column in table.columns if column not in names)
         figure, axes = new_figure()
-        for key, rows in table.groupby(names[1:], sort=False) if names[1:] else [((), table)]:
-            of_line = ", ".join(f"{name} = {value}" for name, value in zip(names[1:], np.atleast_1d(key), strict=True))
+        groups = [((), table)] if not names[1:] else [
+            (key if isinstance(key, tuple) else (key,), rows) for key, rows in table.groupby(names[1:], sort=False)]
+        for key, rows in groups:
+            of_line = ", ".join(f"{name} = {value}" for name, value in zip(names[1:], key, strict=True))
             axes.plot(rows[names[0]], rows[score], "o-", label=of_line)
         if (table[names[0]] > 0).all() and table[names[0]].max() / table[names[0]].min() > 20:
             axes.set_xscale("log")

@@ -1,0 +1,299 @@
+"""Searches of hyperparameters: closed forms, budgets in rounds, one program for all trials, resumption."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.errors import InputError
+from resolvent.simulate.rounds import compiled_programs, run_rounds
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.tuning import searching
+from resolvent.study.tuning.files import TUNED_FILE, party_table, tune_file
+from resolvent.study.tuning.space import draw, read_space
+from resolvent.study.tuning.strategies import halving_rungs
+
+CURVATURE, ROUNDS = 2.0, 3
+RATE = {"rate": {"low": 0.05, "high": 0.9, "scale": "log"}}
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """f_k(w) = |w|^2 - g_k'w: every party has the curvature 2, so one full step with the rate 1/2 is exact."""
+    with jax.enable_x64(True):
+        hessians = jnp.broadcast_to(CURVATURE * jnp.eye(2), (3, 2, 2))
+        return rv.problems.QuadraticProblem(hessians, jnp.array([[1.0, 0], [2, 4], [0, 5]]))
+
+
+def fedavg(rate):
+    return rv.fedavg(rv.solvers.GD(rate, steps=1))
+
+
+def gap(rate):
+    """w - w* shrinks by 1 - rate h in a round, from w = 0 to w* = mean(g)/h."""
+    distance = np.linalg.norm(np.array([1.0, 3.0]) / CURVATURE)
+    return CURVATURE / 2 * (1 - rate * CURVATURE) ** (2 * ROUNDS) * distance**2
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Records (checkpoint folder, rounds) of every call of ``simulate`` by a search."""
+    calls = []
+
+    def record(*args, **options):
+        calls.append((options["checkpoint"], options["rounds"]))
+        return rv.simulate(*args, **options)
+
+    monkeypatch.setattr(searching, "simulate", record)
+    return calls
+
+
+def rounds_run(calls):
+    """The rounds of all calls; a call with the checkpoint of an earlier one continues from its rounds."""
+    total, done = 0, {}
+    for folder, rounds in calls:
+        total += rounds - (done.get(folder, 0) if folder else 0)
+        done[folder] = rounds
+    return total
+
+
+@pytest.mark.parametrize(("strategy", "over"), [("grid", {"rate": [0.1, 0.45, 0.8]}), ("random", RATE)])
+def test_scores_have_the_closed_form_and_the_best_is_chosen(problem, simulated, strategy, over):
+    before = compiled_programs()
+    tuned = rv.tune(fedavg, over, problem, rounds=ROUNDS, strategy=strategy, trials=6 if strategy == "random" else None)
+    assert compiled_programs() - before <= 1  # rates are traced
+    rates = tuned.table["rate"].to_numpy()
+    np.testing.assert_allclose(tuned.table["gap"], [gap(rate) for rate in rates], rtol=1e-9)
+    assert tuned.point["rate"] == rates[np.argmin(np.abs(rates - 1 / CURVATURE))]
+    assert tuned.algorithm.solver.learning_rate == tuned.point["rate"]
+    assert tuned.rounds_spent["run"] == rounds_run(simulated) == ROUNDS * len(rates)
+
+
+def test_mu_is_that_of_brute_force(problem):
+    values = [0.0, 0.3, 1.0, 3.0]
+    solver = rv.solvers.GD(0.1, steps=4)
+    tuned = rv.tune(lambda mu: rv.fedprox(solver, mu=mu), {"mu": values}, problem, rounds=ROUNDS, strategy="grid")
+    shares = jnp.full(3, 1 / 3)
+    gaps = [float(problem.gap(run_rounds(rv.fedprox(solver, mu=mu), problem, rounds=ROUNDS).server, shares))
+            for mu in values]
+    np.testing.assert_allclose(tuned.table["gap"], gaps, rtol=1e-9)
+    assert tuned.point["mu"] == values[int(np.argmin(gaps))]
+
+
+def test_halving_spends_its_budget_and_keeps_the_best(problem, simulated):
+    tuned = rv.tune(fedavg, RATE, problem, rounds=9, strategy="halving", trials=4)
+    rungs = halving_rungs(9, 4 * 9, 3)
+    assert rounds_run(simulated) == tuned.rounds_spent["run"] <= 4 * 9
+    table = tuned.table.set_index("rate")
+    assert sorted(table["rounds"].value_counts().to_dict().items()) == sorted(
+        {rungs[0].rounds: rungs[0].trials - rungs[1].trials, rungs[1].rounds: rungs[1].trials - rungs[2].trials,
+         rungs[2].rounds: rungs[2].trials}.items())
+    distance = np.abs(table.index.to_numpy() - 1 / CURVATURE)
+    assert tuned.point["rate"] == table.index[np.argmin(distance)]  # the gap is smaller for nearer rates at any round
+    assert distance[table["rounds"] == rungs[0].rounds].min() >= distance[table["rounds"] > rungs[0].rounds].max()
+
+
+@pytest.mark.parametrize(("rounds", "trials", "reduction"), [(100, 16, 3), (50, 8, 2), (5, 3, 3), (1, 4, 2)])
+def test_rungs_fit_the_budget(rounds, trials, reduction):
+    rungs = halving_rungs(rounds, trials * rounds, reduction)
+    starts = [0, *(rung.rounds for rung in rungs)]
+    cost = sum(rung.trials * (rung.rounds - start) for rung, start in zip(rungs, starts, strict=False))
+    assert trials * rounds * 0.7 <= cost <= trials * rounds
+    assert rungs[-1].rounds == rounds
+    assert all(a.trials >= b.trials and a.rounds < b.rounds for a, b in itertools.pairwise(rungs))
+
+
+def test_interrupted_search_continues_from_its_finished_trials(problem, tmp_path, simulated, monkeypatch):
+    def search(folder, trials=4):
+        return rv.tune(fedavg, RATE, problem, rounds=ROUNDS, trials=trials, folder=folder)
+
+    whole = search(tmp_path / "whole")
+    simulated.clear()
+    recorded = searching.simulate
+
+    def fail(*args, **options):
+        if len(simulated) == 2:
+            raise KeyboardInterrupt
+        return recorded(*args, **options)
+
+    monkeypatch.setattr(searching, "simulate", fail)
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path / "part")
+    monkeypatch.setattr(searching, "simulate", recorded)
+    with (tmp_path / "part" / "trials.jsonl").open("a") as file:
+        file.write('{"trial": "cut o')  # killed while it was written
+    resumed = search(tmp_path / "part")
+    assert len(simulated) == 4
+    assert resumed.table.equals(whole.table)
+    assert search(tmp_path / "part").table.equals(whole.table)
+    assert len(simulated) == 4
+    with pytest.raises(InputError, match="belongs to another search"):
+        search(tmp_path / "part", trials=5)
+
+
+def test_draws_depend_on_seed_and_number_alone():
+    space = {"a": read_space({"low": 1e-3, "high": 1, "scale": "log"}, "a"),
+             "n": read_space({"low": 1, "high": 4, "whole": True}, "n"), "c": read_space(["x", "y"], "c")}
+    points = [draw(space, 0, number) for number in range(200)]
+    assert points[7] == draw(space, 0, 7) != draw(space, 1, 7)
+    assert {p["n"] for p in points} == {1, 2, 3, 4}
+    assert {p["c"] for p in points} == {"x", "y"}
+    values = np.log10([p["a"] for p in points])
+    assert values.min() >= -3
+    assert values.max() <= 0
+    assert np.histogram(values, bins=3)[0].min() > 40  # uniform in the logarithm
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ([], "empty"), (3, "neither a list nor a range"), ({"low": 1, "high": 0.1}, "low less than high"),
+    ({"low": 0, "high": 1, "scale": "log"}, "must be positive"), ({"low": 0, "hihg": 1}, "did you mean 'high'"),
+    ({"low": 0, "high": 1, "scale": "ln"}, "linear or log"),
+])
+def test_wrong_spaces_are_refused(values, message):
+    with pytest.raises(InputError, match=f"mu: .*{message}"):
+        read_space(values, "mu")
+
+
+def test_every_method_has_the_same_budget(problem):
+    makes = {"FedAvg": fedavg, "FedProx": lambda rate, mu: rv.fedprox(rv.solvers.GD(rate, steps=1), mu=mu)}
+    over = {"*": {"rate": [0.1, 0.4]}, "FedProx": {"mu": [0.0, 0.1]}}
+    with pytest.raises(InputError, match=r"FedAvg 2, FedProx 4 trials.*set trials: 2"):
+        rv.tune(makes, over, problem, rounds=1, strategy="grid")
+    tuned = rv.tune(makes, over, problem, rounds=1, strategy="grid", trials=2)
+    assert tuned.rounds_spent == {"FedAvg": 2, "FedProx": 2}
+    assert set(tuned.algorithms) == {"FedAvg", "FedProx"}
+
+
+def test_search_in_which_all_trainings_diverge_says_so(problem):
+    with pytest.raises(InputError, match="the training of each diverged; search smaller learning rates"):
+        rv.tune(fedavg, {"rate": [1e60]}, problem, rounds=3, strategy="grid").best  # noqa: B018
+
+
+TEXT = """
+data: {name: digits, parties: 3, classes_per_party: 4, seed: 1}
+model: logistic
+solver: {name: SGD, learning_rate: 0.05, epochs: 1}
+algorithms: {Alone: local, FedProx: fedprox, Fixed: fedavg}
+rounds: 2
+search:
+  over: {Alone: {solver.learning_rate: [0.01, 1.0]}, FedProx: {solver.learning_rate: [0.001, 0.5]}}
+  strategy: grid
+  per_site: true
+"""
+
+
+@pytest.fixture(scope="module")
+def tuned_file(tmp_path_factory):
+    return tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tmp_path_factory.mktemp("runs") / "mine")
+
+
+def test_file_search_is_that_of_separate_runs(tuned_file):
+    """The scores of the trials, the choice of all parties together and that of each party."""
+    _, tuned = tuned_file
+    experiment = ExperimentFile.parse(TEXT, "mine.yaml", "mine").build()
+    sizes = experiment.data.sizes("validation")
+    for i, rate in enumerate([0.01, 1.0]):
+        result = rv.simulate(rv.local(rv.SGD(rate, epochs=1)), experiment.model, experiment.data, rounds=2, seed=1000,
+                             evaluate_every=2, progress=False)
+        scores = result.scores("validation").iloc[-1].to_numpy()
+        trial = tuned.trials["Alone"][i]
+        assert trial.reading.score == pytest.approx(np.average(scores, weights=sizes))
+        np.testing.assert_allclose(list(trial.reading.of_parties.values()), scores)
+    for party, trial in tuned.best_of_parties["Alone"].items():
+        of_party = [t.reading.of_parties[party] for t in tuned.trials["Alone"]]
+        assert trial.number == 1 + int(np.argmax(of_party))
+    table = party_table(tuned)
+    assert set(table["party"]) == set(experiment.parties)
+    assert (table["test common"] <= 1).all()
+
+
+def test_folder_has_the_table_the_page_and_an_experiment_with_the_chosen_values(tuned_file):
+    folder, tuned = tuned_file
+    assert {path.name for path in folder.iterdir()} == {"trials.csv", "parties.csv", "tuning.html", TUNED_FILE,
+                                                        "trials.jsonl"}
+    page = (folder / "tuning.html").read_text()
+    assert page.count("<svg") == 2
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", "").replace("https://matplotlib.org", "")
+    chosen = ExperimentFile.load(str(folder / TUNED_FILE))
+    solver = chosen.bound.parts["algorithms"]["Alone"].parts["solver"]
+    assert solver.values["learning_rate"] == tuned.best["Alone"].point["solver.learning_rate"]
+    assert "solver" not in chosen.bound.parts["algorithms"]["Fixed"].parts
+    assert chosen.bound.values["search"] is None
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ("search.over={Alon: {solver.epochs: [1]}}", r"search.over.Alon: there is no algorithm 'Alon'.*'Alone'"),
+    ("search.over={Alone: {mu: [1]}}", r"algorithms.Alone.mu: unknown key"),
+    ("search.over={Alone: {solver.learning_rate: {low: 1}}}", r"search.over.Alone.solver.learning_rate: low=1"),
+    ("search.over={Alone: {solver.learning_rate: {low: 1, high: 2}}}", "a grid needs a list"),
+    ("search.trials=0", r"search: .*trials=0 must be at least 1"),
+    ("search.by=auc", r"decide_by: there is no metric 'auc'"),
+    ("data.validation=0", "no party has validation samples"),
+    ("search=null", "search: missing; state what is searched"),
+])
+def test_mistakes_in_a_file_are_refused_before_the_first_round(tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
+        tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine", [change]), tmp_path / "out")
+
+
+def test_used_folder_is_kept(tuned_file):
+    with pytest.raises(InputError, match="exists: continue the search with --resume"):
+        tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tuned_file[0])
+
+
+@pytest.mark.parametrize("pruner", ["none", "median"])
+def test_optuna_proposes_within_the_budget_and_is_repeatable(problem, simulated, tmp_path, pruner):
+    pytest.importorskip("optuna")
+
+    def search(folder):
+        return rv.tune(fedavg, RATE, problem, rounds=5, strategy="optuna",
+                       trials=6, pruner=pruner, folder=folder)
+
+    tuned = search(tmp_path / "a")
+    assert rounds_run(simulated) == tuned.rounds_spent["run"] <= 30
+    assert len(tuned.table) >= 6
+    assert gap(tuned.point["rate"]) < gap(0.2)
+    again = search(None)
+    assert again.table.equals(tuned.table)
+    simulated.clear()
+    assert search(tmp_path / "a").table.equals(tuned.table)
+    assert not simulated
+
+
+def test_missing_optuna_is_named(problem, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    with pytest.raises(InputError, match=r"pip install 'resolvent\[optuna\]'"):
+        rv.tune(fedavg, RATE, problem, rounds=1, strategy="optuna")
+
+
+def test_sweep_is_the_runs_of_each_value_with_one_program(problem):
+    algorithm = rv.fedprox(rv.solvers.GD(0.1, steps=4), mu=0.5)
+    before = compiled_programs()
+    runs = rv.sweep(algorithm, problem, rounds=2, mu=[0.0, 1.0], learning_rate=[0.1, 0.2])
+    assert compiled_programs() - before <= 1
+    assert runs.table[["mu", "learning_rate"]].to_numpy().tolist() == [[0, 0.1], [0, 0.2], [1, 0.1], [1, 0.2]]
+    alone = rv.simulate(rv.fedprox(rv.solvers.GD(0.2, steps=4), mu=1.0), problem, rounds=2, progress=False)
+    assert runs.results[3].digest == alone.digest
+    assert runs.table["gap"].iloc[3] == alone.metrics.query("metric == 'gap'")["value"].iloc[-1]
+    assert len(runs.plot().axes[0].lines) == 2
+    assert not math.isnan(runs.table["gap"].sum())
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"muu": [1]}, "no such number; it has .*solver.learning_rate.*did you mean 'mu'"), ({"mu": 1.0}, "must be a list"),
+    ({"mu": [-1.0]}, "mu=-1"), ({}, "name a number of the algorithm"),
+])
+def test_wrong_sweeps_are_refused(problem, values, message):
+    with pytest.raises(InputError, match=message):
+        rv.sweep(rv.fedprox(rv.solvers.GD(0.1, steps=4)), problem, rounds=1, **values)
