@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+import nightly
 import resolvent as rv
 
 pf = rv.portfolio
@@ -128,7 +129,7 @@ def test_the_stored_memory_converges_to_the_recomputed_chain():
     assert replace(oracle, is_stored=False).init_memory(params) == ()
 
 
-@pytest.mark.parametrize("lag", [0, 1])
+@nightly.parametrize("lag", [1, 0])
 def test_back_tests_are_those_of_the_strategy_that_observes_day_by_day(lag):
     data, policy = market(), POLICIES["eiie_rnn"]
     problem, params = pf.problem(data, policy, lag=lag), params_of(policy)

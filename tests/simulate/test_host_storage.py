@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.learning import LearningProblem
@@ -75,8 +76,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("name", ["FedAvg", pytest.param("Fed+", marks=pytest.mark.nightly),
-                                  pytest.param("SCAFFOLD", marks=pytest.mark.nightly), "model interpolation"])
+@nightly.parametrize("name", ["model interpolation", "FedAvg", "Fed+", "SCAFFOLD"])
 def test_host_memory_changes_no_bit(name, packed, small_chunks):
     in_memory, on_disk = packed
     measured = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.simulate import memory_check
@@ -15,7 +16,7 @@ def run(algorithm, model=MODEL, **settings):
     return rv.simulate(algorithm, model, DATA, rounds=2, progress=False, **settings)
 
 
-@pytest.mark.parametrize("method", [rv.fedavg, rv.pooled])
+@nightly.parametrize("method", [rv.fedavg, rv.pooled])
 def test_huge_batches_are_the_whole_party(method):
     largest = int(DATA.sizes().sum())
     huge, whole = (run(method(rv.SGD(0.1, batch_size=size))).server_model for size in (10**9, largest))
