@@ -19,7 +19,7 @@ SERVER_KIT = "server"
 _AUTHORITY = "authority"
 _ORGANISATION = "federation"
 _CERTIFICATE_DAYS = 360
-# The lead starts, stops and downloads experiments. Nobody may send code (byoc) or run shell commands at a site.
+# The lead starts, stops and downloads experiments. No person may send code (byoc) or run shell commands at a site.
 _PERMISSIONS = {
     "lead": {"submit_job": "any", "manage_job": "n:submitter", "download_job": "n:submitter",
              "app_command": "n:submitter", "view": "any", "clone_job": "none", "operate": "none",
