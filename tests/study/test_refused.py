@@ -46,20 +46,13 @@ def test_refused_replies_are_named_on_the_terminal_in_the_summary_and_in_the_rep
     assert np.isfinite(summary["methods"]["broken"]["final"]["global mean"])
 
 
-class Counted:
-    name = "FedAvg"
-
-    def __init__(self, counts):
-        self.refused = counts
-
-
 @pytest.mark.parametrize(("counts", "text"), [
     ({"a": 1}, "FedAvg: 1 reply that was not finite did not count, of a (1); "),
     ({"a": 1, "b": 3}, "FedAvg: 4 replies that were not finite did not count, of b (3) and a (1); "),
     ({f"p{k}": 1 for k in range(12)}, "p8 (1), p9 (1) and 2 more; "),
 ])
 def test_the_sentence(counts, text):
-    assert text in refusals("A", counts)
+    assert text in refusals("FedAvg", counts)
 
 
 def test_without_refusals_there_is_none(finished):

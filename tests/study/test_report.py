@@ -18,7 +18,7 @@ from resolvent.study.summary import read_summary
 KINDS = ["a run", "hostile names", "all diverged", "one party"]
 NIGHTLY = ["many parties", "diverged", "without local training", "seventeen methods"]
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "em", "span", "i", "div", "table",
-        "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "pre", "script"}
+        "small", "br", "b", "u", "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "pre", "script"}
 
 
 class Page(HTMLParser):
@@ -131,8 +131,8 @@ def test_summary_in_the_page_is_the_summary(folder):
 def test_table_has_the_scores(folder):
     text, summary = read(folder)
     rows = re.findall(r"<tr data-method.*?</tr>", text, re.DOTALL)
-    assert len(rows) == len(summary["methods"])
-    for row, (name, method) in zip(rows, summary["methods"].items(), strict=True):
+    assert len(rows) == len(summary["methods"]) + (summary.get("baseline") is not None)
+    for row, (name, method) in zip(rows, summary["methods"].items(), strict=False):
         page = Page(f"<table>{row}</table>")
         assert page.texts_of("span") == [name]
         cells = page.texts_of("td")
@@ -169,18 +169,46 @@ def test_gains_are_differences_to_training_alone(reports, finished):
     metrics = pd.read_parquet(finished.folder / "metrics.parquet")
     rows = metrics[(metrics["round"] == 4) & (metrics["metric"] == "accuracy") & (metrics["split"] == "test")]
     values = rows.pivot(index="party", columns="method", values="value")
-    text, _ = read(reports["a run"])
+    text, summary = read(reports["a run"])
     table = re.search(r'<table class="gains".*?</table>', text, re.DOTALL)[0]
     page = Page(table)
     methods = ["FedAvg+keep", "FedProx 0", "FedAvg once more"]
-    assert page.texts_of("span") == [*methods, *(f"party {k}" for k in range(5))]
-    cells = np.array(page.texts_of("td")).reshape(5, 3)
-    classes = np.array([a["class"] for tag, a in page.tags if tag == "td" and a]).reshape(5, 3)
-    for k in range(5):
-        for j, method in enumerate(methods):
-            gain = values.loc[k, method] - values.loc[k, "alone"]
-            assert float(cells[k, j].replace("−", "-")) == pytest.approx(100 * gain, abs=0.051)
-            assert classes[k, j] == ("gain" if gain > 0 else "loss" if gain < 0 else "level")
+    assert page.texts_of("span")[:4] == [*methods, "majority class"]
+    cells = re.findall(r'<td class="(\w+)" style="--s: [\d.]+">([^<]+)<br><small>\[(.*?), (.*?)\]</small>', table)
+    assert len(cells) == 5 * 4
+    for number, (side, shown, *ends) in enumerate(cells):
+        k, j = divmod(number, 4)
+        low, high = (float(end.replace("−", "-")) for end in ends)
+        gain = float(shown.replace("−", "-"))
+        assert low <= gain <= high
+        if j < 3:
+            assert gain == pytest.approx(100 * (values.loc[k, methods[j]] - values.loc[k, "alone"]), abs=0.051)
+            sign = summary["sites"][k]["gains"][methods[j]][1:]
+            assert side == ("gain" if sign[0] > 0 else "loss" if sign[1] < 0 else "level")
+
+
+def test_decisions_come_first_and_agree_with_the_summary(reports):
+    text, summary = read(reports["a run"])
+    order = [text.index(f'id="{name}"') for name in ("decisions", "gains", "means", "scores")]
+    assert order == sorted(order)
+    table = re.search(r'<div id="decisions">.*?</table>', text, re.DOTALL)[0]
+    rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]
+    for row, site in zip(rows, summary["sites"], strict=True):
+        assert site["name"] in row
+        use = site["decision"]["use"]
+        assert ("train alone" in row) == (use == summary["alone"])
+        assert ('class="few"' in row) == site["has_few_rows"] == (site["test_rows"] < 20)
+    few = [site for site in summary["sites"] if site["has_few_rows"]]
+    assert ('id="few"' in text) == bool(few)
+    for site in few:
+        assert f"{site['name']}: {site['test_rows']} test rows" in text
+
+
+def test_what_is_for_researchers_is_behind_a_fold(reports):
+    text, _ = read(reports["a run"])
+    fold = re.search(r'<details id="researchers">.*?</details>', text, re.DOTALL)[0]
+    assert "Change of a party's model by the aggregation" in fold
+    assert "From the personal to the shared model" in fold
 
 
 def test_where_less_is_better_a_gain_is_less(made):

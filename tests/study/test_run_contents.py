@@ -24,7 +24,7 @@ def summary(finished):
 
 def test_files(finished):
     assert set(contents(finished.folder)) == {
-        "experiment.yaml", "summary.json", "metrics.parquet", "report.html", "models/alone/parties.safetensors",
+        "experiment.yaml", "summary.json", "metrics.parquet", "test_rows.parquet", "report.html", "models/alone/parties.safetensors",
         "models/alone/tree.json", "models/alone/encoding.json", *(
             f"models/{m}/{file}" for m in ("FedAvg-pluskeep", "FedProx-0", "FedAvg-once-more")
             for file in ("parties.safetensors", "server.safetensors", "tree.json", "encoding.json"))}
@@ -52,7 +52,8 @@ def test_summary_of_each_method(summary):
     assert [m["preset"] for m in summary["methods"].values()] == ["local", "fedavg", "fedprox", "fedavg"]
     for m in summary["methods"].values():
         assert set(m) == {"preset", "final", "best", "rounds", "seconds_per_round", "compile_seconds",
-                          "evaluation_seconds", "bytes", "refused", "digest"}
+                          "evaluation_seconds", "bytes", "refused", "digest", "digests"}
+        assert m["digests"] == [m["digest"]]
         assert m["rounds"] == 4
         assert 0 < m["seconds_per_round"] < 60
         assert m["compile_seconds"] >= 0
@@ -67,15 +68,15 @@ def test_summary_of_each_method(summary):
 def test_summary_agrees_with_the_metrics(summary, finished):
     metrics = pd.read_parquet(finished.folder / "metrics.parquet")
     tests = metrics[metrics["split"] == "test"]
-    alone = None
     for name, m in summary["methods"].items():
         scores = tests[(tests["method"] == name) & (tests["metric"] == "accuracy")]
         last = scores[scores["round"] == 4].set_index("party")["value"]
         assert m["final"]["mean"] == pytest.approx(last.mean(), abs=1e-12)
         assert m["final"]["worst"] == last.min()
-        alone = last if alone is None else alone
-        assert m["final"]["better"] == (last > alone).sum()
-        assert m["final"]["worse"] == (last < alone).sum()
+        gains = [site["gains"].get(name, [0, 0, 0]) for site in summary["sites"]]
+        assert m["final"]["better"] == sum(low > 0 for _, low, _ in gains)
+        assert m["final"]["worse"] == sum(high < 0 for _, _, high in gains)
+        assert [site["scores"][name][0] for site in summary["sites"]] == pytest.approx(last.tolist(), abs=1e-6)
         assert m["final"]["better"] + m["final"]["level"] + m["final"]["worse"] == 5
         means = scores.groupby("round")["value"].mean()
         assert m["best"] == {"round": means.idxmax(), "mean": pytest.approx(means.max(), abs=1e-12)}
@@ -89,7 +90,8 @@ def test_summary_agrees_with_the_metrics(summary, finished):
 
 def test_metrics_are_one_long_table(finished):
     metrics = pd.read_parquet(finished.folder / "metrics.parquet")
-    assert list(metrics.columns) == ["method", "round", "party", "split", "metric", "value"]
+    assert list(metrics.columns) == ["method", "round", "party", "split", "metric", "value", "seed"]
+    assert set(metrics["seed"]) == {7}
     assert sorted(metrics["round"].unique()) == [0, 1, 2, 3, 4]
     assert set(metrics["split"].dropna()) == {"train", "validation", "test"}
     assert set(metrics["party"].dropna()) == set(range(5))

@@ -161,10 +161,10 @@ def _choices(evidence: Evidence) -> dict[int, list[str]]:
         return {}
     order = [evidence.alone, *(m for m in evidence.methods if m != evidence.alone)]
     scores = evidence.last(evidence.score, "validation")
+    if scores.empty:
+        return {}
     scores = scores.fillna(-np.inf if evidence.higher_is_better else np.inf)
     table = scores.unstack("method")
-    if table.empty:
-        return {}
     table = table[[m for m in order if m in table]] * (1 if evidence.higher_is_better else -1)
     best = table.fillna(-np.inf).idxmax(axis=1)  # the first of equal ones
     choices: dict[int, list[str]] = {}
