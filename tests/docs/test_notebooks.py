@@ -16,7 +16,12 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = re.sub(r"^(ROUNDS|SEEDS) = \d+$", r"\1 = 2", path.read_text("utf-8"), flags=re.MULTILINE)
     assert "\nROUNDS = 2\n" in text
-    exec(compile(text, str(path), "exec"), types.ModuleType("notebook").__dict__)
+    names = types.ModuleType("notebook").__dict__
+    exec(compile(text, str(path), "exec"), names)
+    if path.stem == "hospital":
+        shown = names["comparison"]._repr_html_()
+        assert "<td>Essen</td>" in shown
+        assert repr(names["comparison"]) == "Comparison(alone, FedAvg, FedAvg+; 2 rounds, 2 seed(s))"
 
 
 def test_notebooks_have_a_title_and_cells():
