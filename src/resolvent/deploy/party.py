@@ -96,8 +96,12 @@ class Party:
         finished: called with the personal and the shared model when the run has ended.
 
     Example:
-        >>> party = Party(algorithm, problem, PartyStore("run 1"), rounds=10)
-        >>> [departure.name for departure in party.preview()]
+        >>> from tempfile import TemporaryDirectory
+        >>> problem = rv.problems.QuadraticProblem.least_squares(jnp.ones((1, 4, 2)), jnp.ones((1, 4)))
+        >>> with TemporaryDirectory() as folder, PartyStore(folder + "/run") as store:
+        ...     party = Party(rv.fedavg(rv.solvers.GD(0.1)), problem, store, rounds=10)
+        ...     [departure.bytes for departure in party.preview() if "reply" in departure.message]
+        [8]
     """
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
