@@ -24,8 +24,8 @@ def summary(finished):
 
 def test_files(finished):
     assert set(contents(finished.folder)) == {
-        "experiment.yaml", "summary.json", "metrics.parquet", "test_rows.parquet", "report.html", "models/alone/parties.safetensors",
-        "models/alone/tree.json", "models/alone/encoding.json", *(
+        "experiment.yaml", "summary.json", "metrics.parquet", "test_rows.parquet", "report.html",
+        "models/alone/parties.safetensors", "models/alone/tree.json", "models/alone/encoding.json", *(
             f"models/{m}/{file}" for m in ("FedAvg-pluskeep", "FedProx-0", "FedAvg-once-more")
             for file in ("parties.safetensors", "server.safetensors", "tree.json", "encoding.json"))}
     assert [p.name for p in finished.folder.parent.iterdir()] == ["small"]

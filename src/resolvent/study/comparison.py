@@ -181,7 +181,7 @@ class Comparison:
 
 def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
                  resume: bool = False, progress: ProgressOfMethod | None = None,
-                 scheduler: SchedulerChoice = "auto") -> Comparison:
+                 scheduler: SchedulerChoice = "auto", needs_rows: bool = True) -> Comparison:
     """Run every algorithm of an experiment file, see ``run_comparison``.
 
     Args:
@@ -191,18 +191,19 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, 
         resume: continue from the checkpoints in that folder.
         progress: called with (label, rounds done, rounds in total).
         scheduler: how the work is distributed on the machine, see ``simulate``.
+        needs_rows: whether the value of every test row is measured; without it there are no intervals.
 
     Raises:
         InputError: the parts of the experiment do not fit together.
     """
     with file.precision():
         return run_comparison(file.build() if experiment is None else experiment, checkpoints=checkpoints,
-                              resume=resume, progress=progress, scheduler=scheduler)
+                              resume=resume, progress=progress, scheduler=scheduler, needs_rows=needs_rows)
 
 
 def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
                    checkpoints: Path | None = None, resume: bool = False, progress: ProgressOfMethod | None = None,
-                   scheduler: SchedulerChoice = "auto") -> Comparison:
+                   scheduler: SchedulerChoice = "auto", needs_rows: bool = True) -> Comparison:
     """Run every algorithm of an experiment with every seed.
 
     The first seed has the data as they are. With every further seed the samples of each party are split again, and the
@@ -215,6 +216,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         resume: continue from the checkpoints in that folder.
         progress: called with (label, rounds done, rounds in total).
         scheduler: how the work is distributed on the machine, see ``simulate``.
+        needs_rows: whether the value of every test row is measured; without it there are no intervals.
 
     Raises:
         InputError: the parts of the experiment do not fit together.
@@ -243,7 +245,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                 progress=(lambda done, total, title=title: progress(title, done, total)) if progress else False)  # type: ignore[misc]
             results[label] = _with_shared_samples(result, results)
             runs[label] += (MethodRun(result.metrics.assign(seed=seed), result.facts, result.refused, result.digest),)
-        measured = _measure(experiment, results, samples)
+        measured = _measure(experiment, results, samples) if needs_rows else None
         if measured is not None:
             rows.append(measured)
         first = first or results

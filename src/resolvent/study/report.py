@@ -118,7 +118,7 @@ def _decision_row(summary: dict[str, Any], site: dict[str, Any], limits: tuple[f
         chosen = f"{decision['chosen']}, chosen{of_seeds}, is {outcome} training alone"
     else:
         chosen = f"chosen{of_seeds}" if of_seeds else ""
-    return {"site": site["name"], "use": f"train alone ({decision['use']})" if is_alone else decision["use"],
+    return {"site": site["name"], "use": "train alone" if is_alone else decision["use"],
             "is_alone": is_alone, "chosen": chosen, "few": site["has_few_rows"], "test_rows": site["test_rows"],
             "gain": _gain_text(value, score), "interval": "" if low == high else _interval_text(low, high, score),
             "bar": _bar((value, low, high), limits)}

@@ -37,7 +37,8 @@ class Readings:
             experiment: the experiment.
             checkpoints: the folder; default: there are no checkpoints.
         """
-        comparison = compare_file(experiment.file, checkpoints=checkpoints, resume=checkpoints is not None)
+        comparison = compare_file(experiment.file, checkpoints=checkpoints, resume=checkpoints is not None,
+                                  needs_rows=False)
         data, problem = comparison.experiment.data, comparison.experiment.problem
         self.metrics, self.points = comparison.metrics, experiment.points
         self.sizes = {split: data.sizes(split) for split in data.splits} if isinstance(data, FederatedData) else {}
