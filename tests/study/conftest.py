@@ -118,6 +118,7 @@ def made(finished, tmp_path_factory):
         columns = [c for c in table.columns if c != "method"]
         summary |= {
             "title": title, "score": score, "higher_is_better": higher, "alone": alone,
+            "sites": [], "means": None, "baseline": None, "level": None,  # scores of parties, without test rows
             "finding": finding(table, score, alone, higher_is_better=higher),
             "data": {"name": title, "parties": list(parties), "train": [3] * len(parties), "test": [2] * len(parties),
                      "notes": list(notes)},
