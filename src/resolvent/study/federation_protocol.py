@@ -7,6 +7,7 @@ for the end; ``method 2`` bodies belong to the rounds of the method with number 
 import json
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -15,7 +16,7 @@ from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, quote, shorten
 
 __all__ = ["MAX_REQUEST", "FederationRefusedError", "MethodTransport", "RequestError", "ask_all", "check_run_name",
-           "read_message", "reply_bytes", "request_bytes"]
+           "library_version", "read_message", "reply_bytes", "request_bytes"]
 
 MAX_REQUEST = 2**24
 _REQUEST, _METHOD = b"request\n", re.compile(rb"method (\d{1,4})\n")
@@ -36,6 +37,11 @@ class SiteMessage(NamedTuple):
     request: Mapping[str, Any] | None
     method: int
     body: bytes
+
+
+def library_version() -> str:
+    """The version of the library, which must be the same at the server and at the sites."""
+    return version("resolvent")
 
 
 def request_bytes(kind: str, **content: Any) -> bytes:

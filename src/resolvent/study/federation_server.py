@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-import resolvent
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import read_encoding, to_plain, write_encoding
 from resolvent.deploy.coordinator import Coordinator, FederationResult, FederationStoppedError
@@ -26,7 +25,13 @@ from resolvent.problem.models import Model
 from resolvent.simulate.model_folder import SavedModels
 from resolvent.simulate.tree_files import digest
 from resolvent.study.federation_experiment import FederatedExperiment
-from resolvent.study.federation_protocol import FederationRefusedError, MethodTransport, ask_all, request_bytes
+from resolvent.study.federation_protocol import (
+    FederationRefusedError,
+    MethodTransport,
+    ask_all,
+    library_version,
+    request_bytes,
+)
 from resolvent.study.federation_results import FederationRun, MethodRun, write_run_folder
 
 __all__ = ["FederationJob", "Observer", "serve_federation"]
@@ -115,7 +120,7 @@ def _agree(job: FederationJob, experiment: FederatedExperiment, transport: Trans
         FederationRefusedError: a site refuses, or the tables do not fit together.
     """
     requests = {site: request_bytes("describe", run=job.run, party=k, experiment=experiment.text,
-                                    version=resolvent.__version__) for k, site in enumerate(job.sites)}
+                                    version=library_version()) for k, site in enumerate(job.sites)}
     answers = ask_all(transport, requests, job.deadline)
     reports = {}
     for site, answer in answers.items():

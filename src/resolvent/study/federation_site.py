@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 
-import resolvent
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import from_plain, write_encoding
 from resolvent.data.federated import SPLITS, FederatedData
@@ -31,7 +30,13 @@ from resolvent.simulate.metrics_table import MetricsTable
 from resolvent.simulate.model_folder import SavedModels
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
 from resolvent.study.federation_files import SiteFile
-from resolvent.study.federation_protocol import RequestError, check_run_name, read_message, reply_bytes
+from resolvent.study.federation_protocol import (
+    RequestError,
+    check_run_name,
+    library_version,
+    read_message,
+    reply_bytes,
+)
 from resolvent.study.federation_results import FederationRun, MethodRun, write_run_folder
 
 __all__ = ["Site", "SiteRun"]
@@ -193,8 +198,8 @@ class Site:
         raise RequestError(f"there is no request {kind!r}")
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        if request.get("version") != resolvent.__version__:
-            raise RequestError(f"the site has version {resolvent.__version__} of resolvent, and the server another: "
+        if request.get("version") != library_version():
+            raise RequestError(f"the site has version {library_version()} of resolvent, and the server another: "
                                "install the same")
         text, party = request.get("experiment"), request.get("party")
         if not isinstance(text, str) or type(party) is not int or party < 0:
