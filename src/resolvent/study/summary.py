@@ -1,7 +1,7 @@
 """``summary.json``: what ran, on what, and with what outcome."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -248,7 +248,7 @@ def sign_of(interval: list[Any]) -> int:
     return int(low > 0) - int(high < 0)
 
 
-def score_rows(summary: dict[str, Any]) -> dict[str, Any]:
+def score_rows(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of the table of scores: the methods, and the predictions that need no training."""
     rows: dict[str, Any] = dict(summary["methods"])
     baseline, sites = summary.get("baseline"), summary.get("sites", [])
