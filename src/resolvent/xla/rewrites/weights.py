@@ -1,9 +1,9 @@
-"""Products of the steps of a scan with the same weights, with the weights as the second factor and not transposed.
+"""Products of weights and a minibatch, with the weights as the second factor.
 
-A recurrent network that is written for one sample and batched computes the product of the weights [N, K] and the
-transposed state of the minibatch, with the result [N, B]. The activation functions then read it against its order, and
-the library has to transpose the weights in each step. Here the weights are transposed once, before the scan, and each
-step computes [B, K] [K, N]. Its result, and the operations that follow, keep this order of the axes: see ``layouts``.
+A layer that is written for one sample and batched computes the product of the weights [N, K] and the transposed
+minibatch, with the result [N, B]. The operations that follow then read it against its order. Here the product is
+[B, K] [K, N]. Its result, and the operations that follow, keep this order of the axes: see ``layouts``. A scan uses the
+same weights in all steps, so they are transposed once, before it.
 """
 
 from collections.abc import Sequence
@@ -23,65 +23,121 @@ __all__ = ["orient_products"]
 
 
 def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with oriented products in its scans; the program itself if there are none."""
-    if not _has_products(closed.jaxpr):
+    """The program with oriented products, also in its scans; the program itself if there are none.
+
+    Its weights are its arguments, those of a scan what is the same in all steps.
+    """
+    if not _has_products(closed.jaxpr, closed.jaxpr.invars):
         return closed
-    return trace(closed, lambda *args: evaluate(closed, args, _evaluate))
+
+    def oriented(*args: Any) -> list[Any]:
+        return plain(evaluate(closed, args, _Orientation(args, is_scan=False)))
+
+    return trace(closed, oriented)
 
 
-def _has_products(jaxpr: Jaxpr) -> bool:
-    return any((equation.primitive.name == "scan"
-                and _weights(equation.params["jaxpr"].jaxpr, equation.params["num_consts"]))
-               or any(_has_products(closed.jaxpr) for closed in programs(equation)) for equation in jaxpr.eqns)
+def _has_products(jaxpr: Jaxpr, weights: Sequence[Any], *, is_scan: bool = False) -> bool:
+    """Whether products of these variables, or of those of a scan in the program, are oriented."""
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        inner: Any = equation.params.get("jaxpr")
+        if name == "dot_general":
+            if _number_of_weights(equation, [v in weights for v in equation.invars], is_scan=is_scan) is not None:
+                return True
+        elif name == "scan":
+            if _has_products(inner.jaxpr, inner.jaxpr.invars[:equation.params["num_consts"]], is_scan=True):
+                return True
+        elif name in ("jit", "pjit"):
+            of_call = [v for v, operand in zip(inner.jaxpr.invars, equation.invars, strict=True) if operand in weights]
+            if _has_products(inner.jaxpr, of_call, is_scan=is_scan):
+                return True
+        elif any(_has_products(nested.jaxpr, ()) for nested in programs(equation)):
+            return True
+    return False
 
 
-def _weights(body: Jaxpr, consts: int) -> dict[int, int]:
-    """id of a product of two matrices in the body of a scan -> which of its factors is the same in all steps."""
-    constants, weights = body.invars[:consts], {}
-    for equation in body.eqns:
-        if equation.primitive.name == "dot_general" and _ranks(equation) == [2, 2]:
-            are_constant = [v in constants for v in equation.invars]
-            contracted, batch = equation.params["dimension_numbers"]
-            if sum(are_constant) == 1 and batch == ((), ()) and tuple(map(len, contracted)) == (1, 1):
-                weights[id(equation)] = are_constant.index(True)
-    return weights
-
-
-def _ranks(equation: JaxprEqn) -> list[int]:
+def _number_of_weights(equation: JaxprEqn, are_weights: Sequence[bool], *, is_scan: bool) -> int | None:
+    """Which factor of a product are the weights, if it is worth while to make them the second one."""
+    contracted, batch = equation.params["dimension_numbers"]
+    if sum(are_weights) != 1 or batch != ((), ()) or tuple(map(len, contracted)) != (1, 1):
+        return None
+    number = are_weights.index(True)
     avals: list[Any] = [v.aval for v in equation.invars]
-    return [len(aval.shape) for aval in avals]
+    if len(avals[number].shape) != 2 or len(avals[1 - number].shape) < 2:
+        return None
+    rows = avals[1 - number].size // avals[1 - number].shape[contracted[1 - number][0]]
+    columns = avals[number].shape[1 - contracted[number][0]]
+    # A layer that is written for one sample. With few rows, transposing the weights would take longer than it saves.
+    is_batched = number == 0 and contracted == ((1,), (len(avals[1].shape) - 1,)) and rows >= columns
+    return number if is_scan or is_batched else None
 
 
-def _evaluate(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
-    if equation.primitive.name != "scan" or not _has_products(Jaxpr((), (), (), [equation])):
-        return bind(equation, operands, orient_products)
-    return _scan(equation.params, operands)
+class _Orientation:
+    """The rule for the equations of a program: oriented products, and layouts that are carried from one to the next.
+
+    Args:
+        weights: arrays, of which those with two axes are weights.
+        is_scan: whether the program is the body of a scan, which uses the same weights in all steps.
+    """
+
+    def __init__(self, weights: Sequence[Any], *, is_scan: bool) -> None:
+        self._is_scan = is_scan
+        self._weights = {id(array): array for array in weights if np.ndim(array) == 2}
+        self._transposed: dict[int, Array] = {}
+
+    def transpose_weights(self, jaxpr: Jaxpr, operands: Sequence[Any]) -> None:
+        """Transpose the weights of a body, outside of it."""
+        values: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=False))
+        for equation in jaxpr.eqns:
+            if equation.primitive.name in ("jit", "pjit"):
+                inner = [values.get(v) for v in equation.invars]
+                self.transpose_weights(equation.params["jaxpr"].jaxpr, inner)
+            elif equation.primitive.name == "dot_general":
+                number = self._number(equation, [values.get(v) for v in equation.invars])
+                if number is not None and equation.params["dimension_numbers"][0][number] == (1,):
+                    weights = values[equation.invars[number]]
+                    self._transposed[id(weights)] = jnp.transpose(weights)
+
+    def __call__(self, equation: JaxprEqn, values: list[Any]) -> Sequence[Any]:
+        """The results of an equation, each an array or a ``Value``."""
+        name = equation.primitive.name
+        if name in ("jit", "pjit"):
+            return evaluate(equation.params["jaxpr"], values, self)
+        if name == "scan":
+            return _scan(equation.params, plain(values))
+        if name == "dot_general":
+            number = self._number(equation, values)
+            return [_product_as_stored(equation, values) if number is None else self._product(equation, number, values)]
+        if name == "transpose":
+            values = [_as_value(x) for x in values]
+        return carry_equation(equation, values)
+
+    def _number(self, equation: JaxprEqn, values: Sequence[Any]) -> int | None:
+        return _number_of_weights(equation, [id(x) in self._weights for x in values], is_scan=self._is_scan)
+
+    def _product(self, equation: JaxprEqn, number: int, values: Sequence[Any]) -> Value:
+        """The product [..., N] of the other factor [..., K] and the weights, as a value of the original shape."""
+        contracted = equation.params["dimension_numbers"][0]
+        weights, axis = values[number], contracted[number][0]
+        if axis == 1 and id(weights) in self._transposed:
+            weights, axis = self._transposed[id(weights)], 0
+        value = _as_value(values[1 - number])
+        free = [d for d in value.order() if d != contracted[1 - number][0]]
+        rows = value.in_order([*free, contracted[1 - number][0]])
+        product = _dot_general(equation, [rows, weights], (((rows.ndim - 1,), (axis,)), ((), ())))
+        # The dimensions of the result: those of the weights and of the other factor, in the order of the factors.
+        positions = [sorted(free).index(d) + (number == 0) for d in free]
+        return from_order(product, [*positions, 0 if number == 0 else len(free)])
 
 
 def _scan(params: dict[str, Any], operands: Sequence[Any]) -> list[Array]:
     """The results of a scan whose products are oriented."""
-    closed, consts, carried = orient_products(params["jaxpr"]), params["num_consts"], params["num_carry"]
-    numbers = _weights(closed.jaxpr, consts)
-    products = {id(equation): equation for equation in closed.jaxpr.eqns if id(equation) in numbers}
-    of_constant = dict(zip(closed.jaxpr.invars, operands[:consts], strict=False))
-    oriented = {}
-    for key, equation in products.items():
-        number = numbers[key]
-        contracted = equation.params["dimension_numbers"][0][number][0]
-        weights = of_constant[equation.invars[number]]
-        oriented[key] = jnp.transpose(weights) if contracted == 1 else weights
-
-    def rule(equation: JaxprEqn, values: list[Any]) -> Sequence[Any]:
-        if (number := numbers.get(id(equation))) is not None:
-            return [_product(equation, number, values[1 - number], oriented[id(equation)])]
-        if equation.primitive.name == "dot_general":
-            return [_product_as_stored(equation, values)]
-        if equation.primitive.name == "transpose":
-            values = [_as_value(x) for x in values]
-        return carry_equation(equation, values)
+    closed, consts, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
+    orientation = _Orientation(operands[:consts], is_scan=True)
+    orientation.transpose_weights(closed.jaxpr, operands[:consts])
 
     def step(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        results = plain(evaluate(closed, [*operands[:consts], *carry, *x], rule))
+        results = plain(evaluate(closed, [*operands[:consts], *carry, *x], orientation))
         return results[:carried], results[carried:]
 
     last, outputs = lax.scan(step, list(operands[consts:consts + carried]), list(operands[consts + carried:]),
@@ -89,29 +145,17 @@ def _scan(params: dict[str, Any], operands: Sequence[Any]) -> list[Array]:
     return [*last, *outputs]
 
 
-def _product(equation: JaxprEqn, number: int, factor: Any, weights: Array) -> Value:
-    """The product [B, N] of the other factor [B, K] and the weights [K, N], as a value of the original shape."""
-    contracted = equation.params["dimension_numbers"][0][1 - number][0]
-    rows = _as_value(factor).in_order([1 - contracted, contracted])
-    product = _dot_general(equation, [rows, weights], (((1,), (0,)), ((), ())))
-    return from_order(product, (1, 0) if number == 0 else (0, 1))
-
-
 def _product_as_stored(equation: JaxprEqn, factors: Sequence[Any]) -> Array:
-    """A product whose factors are not transposed before it."""
+    """A product whose factors are not transposed before it, unless this would change the order of its result."""
     values = [_as_value(x) for x in factors]
-    orders = [value.order() for value in values]
-    numbers = tuple(tuple(tuple(map(order.index, axes)) for order, axes in zip(orders, pair, strict=True))
-                    for pair in equation.params["dimension_numbers"])
-    if any(_free(order, pair) != sorted(_free(order, pair)) for order, pair in zip(
-            orders, zip(*equation.params["dimension_numbers"], strict=True), strict=True)):
-        return _dot_general(equation, plain(values), equation.params["dimension_numbers"])
-    return _dot_general(equation, [v.in_order(order) for v, order in zip(values, orders, strict=True)], numbers)
-
-
-def _free(order: Sequence[int], pair: Sequence[Sequence[int]]) -> list[int]:
-    """The dimensions that are neither contracted nor a part of the batch, as they are stored."""
-    return [d for d in order if d not in (*pair[0], *pair[1])]
+    orders, numbers = [value.order() for value in values], equation.params["dimension_numbers"]
+    for order, bound in zip(orders, zip(*numbers, strict=True), strict=True):
+        free = [d for d in order if d not in (*bound[0], *bound[1])]
+        if free != sorted(free):
+            return _dot_general(equation, plain(values), numbers)
+    stored = tuple(tuple(tuple(map(order.index, axes)) for order, axes in zip(orders, pair, strict=True))
+                   for pair in numbers)
+    return _dot_general(equation, [v.in_order(order) for v, order in zip(values, orders, strict=True)], stored)
 
 
 def _dot_general(equation: JaxprEqn, factors: Sequence[Array], numbers: Any) -> Array:
