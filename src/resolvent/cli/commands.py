@@ -17,6 +17,7 @@ from resolvent.cli.compare import compare
 from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
 from resolvent.cli.federation import COMMANDS
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
+from resolvent.cli.show import show
 from resolvent.cli.tune import tune
 from resolvent.simulate.progress import LabelledProgress, progress_bars
 
@@ -176,38 +177,6 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
         for plural, lines in lists.items():
             terminal.print_table(terminal.text_table(plural, lines))
             terminal.print_line("")
-
-
-def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml|RUN")], *,
-         set: Changes = (), json: bool = False) -> None:
-    """Print an experiment as YAML with every default and its explanation, ready to edit; or the outcome of a run.
-
-    Try `resolvent show digits > mine.yaml`, and `resolvent show runs/mine` after a run.
-
-    Args:
-        experiment: name of an experiment, a YAML file, or a run folder.
-        set: change settings of an experiment first, such as model.name=mlp.
-        json: print the summary of a run as JSON.
-    """
-    from resolvent.errors import InputError
-    from resolvent.study.experiment import ExperimentFile
-
-    folder = Path(experiment)
-    if not folder.is_dir():
-        if json:
-            raise InputError(f"--json is for the outcome of a run, and there is no folder {experiment}")
-        sys.stdout.write(ExperimentFile.load(experiment, _flat(set)).to_yaml())
-        return
-    from resolvent.cli import terminal
-    from resolvent.study.summary import read_summary
-
-    if set:
-        raise InputError("--set changes an experiment, not a run: leave it out")
-    summary = read_summary(folder)
-    if json:
-        sys.stdout.write(dumps(summary, indent=2) + "\n")
-    else:
-        terminal.print_summary(summary)
 
 
 def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]) -> None:
