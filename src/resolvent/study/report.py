@@ -98,7 +98,8 @@ def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
     alone = counts.pop(summary["alone"], 0)
     parts = [f"{count_of(n, 'site')} should use {use}" for use, n in counts.items()]
     parts += [f"{count_of(alone, 'site')} should train alone"] if alone else []
-    section["decision_text"] = f"{enumerate_names(parts)}."
+    text = f"All {len(sites)} sites should train alone" if alone == len(sites) > 1 else enumerate_names(parts)
+    section["decision_text"] = f"{text}."
     few = [f"{site['name']}: {count_of(site['test_rows'], 'test row')}" for site in sites if site["has_few_rows"]]
     more = f", and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
     section["few"] = f"{', '.join(few[:_MAX_NAMED])}{more}"
@@ -206,7 +207,8 @@ def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, A
 def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     """Per party and method, the last test score minus that of training alone; positive is better."""
     rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == summary.get("split", "test"))]
-    last = rows[rows["round"] == rows.groupby("method")["round"].transform("max")]
+    runs = ["method", "seed"] if "seed" in rows else ["method"]
+    last = rows[rows["round"] == rows.groupby(runs)["round"].transform("max")]
     table = last.pivot_table(index="party", columns="method", values="value", aggfunc=lambda v: v.mean(skipna=False))
     sign = 1 if summary["higher_is_better"] else -1
     table = (table * sign).fillna(-np.inf)  # a method that diverged is worse than any other

@@ -53,7 +53,7 @@ class Evidence:
     def last(self, metric: str, split: str) -> "pd.Series":
         """The values of a metric at the last evaluation, by (method, seed, party)."""
         rows = self.metrics[(self.metrics["metric"] == metric) & (self.metrics["split"] == split)]
-        rows = rows[rows["round"] == rows.groupby("method")["round"].transform("max")]
+        rows = rows[rows["round"] == rows.groupby(["method", "seed"])["round"].transform("max")]
         values: pd.Series = rows.set_index(["method", "seed", "party"])["value"].astype(float)
         return values
 

@@ -247,7 +247,9 @@ def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.
     import pandas as pd
 
     rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
-    last = rows[rows["round"] == rows["round"].max()]
+    # Callbacks may stop the seeds after different numbers of rounds.
+    ends = rows.groupby("seed")["round"].transform("max") if "seed" in rows else rows["round"].max()
+    last = rows[rows["round"] == ends]
     values = pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
     return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))
 
