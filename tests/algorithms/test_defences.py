@@ -149,3 +149,12 @@ def test_the_adaptive_attack_moves_its_aggregator_at_least_as_far_as_ipm_and_ali
     adaptive = damage(rv.attacks.Adaptive(aggregator).collude(points, HONEST, ~HONEST))
     for attack in (rv.attacks.ALIE(1.0), rv.attacks.IPM(0.5), rv.attacks.MinMax()):
         assert adaptive >= 0.95 * damage(attack.collude(points, HONEST, ~HONEST))
+
+
+@pytest.mark.parametrize("attack", [rv.attacks.Mimic(), rv.attacks.MinMax(), rv.attacks.ALIE(),
+                                    rv.attacks.Adaptive(rv.aggregators.Mean())], ids=lambda a: type(a).__name__)
+def test_parties_that_reply_nothing_are_not_changed_by_an_attack(attack):
+    problem = quadratic()
+    attacked, plain = (trajectory(algorithm, problem, 1, EQUAL_WEIGHTS)[-1] for algorithm in (
+        rv.attacked(rv.local(GD), attack, share=0.4), rv.local(GD)))
+    equal(attacked.parties, plain.parties)

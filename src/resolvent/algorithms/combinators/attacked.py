@@ -131,7 +131,9 @@ class Attacked(Combinator):
             return update_origin(self, message(state.inner, k), row, phase)
 
         origins = jax.vmap(origin_of)(replies.index, numbers)
-        updates = self.attack.collude(tree.sub(numbers, origins), replies.alive & ~malicious, malicious)
+        # Parties that train alone reply nothing, so that there is no update to replace.
+        updates = None if not jax.tree.leaves(numbers) else self.attack.collude(
+            tree.sub(numbers, origins), replies.alive & ~malicious, malicious)
         if updates is not None:
             def replaced(honest: Array, origin: Array, update: Array) -> Array:
                 return jnp.where(malicious.reshape((-1,) + (1,) * update.ndim), origin + update, honest)
