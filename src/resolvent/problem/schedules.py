@@ -11,7 +11,7 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 
-__all__ = ["Constant", "Cosine", "Exponential", "InverseLog", "InversePower", "Schedule", "WarmUp", "as_schedule"]
+__all__ = ["Constant", "Cosine", "Exponential", "InverseLog", "InversePower", "Schedule", "WarmUp"]
 
 
 class Schedule(CheckedArguments, eqx.Module):
