@@ -33,7 +33,7 @@ from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
 from resolvent.math.robust import squared_distances
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, WeightedLoss
 from resolvent.problem.oracle import Oracle, SampleOracle, ShapeOracle
 
 __all__ = ["ALIE", "IPM", "Adaptive", "Attack", "Gaussian", "LabelFlip", "Mimic", "MinMax", "NaN", "Scaled", "SignFlip"]
@@ -123,12 +123,15 @@ class LabelFlip(Attack):
         """
         if isinstance(oracle, ShapeOracle):
             return oracle  # labels do not change shapes
-        loss = oracle.model.loss if isinstance(oracle, SampleOracle) else oracle
+        weighted = oracle.model.loss if isinstance(oracle, SampleOracle) else oracle
+        loss = weighted.inner if isinstance(weighted, WeightedLoss) else weighted
         if not isinstance(oracle, SampleOracle) or not isinstance(loss, CrossEntropy | BinaryCrossEntropy):
             raise TypeError(f"LabelFlip needs a party's own samples with class labels (cross-entropy), got "
                             f"{type(loss).__name__}: use SignFlip, or put attacked(...) around the algorithm that "
                             "changes the objective instead of inside it")
-        flipped = _FlippedLabels(loss, malicious)
+        flipped: Loss = _FlippedLabels(loss, malicious)
+        if isinstance(weighted, WeightedLoss):
+            flipped = WeightedLoss(flipped, weighted.has_classes)
         return replace(oracle, model=eqx.tree_at(_loss_of, oracle.model, flipped, is_leaf=_is_loss))
 
 
