@@ -96,8 +96,8 @@ def page(folder: Path) -> str:
              "does for some of them; the numbers show which. It is *borderline* if numbers within one standard "
              "deviation over the seeds of their thresholds could change the verdict, and *not decided* if the claim is "
              "about runs that have converged, and these have not. The second column has the paper's number, *in "
-             "words* if the paper states the claim without a number, and *ours* if the claim is ours. Times are CPU "
-             "times.", "",
+             "words* if the paper states the claim without a number, and *ours* if the claim is ours. Of a "
+             "reproduction with results in several settings, the largest is shown. Times are CPU times.", "",
              "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict | command | time |",
              "|---|---|---|---|---|---|"]
     for _, r in records:
