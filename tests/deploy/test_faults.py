@@ -69,7 +69,7 @@ def another_kind(reply, earlier):
     return encode(replace(decode(reply), kind="models"))
 
 
-# name -> what arrives at the server in place of a site's first reply to each message
+# name -> what arrives at the server instead of a site's first reply to each message
 REPLIES = {
     "none": lambda reply, earlier: None,
     "of an earlier round": lambda reply, earlier: earlier[0] if earlier else None,

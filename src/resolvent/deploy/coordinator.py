@@ -330,7 +330,7 @@ def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
 
 
 def _forget_replies(record: ServerRecord, k: int, *, is_restart: bool) -> ServerRecord:
-    """The record after party k has started again: it knows of none of its earlier replies."""
+    """The record after party k has started again: it remembers none of its earlier replies."""
     counted, refused = ({i: position for i, position in positions.items() if i != k}
                         for positions in (record.counted, record.refused))
     restarted = tuple(sorted({*record.restarted, k})) if is_restart else record.restarted

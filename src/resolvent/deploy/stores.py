@@ -22,7 +22,7 @@ from resolvent.algorithms.round import commit_party
 from resolvent.data.atomic_files import sync_to_disk, write_atomically
 from resolvent.data.digests import DamagedFileError
 from resolvent.data.folder_lock import locked
-from resolvent.deploy.wire import Message, WireError, arrays_of, decode, encode, restore_tree
+from resolvent.deploy.wire import Message, WireError, arrays_of, decode, encode_parts, restore_tree
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 
@@ -32,7 +32,7 @@ _LARGEST_FILE = 2**50  # a record of this machine is not limited as a message is
 
 
 class PartyRecord(NamedTuple):
-    """What a party knows of a run.
+    """What a party stores of a run.
 
     Attributes:
         run: the run.
@@ -71,7 +71,7 @@ class PartyRecord(NamedTuple):
 
 
 class ServerRecord(NamedTuple):
-    """What the server knows of a run.
+    """What the server stores of a run.
 
     Attributes:
         run: the run.
@@ -148,13 +148,13 @@ class _Store:
                  trace: TracebackType | None) -> None:
         self.close()
 
-    def write_file(self, name: str, data: bytes) -> None:
-        """Write a file of the folder, completely or not at all.
+    def write_file(self, name: str, message: Message) -> None:
+        """Write a message into a file of the folder, completely or not at all.
 
         Raises:
             OSError: it cannot be written, such as on a full disk; the file before is still there.
         """
-        write_atomically(self.folder / name, lambda path: _write_bytes(path, data))
+        write_atomically(self.folder / name, lambda path: _write_message(path, message))
 
     def append_line(self, entry: Mapping[str, Any]) -> int:
         """Append an entry to the log, and return the length of the log."""
@@ -224,14 +224,14 @@ class PartyStore(_Store):
         arrays = {**_prefixed("committed.", record.committed), **_prefixed("pending.", record.pending),
                   "reply": np.frombuffer(record.reply, np.uint8)}
         facts = {"start": record.start, "message": record.message, "has_pending": record.pending is not None}
-        self.write_file(self._record_name, encode(
-            Message("record", record.run, record.round + 1, record.phase, facts, arrays)))
+        self.write_file(self._record_name,
+                        Message("record", record.run, record.round + 1, record.phase, facts, arrays))
 
     def write_models(self, personal: Vector, shared: Vector | None, rounds: int) -> None:
         """Write the models that the party uses after the last round."""
         arrays = {**_prefixed("personal.", personal), **_prefixed("shared.", shared)}
         facts = {"rounds": rounds, "has_shared": shared is not None}
-        self.write_file(self._MODELS, encode(Message("models", "", facts=facts, arrays=arrays)))
+        self.write_file(self._MODELS, Message("models", "", facts=facts, arrays=arrays))
 
     def read_models(self, like: Vector) -> tuple[Vector, Vector | None] | None:
         """The personal and the shared model; None before the end of the run.
@@ -298,8 +298,8 @@ class ServerStore(_Store):
         facts = record._asdict()
         for name in ("run", "round", "phase", "state"):
             del facts[name]
-        self.write_file(self._record_name, encode(
-            Message("record", record.run, record.round, record.phase, facts, _prefixed("state.", record.state))))
+        arrays = _prefixed("state.", record.state)
+        self.write_file(self._record_name, Message("record", record.run, record.round, record.phase, facts, arrays))
 
 
 def _prefixed(prefix: str, tree: PyTree[Any]) -> dict[str, Any]:
@@ -313,5 +313,7 @@ def _as_tuples(value: Any) -> Any:
     return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _write_bytes(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+def _write_message(path: Path, message: Message) -> None:
+    with path.open("wb") as file:
+        for part in encode_parts(message):
+            file.write(part)

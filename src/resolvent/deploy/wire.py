@@ -14,6 +14,7 @@ every message: its size, its header, and the names, shapes and dtypes of its arr
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,6 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from resolvent.errors import InputError, quote, shorten
@@ -30,8 +30,8 @@ from resolvent.math.codecs import Wire
 from resolvent.math.packing import pack_wire, packed_size, unpack_wire
 from resolvent.simulate.tree_files import NUMPY_NAMES
 
-__all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "identity_of_message", "restore_tree",
-           "size_of"]
+__all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
+           "restore_tree", "size_of"]
 
 MAX_BYTES = 2**32
 _MAGIC = b"RSLVMSG1"
@@ -87,11 +87,16 @@ def encode(message: Message) -> bytes:
         >>> decode(data).arrays["w"].tolist()
         [1.0, 1.0]
     """
+    return b"".join(encode_parts(message))
+
+
+def encode_parts(message: Message) -> tuple[bytes, bytes]:
+    """The message as two parts, which a file can hold one after the other without another copy in memory."""
     header = {"version": _VERSION, "kind": message.kind, "run": message.run, "round": message.round,
               "phase": message.phase, "facts": dict(message.facts)}
     arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
     content = save(arrays, metadata={"header": json.dumps(header, allow_nan=False, sort_keys=True)})
-    return b"".join((_MAGIC, hashlib.sha256(content).digest(), content))
+    return _MAGIC + hashlib.sha256(content).digest(), content
 
 
 def identity_of_message(data: bytes) -> str:
@@ -118,23 +123,23 @@ def decode(data: bytes, limit: int = MAX_BYTES) -> Message:
     content = memoryview(data)[_CONTENT:]
     if hashlib.sha256(content).digest() != data[len(_MAGIC):_CONTENT]:
         raise WireError("the message is damaged or truncated: it has not the checksum with which it was sent")
-    header = _read_header(content)
+    tensors, header, start = _read_header(content)
     try:
-        tensors: Any = deserialize(bytes(content))  # type: ignore[no-untyped-call]
-        arrays = {name: _as_array(tensor) for name, tensor in tensors}
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        arrays = {name: _as_array(tensor, content[start:]) for name, tensor in tensors.items()}
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise WireError(f"the arrays of the message cannot be read: {shorten(error)}") from error
     return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
 
 
-def _read_header(content: memoryview) -> dict[str, Any]:
+def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """The description of the tensors, the message's header, and the offset of the data."""
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     if length > min(_MAX_HEADER, len(content) - _LENGTH_BYTES):
         raise WireError(f"the header of the message has {length} bytes, more than the message or than {_MAX_HEADER}")
     try:
         outer = json.loads(bytes(content[_LENGTH_BYTES:_LENGTH_BYTES + length]))
-        header = json.loads(outer["__metadata__"]["header"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        header = json.loads(outer.pop("__metadata__")["header"])
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise WireError(f"the header of the message cannot be read: {shorten(error)}") from error
     types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict}
     if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in types.items()):
@@ -144,12 +149,17 @@ def _read_header(content: memoryview) -> dict[str, Any]:
                         "install the same version of resolvent at the server and at the sites")
     if not all(0 <= header[name] < _MAX_NUMBER for name in ("round", "phase")):
         raise WireError(f"the message has round {header['round']} and phase {header['phase']}")
-    return header
+    return outer, header, _LENGTH_BYTES + length
 
 
-def _as_array(tensor: Mapping[str, Any]) -> NDArray[Any]:
-    dtype = np.dtype(NUMPY_NAMES[tensor["dtype"]])
-    return np.frombuffer(tensor["data"], dtype=dtype).reshape(tensor["shape"])
+def _as_array(tensor: Mapping[str, Any], data: memoryview) -> NDArray[Any]:
+    """A view of the bytes of one tensor: the library's own reader copies all bytes twice."""
+    dtype, shape, (start, stop) = np.dtype(NUMPY_NAMES[tensor["dtype"]]), tensor["shape"], tensor["data_offsets"]
+    if not all(type(n) is int and n >= 0 for n in (start, stop, *shape)) or not start <= stop <= len(data):
+        raise ValueError("an offset or a shape is not valid")
+    if stop - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError("the size of an array is not that of its shape")
+    return np.ndarray(tuple(shape), dtype, data[start:stop])
 
 
 def arrays_of(tree: PyTree[Any]) -> dict[str, NDArray[Any]]:
