@@ -178,5 +178,6 @@ def _build(file: ExperimentFile) -> Experiment:
         return experiment
     needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
                          or any(map(uses_pooled_data, experiment.algorithms.values()))
-                         or len(experiment.data) < jax.device_count())
+                         or len(experiment.data) < jax.device_count()
+                         or experiment.seeds > 1)  # of which each splits the samples again
     return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))
