@@ -1,8 +1,9 @@
 """Operations that are slow in XLA's compiled loops on a CPU, replaced by equal ones in any function.
 
-``rewrite`` moves sums of products out of scans (``scans``), carries channels-last layouts from one operation to the
-next (``layouts``), and then replaces the operations for which ``RULES`` has a faster form. The results are equal up to
-rounding, and all transformations of JAX work on them: see ``deferred``.
+``rewrite`` makes weights the second factor of products (``weights``), computes cheap results of scans again instead of
+storing them (``residuals``), moves sums of products out of scans (``scans``), carries channels-last layouts from one
+operation to the next (``layouts``), and then replaces the operations for which ``RULES`` has a faster form. The results
+are equal up to rounding, and all transformations of JAX work on them: see ``deferred``.
 """
 
 from resolvent.xla.rewrites.convolution import convolution
