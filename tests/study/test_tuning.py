@@ -176,7 +176,7 @@ def test_every_method_has_the_same_budget(problem):
 
 def test_search_in_which_all_trainings_diverge_says_so(problem):
     with pytest.raises(InputError, match="the training of each diverged; search smaller learning rates"):
-        rv.tune(fedavg, {"rate": [1e60]}, problem, rounds=3, strategy="grid").best  # noqa: B018
+        rv.tune(fedavg, {"rate": [1e30]}, problem, rounds=6, strategy="grid").best  # noqa: B018
 
 
 TEXT = """
