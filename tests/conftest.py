@@ -4,6 +4,9 @@ import gc
 import os
 from pathlib import Path
 
+# Before JAX is imported, which the next import does: tests write nothing into the user's folders.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+
 from resolvent.xla.versions import is_tested_version
 
 _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1",
@@ -11,7 +14,6 @@ _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split
 if is_tested_version():  # saves half the time; a compiler that does not know a flag stops
     _FAST.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FAST]).strip()
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")  # tests write nothing into the user's folders
 
 import jax
 import pytest

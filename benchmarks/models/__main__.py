@@ -99,7 +99,7 @@ def run(name: str, contestant: str, cores: int, options: argparse.Namespace) -> 
     ours = {**threads, "PJRT_NPROC": "1", "RESOLVENT_REWRITES": str(int(contestant != _PLAIN)),
             "JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [options.torch if is_torch else sys.executable, FOLDER / ("torch_loop.py" if is_torch else "ours.py"),
-               name, str(samples), str(rounds), str(cores)]
+               name, str(samples), str(rounds), str(cores), *([_first_weights(name)] if is_torch else [])]
     process = subprocess.run(command, env={**_environment(is_torch), **(threads if is_torch else ours)}, check=False,
                              text=True, capture_output=True, timeout=_LIMIT)
     if process.returncode:
@@ -108,6 +108,16 @@ def run(name: str, contestant: str, cores: int, options: argparse.Namespace) -> 
     print(f"{name:12} {contestant:24} {cores} cores: {row['us_cpu']:9.1f} us CPU, {row['us']:9.1f} us a sample, "
           f"loss {row['loss']:.3f}", flush=True)
     return row
+
+
+def _first_weights(name: str) -> str:
+    """The file with the model's first parameters, which is written if it is not there."""
+    from workloads import cache
+
+    path = cache() / f"models-{name}.npz"
+    if not path.exists():
+        subprocess.run([sys.executable, FOLDER / "ours.py", name, "--weights", path], check=True)
+    return str(path)
 
 
 def _environment(is_torch: bool) -> dict[str, str]:

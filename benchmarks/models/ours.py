@@ -1,4 +1,7 @@
-"""Resolvent on a model written by a user: ours.py MODEL SAMPLES ROUNDS DEVICES; prints JSON."""
+"""Resolvent on a model written by a user: ours.py MODEL SAMPLES ROUNDS DEVICES; prints JSON.
+
+``ours.py MODEL --weights FILE`` writes the first parameters, in the order and the shapes of PyTorch's model.
+"""
 
 import json
 import os
@@ -14,6 +17,7 @@ import numpy as np
 from workload import BATCH, LEARNING_RATE, PARTIES, SHAPES, Meter, random_samples
 
 import resolvent as rv
+from resolvent.algorithms import keys
 from resolvent.data.federated import Split
 
 
@@ -38,6 +42,32 @@ def federated_data(name: str, samples: int) -> rv.FederatedData:
         vocabulary=tuple(map(str, range(of.tokens))))
 
 
+def torch_parameters(name: str, params: object) -> list[np.ndarray]:
+    """The parameters in the order of PyTorch's model; it reshapes biases of convolutions."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
+    if name in ("mlp", "logistic"):
+        weights_first = [array for i in range(0, len(leaves), 2) for array in leaves[i:i + 2][::-1]]
+        return [array.T for array in weights_first] if name == "mlp" else weights_first
+    if name == "bag":
+        bias, kernel, embedding = leaves
+        return [embedding, kernel.T, bias]
+    if name in ("gru", "lstm"):
+        embedding, inputs, state, bias, *of_state, weight, output_bias = leaves
+        # PyTorch has a second bias of all gates. Of the GRU, the part of the new state is the one that Equinox has.
+        second = np.zeros_like(bias)
+        if of_state:
+            second[-len(of_state[0]):] = of_state[0]
+        return [embedding, weight, output_bias, inputs, state, bias, second]
+    if name == "transformer":
+        embedding, positions, *blocks, weight, bias = leaves
+        arrays = [positions, embedding, weight, bias]
+        for i in range(0, len(blocks), 12):
+            query, key, value, output, *norms_and_layers = blocks[i:i + 12]
+            arrays += [*norms_and_layers[:4], np.concatenate([query, key, value]), output, *norms_and_layers[4:]]
+        return arrays
+    return leaves
+
+
 def product_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
     """Floating-point operations of the matrix products and convolutions of a program."""
     total = 0.0
@@ -56,7 +86,11 @@ def product_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
 
 
 def main() -> None:
-    """Run and print."""
+    """Run and print, or write the first parameters."""
+    if sys.argv[2] == "--weights":
+        first = model_of(sys.argv[1]).init(keys.initial_key(0))
+        np.savez(sys.argv[3], *torch_parameters(sys.argv[1], first))
+        return
     name, (samples, rounds, devices) = sys.argv[1], map(int, sys.argv[2:5])
     jax.config.update("jax_num_cpu_devices", devices)
     model, data = model_of(name), federated_data(name, samples)
@@ -74,8 +108,9 @@ def main() -> None:
     row |= {"us": 1e6 * result.facts["seconds_per_round"][-1] / samples,
             "us_cpu": 1e6 * result.facts["cpu_per_round"][-1] / samples}
     apply = jax.make_jaxpr(model.apply)(result.server_model, data.x[:1])
-    row |= {"loss": float(np.mean(model.loss.loss(model.apply(result.server_model, data.x[:400]), data.y[:400]))),
-            "flops": 3 * product_flops(apply.jaxpr)}
+    row |= {key: float(np.mean(model.loss.loss(model.apply(params, data.x[:400]), data.y[:400])))
+            for key, params in (("first_loss", model.init(keys.initial_key(0))), ("loss", result.server_model))}
+    row |= {"flops": 3 * product_flops(apply.jaxpr)}
     print(json.dumps(row))
 
 

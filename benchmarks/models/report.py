@@ -40,8 +40,9 @@ def markdown(record: dict[str, Any], image: str) -> str:
     different = [f"* {_TITLES[name]}: {ours['loss']:.3f} and {peer['loss']:.3f}"
                  for name, ours, peer in _pairs(record, 1)
                  if abs(ours["loss"] - peer["loss"]) > _MAX_LOSS_DIFFERENCE * max(ours["loss"], peer["loss"])]
-    lines += ["", f"Losses after {2 * record['rounds']} rounds, from random first models of the same distribution, "
-              f"differ by at most {_MAX_LOSS_DIFFERENCE:.0%}" + ("." if not different else ", except:")]
+    lines += ["", f"Losses after {2 * record['rounds']} rounds, from the same first parameters and with "
+              f"minibatches in other orders, differ by at most {_MAX_LOSS_DIFFERENCE:.0%}"
+              + ("." if not different else ", except:")]
     return "\n".join([*lines, *different]) + "\n"
 
 

@@ -1,9 +1,13 @@
-"""FedAvg as a plain PyTorch loop, for a model of this file: torch_loop.py MODEL SAMPLES ROUNDS THREADS; prints JSON."""
+"""FedAvg as a plain PyTorch loop, for a model of this file: torch_loop.py MODEL SAMPLES ROUNDS THREADS WEIGHTS.
+
+Prints JSON. The first parameters are those of the file WEIGHTS, which ``ours.py`` has written.
+"""
 
 import copy
 import json
 import sys
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -148,11 +152,30 @@ def train(model: nn.Module, x: Tensor, y: Tensor) -> None:
         optimizer.step()
 
 
+def freeze_second_bias(model: nn.Module) -> None:
+    """Train only the biases that an Equinox cell has; PyTorch's recurrent layers have a second bias for each gate."""
+    cell = getattr(model, "cell", None)
+    if isinstance(cell, nn.LSTM):
+        cell.bias_hh_l0.requires_grad_(False)
+    elif isinstance(cell, nn.GRU):
+        trained = torch.arange(3 * cell.hidden_size) >= 2 * cell.hidden_size
+        cell.bias_hh_l0.register_hook(lambda gradient: gradient * trained)
+
+
+def load(model: nn.Module, path: str) -> None:
+    """Set the parameters to those of a file."""
+    arrays = np.load(path)
+    with torch.no_grad():
+        for parameter, array in zip(model.parameters(), arrays.values(), strict=True):
+            parameter.copy_(torch.from_numpy(array).reshape(parameter.shape))
+
+
 def run_round(shared: nn.Module, x: Tensor, y: Tensor) -> None:
     """One round of FedAvg."""
     models = []
     for part_x, part_y in zip(x.chunk(PARTIES), y.chunk(PARTIES), strict=True):
         models.append(copy.deepcopy(shared))
+        freeze_second_bias(models[-1])
         train(models[-1], part_x, part_y)
     with torch.no_grad():
         for parameter, *of_parties in zip(shared.parameters(), *(m.parameters() for m in models), strict=True):
@@ -165,14 +188,17 @@ def main() -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     shared = MODELS[name]()
+    load(shared, sys.argv[5])
     x, y = map(torch.from_numpy, random_samples(name, samples))
     x, y = (x.long() if SHAPES[name].tokens else x), y.long()
+    with torch.no_grad():
+        first_loss = loss(shared(x[:400]), y[:400]).item()
     meter = Meter()
     for t in range(2 * rounds):
         if t == rounds:
             meter.restart()
         run_round(shared, x, y)
-    row = meter.row(samples * rounds, torch=torch.__version__)
+    row = meter.row(samples * rounds, torch=torch.__version__, first_loss=first_loss)
     with torch.no_grad():
         row["loss"] = loss(shared(x[:400]), y[:400]).item()
     print(json.dumps(row))

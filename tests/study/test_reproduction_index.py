@@ -53,7 +53,8 @@ def test_a_row_says_what_was_done_and_where():
 def test_every_result_and_reproduction_has_a_row():
     linked = set(re.findall(r"\]\(reproductions\.md#([\w-]+)\)", PAGE))
     assert linked == {path.stem for path in RESULTS.glob("*.json")}
-    named = {stem.removesuffix("-quick").removesuffix("-middle") for stem in linked} | set(re.findall(r"`([\w-]+)`", PAGE))
+    named = {stem.removesuffix("-quick").removesuffix("-middle") for stem in linked}
+    named |= set(re.findall(r"`([\w-]+)`", PAGE))
     assert set(reproductions()) <= named
 
 

@@ -305,7 +305,7 @@ def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
         for line in lines[position:]:
             for mark, title in news.items():
                 if mark in line:
-                    name = line.split(mark, 1)[1].split()[0].strip(".,:;") if title.endswith(": ") else ""
+                    name = line.split(mark, 1)[1].split()[0].split("@")[0].strip(".,:;") if title.endswith(": ") else ""
                     terminal.print_line(f"{title}{name}")
         position = len(lines)
         process.wait(_LOOK)

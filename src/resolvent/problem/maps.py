@@ -112,7 +112,9 @@ class GradientStep(Map):
 
 
 class Ascent(Map):
-    """T(w) = w + radius grad f(w) / |grad f(w)|, with T' taken as the identity: the step of SAM. T(w) = w at grad f = 0.
+    """T(w) = w + radius grad f(w) / |grad f(w)|, with T' taken as the identity: the step of SAM.
+
+    T(w) = w at grad f = 0.
 
     The gradient of f at T(w) approximates that of max over |e| <= radius of f(w + e).
 

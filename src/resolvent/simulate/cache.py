@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 
 def enable_compilation_cache() -> None:
-    """Let JAX store compiled programs in ``cache_folder()``, up to 256 MiB; the least recently used are removed first."""
+    """Let JAX store compiled programs in ``cache_folder()``: 256 MiB at most, the least recently used are removed."""
     settings = jax.config.values
     if settings["jax_compilation_cache_dir"] is not None or not settings["jax_enable_compilation_cache"]:
         return
