@@ -13,6 +13,7 @@ installed into the environment of benchmarks.simulators, in the user's cache fol
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -110,13 +111,13 @@ def run(name: str, contestant: str, cores: int, options: argparse.Namespace) -> 
     return row
 
 
+@functools.cache
 def _first_weights(name: str) -> str:
-    """The file with the model's first parameters, which is written if it is not there."""
+    """The file to which the model's first parameters are written, once."""
     from workloads import cache
 
     path = cache() / f"models-{name}.npz"
-    if not path.exists():
-        subprocess.run([sys.executable, FOLDER / "ours.py", name, "--weights", path], check=True)
+    subprocess.run([sys.executable, FOLDER / "ours.py", name, "--weights", path], check=True)
     return str(path)
 
 

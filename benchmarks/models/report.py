@@ -43,6 +43,10 @@ def markdown(record: dict[str, Any], image: str) -> str:
     lines += ["", f"Losses after {2 * record['rounds']} rounds, from the same first parameters and with "
               f"minibatches in other orders, differ by at most {_MAX_LOSS_DIFFERENCE:.0%}"
               + ("." if not different else ", except:")]
+    first = [abs(ours["first_loss"] - peer["first_loss"]) for _, ours, peer in _pairs(record, 1)
+             if "first_loss" in ours and "first_loss" in peer]
+    if first:
+        different += ["", f"Losses before the first round differ by at most {max(first):.1g}."]
     return "\n".join([*lines, *different]) + "\n"
 
 
