@@ -36,7 +36,7 @@ federation: .venv-federation/installed
 	.venv-federation/bin/resolvent federate digits --rehearse --out "$$(mktemp -d)/digits"
 
 federation-test: .venv-federation/installed
-	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest psutil
+	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil
 	timeout 600 .venv-federation/bin/python -m pytest tests/deploy/test_nvflare.py
 
 test: .venv/installed-test
