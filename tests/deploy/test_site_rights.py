@@ -167,3 +167,18 @@ def test_nothing_is_pickled_and_no_code_is_executed():
     for path in Path(resolvent.deploy.__file__).parent.glob("*.py"):
         code = path.read_text("utf-8")
         assert not re.search(r"\b(import (pickle|marshal|shelve|dill)|(eval|exec)\(|allow_pickle)", code), path.name
+
+
+@pytest.mark.parametrize("rehearsal", [False, True])
+def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, rehearsal):
+    """The same seed gives other models, except in a rehearsal, which repeats the simulation."""
+    algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
+    models = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        with Federation(algorithm, quadratic(double=False), folder) as parts:
+            for k in range(5):
+                parts.start_party(k, rehearsal=rehearsal)
+            result = parts.run()
+            models.append(np.asarray(result.shared))
+            assert result.record.protected == (() if rehearsal else (0, 1, 2, 3, 4))
+    assert np.array_equal(*models) == rehearsal

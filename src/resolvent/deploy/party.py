@@ -11,6 +11,9 @@ Every message after ``start`` says which of the party's replies counted last and
 party knows what became of its last reply: if it counted, the state after it is the party's state; if it was refused,
 only the ``Private`` parts are new; if it did not arrive in time, nothing of it is. Bytes that arrive again get the
 stored reply, so that a party works once however often a message is repeated.
+
+The key of the work comes from the server, so that a federation repeats a simulation. Only the work of a differentially
+private algorithm has a key from the site's own randomness: who knows the noise can subtract it.
 """
 
 import logging
@@ -29,7 +32,7 @@ from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state, uses_shared_model
 from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
-from resolvent.deploy.protection import has_encoded_vector, protect
+from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect, random_key
 from resolvent.deploy.shapes import exchange_shapes, has_valid_numbers, with_weak_scalars
 from resolvent.deploy.stores import PartyRecord, PartyStore
 from resolvent.deploy.wire import (
@@ -112,6 +115,7 @@ class Party:
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
+        self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
         self._algorithm = with_memory(algorithm, problem)
         self._shapes = exchange_shapes(self._algorithm, jax.eval_shape(problem.init, jax.random.key(0)))
         self._state_shapes = jax.eval_shape(_first_state, self._algorithm, problem, self._shapes.model, _key_shape())
@@ -203,7 +207,7 @@ class Party:
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
         return self._send("ready", message, identity, {
             "samples": int(self._problem.sizes[0]), "splits": list(self._problem.splits), "split_sizes": sizes,
-            "protected": self._limits.clip is not None, "score": self._problem.score_name})
+            "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name})
 
     def _check_experiment(self, message: Message) -> None:
         expected = {"algorithm": self._fingerprint, "precision": jnp.zeros(()).dtype.name, "rounds": self._rounds}
@@ -228,7 +232,8 @@ class Party:
             raise Refusal("conflict", "the effort is outside [0, 1]")
         before = _state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
-        after, reply = _party_step(self._algorithm, self._problem, before, payload, content["key"], content["effort"],
+        key = random_key() if self._draws_own_noise else content["key"]
+        after, reply = _party_step(self._algorithm, self._problem, before, payload, key, content["effort"],
                                    np.int32(message.round), phase=message.phase)
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)

@@ -19,10 +19,13 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.combinators.combinator import layers
+from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.math.codecs import Wire
+from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["has_encoded_vector", "protect"]
+__all__ = ["adds_private_noise", "has_encoded_vector", "protect", "random_key"]
 
 
 def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip: float, noise: float) -> PyTree[Any]:
@@ -58,6 +61,17 @@ def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip
 def has_encoded_vector(shapes: PyTree[Any]) -> bool:
     """Whether a reply has a vector that a codec encoded, which can no longer be clipped."""
     return any(isinstance(part, Wire) for part in jax.tree.leaves(shapes, is_leaf=lambda part: isinstance(part, Wire)))
+
+
+def adds_private_noise(algorithm: Algorithm) -> bool:
+    """Whether parties add noise for differential privacy: by ``DPSGD``, or their part of ``PrivateParties``."""
+    return (any(isinstance(solver, DPSGD) for solver in local_solvers(algorithm))
+            or any(isinstance(layer, PrivateParties) and layer.noise == "parties" for layer in layers(algorithm)))
+
+
+def random_key() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The data of a key from the operating system's randomness."""
+    return np.frombuffer(secrets.token_bytes(8), np.uint32)
 
 
 def _is_real(leaf: Any) -> bool:
