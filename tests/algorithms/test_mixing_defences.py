@@ -59,8 +59,8 @@ def test_bucketing_in_a_round_draws_new_buckets():
     algorithm = rv.robust(GD, rv.aggregators.Bucketing(rv.aggregators.CoordinateMedian(), size=2))
     states = trajectory(algorithm, quadratic(), 3, EQUAL_WEIGHTS)
     assert np.isfinite(states[-1].server).all()
-    one = rv.robust(GD, rv.aggregators.Bucketing(rv.aggregators.Mean(), size=2))
-    equal([s.server for s in trajectory(one, quadratic(), 3, EQUAL_WEIGHTS)],
+    mean = rv.robust(GD, rv.aggregators.Bucketing(rv.aggregators.Mean(), size=2))
+    equal([s.server for s in trajectory(mean, quadratic(), 3, EQUAL_WEIGHTS)],
           [s.server for s in trajectory(rv.fedavg(GD), quadratic(), 3, EQUAL_WEIGHTS)])
 
 

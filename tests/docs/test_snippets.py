@@ -36,7 +36,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# Pages whose blocks train for more than three seconds, beside those that a newcomer reads first.
+# Pages whose blocks train for more than three seconds, next to those that a newcomer reads first.
 NIGHTLY = {"docs/api/portfolio.md", "docs/diagnostics.md", "docs/ditto.md", "docs/metrics.md", "docs/scaling.md",
            "docs/theory.md", "docs/tuning.md", "docs/unification.md"}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())

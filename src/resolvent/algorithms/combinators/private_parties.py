@@ -80,7 +80,7 @@ class PrivateParties(Combinator):
         clip: largest length of an update, or its first value, positive.
         noise_multiplier: standard deviation of the noise relative to ``clip``; at least 0.
         noise: ``server``: the server adds it, and is trusted; ``parties``: each party adds its part, for secure sums.
-            Then absent parties add no noise, and the privacy is that of ``cohort`` parties only if so many take part.
+            Then absent parties add no noise, and the stated privacy needs at least ``cohort`` parties.
         quantile: the share of updates that should be shorter than ``clip``, which then follows it; default: a constant.
         quantile_rate: learning rate of the logarithm of ``clip``.
         quantile_noise: standard deviation of the noise on the number of short updates; default: cohort/20.
@@ -168,9 +168,9 @@ class PrivateParties(Combinator):
             total = _add_noise(total, self.noise_multiplier * clip, substep_key(key, _NOISE))
         model = self.inner.server_model(state.inner)
         mean = jax.tree.map(lambda w, t: (w + t / self.cohort).astype(w.dtype)[None], model, total)
-        one = jnp.ones(1, replies.weight.dtype)
-        after, info = inner(state.inner, Replies(mean, one, jnp.zeros(1, replies.index.dtype), jnp.ones(1, bool), one),
-                            key)
+        weight = jnp.ones(1, replies.weight.dtype)
+        mean_reply = Replies(mean, weight, jnp.zeros(1, replies.index.dtype), jnp.ones(1, bool), weight)
+        after, info = inner(state.inner, mean_reply, key)
         return CombinatorState(after, self._next_clip(clip, replies, key)), info | {"clip": clip}
 
     def _next_clip(self, clip: Float[Array, ""], replies: Replies, key: Array) -> Float[Array, ""]:
