@@ -1,7 +1,8 @@
-"""Which defence withstands which attack? Every robust method against six attacks, with 20 % and 40 % malicious parties.
+"""Which defence withstands which attack? Robust methods against eight attacks, with 20 % and 40 % malicious parties.
 
     python benchmarks/defences.py [--seeds 3] [--out benchmarks/defences.json] [--figure benchmarks/defences.svg]
     python benchmarks/defences.py --redraw --out benchmarks/defences.json --figure benchmarks/defences.svg
+    python benchmarks/defences.py --continue --out benchmarks/defences.json     # only the cells that the file lacks
 
 scikit-learn's digits, divided among 20 parties of equal size that have all ten classes. A row is a method with a share
 of malicious parties. Its values are test accuracies in percent: the mean over the honest parties and over the seeds, of
@@ -32,7 +33,8 @@ PARTIES, ROUNDS, SHARES, TOLERANCE = 20, 100, (0.2, 0.4), 2.0
 SOLVER = rv.SGD(learning_rate=0.05, batch_size=20, epochs=2)
 MODEL = rv.models.logistic(64, 10)
 ATTACKS = {"sign flip": rv.attacks.SignFlip(), "ALIE": rv.attacks.ALIE(), "IPM": rv.attacks.IPM(),
-           "Gaussian": rv.attacks.Gaussian(), "label flip": rv.attacks.LabelFlip(), "NaN": rv.attacks.NaN()}
+           "Gaussian": rv.attacks.Gaussian(), "label flip": rv.attacks.LabelFlip(), "NaN": rv.attacks.NaN(),
+           "mimic": rv.attacks.Mimic(), "min-max": rv.attacks.MinMax()}
 COLUMNS = ("none", *ATTACKS)
 
 
@@ -42,6 +44,13 @@ def robust(aggregator: Callable[[float], Any], largest: float = 1.0) -> Callable
 
 
 A = rv.aggregators
+
+
+def mixed_trimmed_mean(share: float) -> Any:
+    """The trimmed mean of replies that are replaced by the means of their nearest neighbours."""
+    return A.NearestNeighbourMixing(A.TrimmedMean(share=share), share=share)
+
+
 METHODS: dict[str, Callable[[float], rv.Algorithm]] = {
     "fedavg": lambda share: rv.fedavg(SOLVER),
     "rfa": lambda share: rv.rfa(SOLVER),
@@ -52,6 +61,9 @@ METHODS: dict[str, Callable[[float], rv.Algorithm]] = {
     "Bulyan": robust(lambda share: A.Bulyan(share=share), largest=0.2),
     "CentredClipping": robust(lambda share: A.CentredClipping(radius=0.1)),
     "NormBound": robust(lambda share: A.NormBound()),
+    "Mixing": robust(lambda share: mixed_trimmed_mean(share)),
+    "Momentum of Mixing": lambda share: rv.combinators.Momentum(rv.robust(SOLVER, mixed_trimmed_mean(share)),
+                                                                decay=0.9),
     "fedavg_plus": lambda share: rv.fedavg_plus(SOLVER, sigma=0.1, delta=1),
     "fedgeomed_plus": lambda share: rv.fedgeomed_plus(SOLVER, sigma=0.1, delta=1),
     "fedcomed_plus": lambda share: rv.fedcomed_plus(SOLVER, sigma=0.03, delta=0.3),
@@ -66,15 +78,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--figure", type=Path, help="draw them")
     parser.add_argument("--redraw", action="store_true", help="run nothing; draw the JSON file of --out again")
+    parser.add_argument("--continue", action="store_true", dest="continues",
+                        help="measure only the cells that the JSON file of --out lacks")
     options = parser.parse_args()
     if options.redraw:
         record = json.loads(options.out.read_text())
     else:
+        known = json.loads(options.out.read_text())["rows"] if options.continues else []
         record = {"parties": PARTIES, "rounds": ROUNDS, "seeds": options.seeds, "tolerance": TOLERANCE,
                   "jax": jax.__version__,
                   "command": f"python benchmarks/defences.py --seeds {options.seeds} --out {options.out} "
                              f"--figure {options.figure}",
-                  "rows": [row for name in METHODS for row in rows_of(name, options.seeds)]}
+                  "rows": [row for name in METHODS for row in rows_of(name, options.seeds, known)]}
     if options.out and not options.redraw:
         rows = ",\n  ".join(json.dumps(row) for row in record["rows"])
         facts = {key: value for key, value in record.items() if key != "rows"}
@@ -83,12 +98,13 @@ def main() -> None:
         draw(record).savefig(options.figure, metadata={"Date": None})
 
 
-def rows_of(name: str, seeds: int) -> list[dict[str, Any]]:
-    """The accuracies of a method, a row for each share of malicious parties."""
+def rows_of(name: str, seeds: int, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The accuracies of a method, a row for each share of malicious parties; cells of known rows stay."""
     rows = []
     for share in SHARES:
         row: dict[str, Any] = {"method": name, "malicious": share}
-        for column in COLUMNS:
+        row |= next((old for old in known if (old["method"], old["malicious"]) == (name, share)), {})
+        for column in (c for c in COLUMNS if c not in row):
             accuracies = [accuracy(METHODS[name](share), column, share, seed) for seed in range(seeds)]
             row[column] = round(100 * statistics.mean(accuracies), 1)
         rows.append(row)
