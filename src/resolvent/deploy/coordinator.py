@@ -1,8 +1,8 @@
-"""The server's side of a federation: it asks parties, admits replies, steps, and stores. It knows no engine.
+"""The server's side of a federation: it asks parties, checks their replies, makes the server's step, and stores it.
 
-After every phase the server's record is on the disk, before any message says what became of a party's reply. So a run
-can be interrupted anywhere: the coordinator asks again, with the same bytes, for what was not stored, and parties that
-have done the work send their stored replies.
+It does not depend on an engine such as NVIDIA FLARE. The server's record is written to disk after every phase, before
+any message tells a party whether its reply counted. A run can therefore be interrupted anywhere: the coordinator
+repeats the same bytes for what was not stored, and parties that have done the work send their stored replies.
 """
 
 import secrets
@@ -60,7 +60,7 @@ __all__ = ["Coordinator", "FederationResult", "FederationStoppedError"]
 
 
 class FederationStoppedError(RuntimeError):
-    """Too few parties have answered. Everything is stored, and the run continues when it is started again."""
+    """Too few parties have answered. The run is stored; starting it again resumes it."""
 
 
 class FederationResult(NamedTuple):
@@ -69,9 +69,9 @@ class FederationResult(NamedTuple):
     Attributes:
         state: the server's state.
         shared: the shared model; None if the algorithm has none.
-        metrics: a table with the columns of ``simulate``'s: scores, replies and refused replies.
+        metrics: a table with the columns of the metrics of ``simulate``: scores, replies and refused replies.
         reports: all reports of the run, in order.
-        record: the server's record: numbers of samples, bytes in both directions, parties that started afresh.
+        record: the server's record: numbers of samples, bytes in both directions, parties that restarted.
     """
 
     state: ServerState
@@ -85,18 +85,18 @@ class Coordinator:
     """The server's loop.
 
     Args:
-        algorithm: the algorithm, as the parties have it.
+        algorithm: the algorithm; the parties must have the same one.
         source: the problem; or a model's ``init``, random key -> first model.
         transport: sends messages to the parties.
-        store: the server's folder. A run that it has is continued.
+        store: the server's folder. A run that is stored in it is resumed.
         rounds: number of rounds, at least 1.
-        seed: seed of all random numbers, as of ``simulate``.
-        participation: who is asked in a round. With the default rules the run is that of ``simulate``.
-        evaluate_every: rounds between evaluations; default: as ``simulate``.
+        seed: seed of all random numbers, as in ``simulate``.
+        participation: draws the cohort of each round. With the default ``rules``, the run repeats that of ``simulate``.
+        evaluate_every: rounds between evaluations; default: as in ``simulate``.
         rules: quorum and times.
         method: name of the algorithm in the metrics.
         lost_state: what happens to a party that has lost its state: it is no longer asked (``refuse``), or it starts
-            with a first state (``restart``). Without party states there is nothing to lose, and it goes on.
+            with a first state (``restart``). If the algorithm has no party states, the party continues in both cases.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
 
     Raises:
@@ -133,7 +133,7 @@ class Coordinator:
         """Run all rounds that the store does not have.
 
         Args:
-            observe: called with each report, when it is on the disk.
+            observe: called with each report, after it is written to disk.
 
         Raises:
             FederationStoppedError: too few parties have answered; the run is stored.
@@ -263,7 +263,7 @@ class Coordinator:
         return answers, latest
 
     def _restart(self, record: ServerRecord, k: int) -> bool:
-        """Let a party that has lost its state start again, if that is allowed; whether it has."""
+        """Restart a party that has lost its state, if that is allowed; returns whether it has restarted."""
         if self._lost_state == "refuse" and self._shapes.has_party_states:
             return False
         name = record.parties[k]
@@ -286,7 +286,7 @@ class Coordinator:
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
         if not is_due:
             return record
-        # A party that is absent costs an evaluation its scores, and not the run.
+        # An absent party must not stop the run: only its scores are missing.
         rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)
         answers = exchange(self._transport, self._model_messages("evaluate", record),
                            partial(read_scores, splits=len(record.splits)), rules)
@@ -311,7 +311,7 @@ class Coordinator:
                 for k, name in enumerate(record.parties) if k not in record.excluded}
 
     def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
-        """The record, once it is on the disk with the report."""
+        """Write the report and the record to disk, and return the new record."""
         length = self._store.append_line(entry_of_report(report))
         record = record._replace(log_bytes=length, bytes_down=record.bytes_down + answers.bytes_down,
                                  bytes_up=record.bytes_up + answers.bytes_up)
@@ -330,7 +330,7 @@ def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
 
 
 def _forget_replies(record: ServerRecord, k: int, *, is_restart: bool) -> ServerRecord:
-    """The record after party k has started again: it remembers none of its earlier replies."""
+    """The record after a restart of party k, without the positions of its earlier replies."""
     counted, refused = ({i: position for i, position in positions.items() if i != k}
                         for positions in (record.counted, record.refused))
     restarted = tuple(sorted({*record.restarted, k})) if is_restart else record.restarted

@@ -12,7 +12,7 @@ from resolvent.errors import InputError, check_range, shorten
 
 __all__ = ["Answers", "RoundRules", "exchange"]
 
-# Refusals after which the same message has another answer, perhaps.
+# Refusals with a cause that can be temporary: the same message may succeed in the next attempt.
 _REPEATABLE = {"damaged", "storage", "failed"}
 LOST_STATE = "lost state"
 _MAX_REASON = 1000  # characters: a site lists all of its reasons
@@ -25,9 +25,9 @@ class RoundRules:
     Attributes:
         quorum: number of parties that must answer in a phase; fewer if fewer are asked. None: all that are asked, as in
             a simulation.
-        grace: seconds in which further replies are awaited after the quorum.
+        grace: seconds for which the server waits for further replies after the quorum.
         deadline: longest wait in seconds; None: no limit.
-        retries: how often a phase is repeated if fewer parties have answered; then the run stops.
+        retries: how often a phase is repeated if fewer parties than the quorum have answered; then the run stops.
         pause: seconds before a phase is repeated.
         max_bytes: largest number of bytes of a reply that the server reads.
 
@@ -51,12 +51,12 @@ class RoundRules:
 
 @dataclass
 class Answers:
-    """What came back in an exchange.
+    """The answers of an exchange.
 
     Attributes:
         values: party -> what was read from its answer.
-        absent: party -> why there is no answer of it that can be used.
-        late: parties whose answer to an earlier message arrived meanwhile.
+        absent: party -> why it has no valid answer.
+        late: parties whose answer to an earlier message arrived during the exchange.
         lost: parties that have lost their state.
         attempts: how often messages were sent.
         bytes_down: bytes of the messages.
@@ -74,16 +74,16 @@ class Answers:
 
 def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable[[str, Message], Any],
              rules: RoundRules, recover: Callable[[str], bool] = lambda party: False) -> Answers:
-    """Send a message to each party until the quorum has answered, or the retries are spent.
+    """Send a message to each party until the quorum has answered, or no retry is left.
 
-    A message is the same bytes in every attempt, so that a party that has done the work sends its stored reply.
+    Every attempt sends the same bytes, so that a party that has done the work sends its stored reply.
 
     Args:
         transport: sends the messages.
         messages: party -> message.
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
         rules: quorum and times.
-        recover: what is done about a party that has lost its state; whether it can be asked again.
+        recover: called with the name of a party that has lost its state; returns whether it can be asked again.
     """
     answers = Answers(absent=dict.fromkeys(messages, "no reply arrived in time"))
     pending, retries = dict(messages), rules.retries

@@ -1,7 +1,7 @@
 """A federation in one process: every message is encoded and decoded, and each party has its own rows and folder.
 
-It is the network's twin: the coordinator, the parties, the wire format and the stores are those of a real federation,
-and only the transport is a function call.
+The coordinator, the parties, the wire format and the stores are those of a real federation; only the transport is a
+function call instead of a network.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ class InProcess(Transport):
     """A transport that calls the parties' handlers, one after the other.
 
     Args:
-        handlers: name of a site -> what answers its messages, such as ``Party.handle``.
+        handlers: name of a site -> function that answers its messages, such as ``Party.handle``.
     """
 
     def __init__(self, handlers: Mapping[str, PartyHandler]) -> None:
@@ -57,7 +57,7 @@ class OneParty(Problem):
 
     Attributes:
         inner: the problem of all parties.
-        number: the party.
+        number: the party's id in ``inner``.
     """
 
     inner: Problem
@@ -94,13 +94,13 @@ class OneParty(Problem):
 
 
 def problem_of_party(problem: Problem, k: int, rows: int | None = None) -> Problem:
-    """The problem of party k alone: of a ``LearningProblem`` with its own rows only.
+    """The problem of party k alone. That of a ``LearningProblem`` holds only the party's rows.
 
     Args:
         problem: the problem of all parties.
-        k: the party.
-        rows: number of rows, of which those beyond the party's are zero; with the same number for all parties, their
-            programs are compiled once. Default: the party's.
+        k: the party's id.
+        rows: number of rows; the party's rows are padded with zeros to this number. If it is the same for all parties,
+            they share a compiled program. Default: the party's number of rows.
     """
     if not isinstance(problem, LearningProblem):
         return OneParty(problem, jnp.array(k))
@@ -126,8 +126,8 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
         algorithm: the algorithm.
         problem: the problem of all parties; each party gets its own rows only.
         rounds: number of rounds.
-        folder: folder of the stores, ``server`` and one for each party; default: a temporary one. A run that it has is
-            continued.
+        folder: folder of the stores, ``server`` and one for each party; default: a temporary one. A run that is stored
+            in it is resumed.
         names: names of the parties; default: ``party 0``, ``party 1``, ...
         limits: what each site allows.
         observe: called with each report.

@@ -25,18 +25,18 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True)
 class Limits:
-    """What a site allows. Everything is checked at the site.
+    """What a site allows. The site itself checks it.
 
     Attributes:
         algorithms: names of the allowed algorithms; None: all of the library.
         solvers: names of the allowed local solvers, such as ``SGD``; None: all of the library.
         max_rounds: largest number of rounds; None: any.
         max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
-        min_rows: smallest number of training samples of this site with which it takes part.
+        min_rows: smallest number of its training samples with which this site takes part.
         scores: whether the scores of models on this site's samples may leave it.
-        clip: largest Euclidean norm of an update that leaves; longer ones are scaled down. None: no limit.
+        clip: largest Euclidean norm of an update that leaves the site; longer updates are scaled down. None: no limit.
         noise: standard deviation of the Gaussian noise that is added to every number of an update, in multiples of
-            ``clip``, which it needs.
+            ``clip``; noise needs ``clip``.
         max_bytes: largest number of bytes of a message that the site reads.
 
     Raises:
@@ -63,7 +63,7 @@ class Limits:
 
 
 def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, rounds: int, samples: int) -> list[str]:
-    """Why a site does not take part in an experiment; empty if it does.
+    """The reasons why a site does not take part in an experiment; empty if it does.
 
     Args:
         limits: what the site allows.
@@ -90,7 +90,7 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
 
 
 def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
-    """Refuse what has no meaning between real parties, or is not code of the library.
+    """Refuse an algorithm that real parties cannot run, or that contains code from outside the library.
 
     Raises:
         InputError: the algorithm pools the data, attacks the federation, or has a part from another package, and this

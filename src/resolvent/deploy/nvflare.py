@@ -1,4 +1,4 @@
-"""The adapter for NVIDIA FLARE: its controller and executor move bytes, and know nothing of algorithms.
+"""The adapter for NVIDIA FLARE: its controller and executor move bytes, and do not depend on algorithms.
 
 This module needs the extra ``nvflare``. A job of NVIDIA FLARE runs one worker process at the server and one at each
 site. At the server ``ServerProgram`` calls ``run`` with a transport to the sites; at a site ``SiteProgram`` answers
@@ -31,8 +31,8 @@ from resolvent.deploy.transport import PartyHandler, Transport
 __all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"]
 
 _MESSAGE = "message"
-_TASK_CHECK_PERIOD = 0.05  # seconds between two looks of the server at its tasks; the engine's default is 0.2
-_WAKE_UP = 0.2  # seconds between two looks at the signal that the job is stopped
+_TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
+_WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +92,7 @@ class NvflareTransport(Transport):
         return late
 
     def add_late_reply(self, name: str, result: Shareable) -> None:
-        """Keep a reply whose task has ended."""
+        """Store a reply whose task has ended, for ``late_replies``."""
         reply = _reply_of(result)
         if reply is not None:
             with self._arrival:
@@ -143,8 +143,8 @@ class ServerProgram(Controller):
         """Do the work of the server.
 
         Args:
-            job: what the lead has sent.
-            transport: to the sites of the job.
+            job: the plain data that the lead has sent (``job_text``).
+            transport: sends messages to the sites of the job.
             kit: the server's kit.
             results: a folder whose content the lead downloads when the job has ended.
 
@@ -206,11 +206,11 @@ class SiteProgram(Executor):
             kit: the site's kit.
 
         Returns:
-            From a message to a reply.
+            The function that answers a message with a reply.
         """
 
     def close(self) -> None:
-        """Release what ``open`` has taken."""
+        """Release the resources of ``open``, such as locks."""
 
     @override
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

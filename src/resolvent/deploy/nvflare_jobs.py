@@ -13,7 +13,7 @@ __all__ = ["OUTCOME_FILE", "PROGRESS_TOPIC", "RESULTS_FOLDER", "TASK", "job_text
 
 OUTCOME_FILE, RESULTS_FOLDER = "outcome.json", "resolvent"
 PROGRESS_TOPIC, TASK = "resolvent_progress", "message"
-_REQUEST_INTERVAL = 0.05  # seconds between two looks of a site for a task; the engine's default is 2
+_REQUEST_INTERVAL = 0.05  # seconds between two requests of a site for a task; the engine's default is 2
 
 
 def job_text(job: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def job_text(job: Mapping[str, Any]) -> str:
 
 
 def read_job_text(text: str) -> dict[str, Any]:
-    """What ``job_text`` described."""
+    """The job of a text of ``job_text``."""
     job: dict[str, Any] = json.loads(base64.b64decode(text))
     return job
 

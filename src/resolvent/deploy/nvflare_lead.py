@@ -22,7 +22,7 @@ class JobState(NamedTuple):
     """The state of a job.
 
     Attributes:
-        text: the engine's word for it.
+        text: the engine's name of the state, such as ``RUNNING``.
         is_done: whether the job has ended, for any reason.
     """
 
@@ -82,7 +82,10 @@ class LeadSession:
             target: a folder for the files.
 
         Returns:
-            The outcome that the server's program wrote; None if the job was stopped before.
+            The outcome that the server's program wrote; None if the job was stopped before that.
+
+        Raises:
+            InputError: the results cannot be downloaded.
         """
         with tempfile.TemporaryDirectory() as folder:
             try:

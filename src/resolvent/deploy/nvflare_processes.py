@@ -1,4 +1,4 @@
-"""The processes of NVIDIA FLARE: the server's and a site's, which this module starts, watches and ends."""
+"""Starts, watches and ends the processes of NVIDIA FLARE: that of the server and that of a site."""
 
 import contextlib
 import json
@@ -82,7 +82,7 @@ class EngineProcess:
         return self._process.poll() is None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process ends; returns whether it has."""
+        """Wait at most this time until the process ends; returns whether it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return not self.is_running
@@ -137,7 +137,7 @@ def start_engine(note: KitNote, allowed_classes: Sequence[str], environment: Map
     """Start the server's process or a site's.
 
     Args:
-        note: of the kit.
+        note: the participant of the kit.
         allowed_classes: full names of the classes that a job may name.
         environment: variables for the processes, in addition to those of this one.
     """

@@ -19,7 +19,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux; other systems have no
 def _end_with_parent(parent: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-    if os.getppid() != parent:  # it has ended before the call
+    if os.getppid() != parent:  # the parent process has ended before the call
         os.kill(os.getpid(), signal.SIGTERM)
 
 

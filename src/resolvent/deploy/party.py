@@ -1,4 +1,6 @@
-"""A party's side of a federation: it checks a message, works, stores, and replies. It knows no engine.
+"""A party's side of a federation: it checks a message, works, stores, and replies.
+
+It does not depend on an engine such as NVIDIA FLARE. These are the messages of the server and the answers to them:
 
 .. code-block:: text
 
@@ -7,13 +9,13 @@
     evaluate   what a personal model is computed from  -> scores, if the site lets them out
     finish     the same, at the end                    -> stored: the party has its models
 
-Every message after ``start`` says which of the party's replies counted last and which was refused last. From this the
-party knows what became of its last reply: if it counted, the state after it is the party's state; if it was refused,
-only the ``Private`` parts are new; if it did not arrive in time, nothing of it is. Bytes that arrive again get the
-stored reply, so that a party works once however often a message is repeated.
+Every message after ``start`` says which of the party's replies counted last and which was refused last. This decides
+the party's state. If its last reply counted, the party keeps the state after the work. If the reply was refused, the
+party keeps only the ``Private`` parts of that state. If the reply did not arrive in time, the party keeps the state
+before the work. A message that arrives again gets the stored reply, so that the party works only once.
 
-The key of the work comes from the server, so that a federation repeats a simulation. Only the work of a differentially
-private algorithm has a key from the site's own randomness: who knows the noise can subtract it.
+The server sends the random key of the work, so that a federation repeats a simulation. For a differentially private
+algorithm the site draws the key itself, because whoever knows the key can compute the noise and subtract it.
 """
 
 import logging
@@ -63,8 +65,8 @@ class Departure(NamedTuple):
 
     Attributes:
         message: the kind of message, with its phase.
-        name: of the array or the number.
-        bytes: its size; of a number in the header, 8.
+        name: name of the array or the number.
+        bytes: its size; 8 for a number in the header.
     """
 
     message: str
@@ -88,8 +90,8 @@ class Party:
     """One party of a federation.
 
     Args:
-        algorithm: the algorithm, as the server has it.
-        problem: the problem of this party alone, with its own samples: its only party has the number 0.
+        algorithm: the algorithm; the server must have the same one.
+        problem: the problem of this party alone, with its own samples; its only party has the id 0.
         store: the party's folder for this run.
         rounds: number of rounds of the experiment.
         method: name of the algorithm in the experiment, such as ``fedprox``.
@@ -280,7 +282,11 @@ class Party:
                 for name, values in scores.items()}
 
     def _record_of(self, message: Message) -> PartyRecord:
-        """The record, if it is of this run and not older than the server remembers."""
+        """The record. It must belong to this run and include every reply that the server has received.
+
+        Raises:
+            Refusal: there is no such record.
+        """
         record = self._record
         if record is None:
             raise Refusal("lost state", "the party has not started this run, or has lost its folder")
@@ -302,14 +308,14 @@ class Party:
 
     def _write(self, record: PartyRecord) -> None:
         self._store.write(record)
-        self._record = record  # after the file: a party whose disk is full stays as it was
+        self._record = record  # after the file: if the disk is full, the party keeps its state before the message
 
     def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
         sent = encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts}))
         return self._logged(kind, message, sent)
 
     def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
-        """The bytes, once the site's log says that they leave."""
+        """Write to the site's log that the bytes leave, and return them."""
         self._store.append_line({
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
             "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
@@ -332,7 +338,7 @@ def _position(message: Message, name: str) -> tuple[int, int] | None:
 
 
 def _state_after(record: PartyRecord, message: Message) -> PartyState:
-    """The party's state, now that the message says what became of its last reply."""
+    """The party's state. It depends on whether its last reply counted, which the message says."""
     return record.settled(_position(message, "counted"), _position(message, "refused"))
 
 

@@ -29,11 +29,11 @@ __all__ = ["adds_private_noise", "has_encoded_vector", "protect", "random_key"]
 
 
 def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip: float, noise: float) -> PyTree[Any]:
-    """The reply with its update clipped and with noise, in its own dtypes; integers are unchanged.
+    """Clip the update of a reply, and add noise to it. Dtypes and integers stay the same.
 
     Args:
         reply: the party's reply, without encoded vectors.
-        message: the message that it answers.
+        message: the server's message to which the reply is the answer.
         algorithm: the algorithm.
         clip: largest norm of the update.
         noise: standard deviation of the noise in multiples of ``clip``.

@@ -111,7 +111,7 @@ class _Messages:
     info = warning = debug
 
     def error(self, message: str) -> None:
-        """Keep an error."""
+        """Collect an error for the exception of ``_provision``."""
         self.errors.append(message)
 
 

@@ -57,7 +57,7 @@ def _add_scores(table: MetricsTable, rounds: int, prefix: str, scores: Mapping[i
 
 
 class RecordedAnswers(ParticipationWrapper):
-    """The cohorts of another participation, of which only the parties take part that have answered.
+    """The cohorts of another participation, restricted to the parties that answered in the recorded run.
 
     Attributes:
         keys: [R, words] the data of each round's ``keys.cohort_key``.

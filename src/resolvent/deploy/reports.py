@@ -1,4 +1,4 @@
-"""What a federation reports while it runs, and stores in its log: who answered, scores, and the end."""
+"""The reports of a running federation, which the server's log stores: answers, scores, and the end of the run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -34,9 +34,9 @@ class PhaseReport(NamedTuple):
         attempts: how often the messages were sent to parties that had not answered.
         asked: ids of the parties that were asked.
         counted: ids of the parties whose reply counted.
-        refused: party id -> why its reply, which arrived in time, did not count.
-        absent: party id -> why there is no reply of it.
-        late: ids of parties whose reply to an earlier message arrived meanwhile; it did not count.
+        refused: party id -> why its reply did not count, although it arrived in time.
+        absent: party id -> why it has no reply.
+        late: ids of parties whose reply to an earlier message arrived during the phase; it did not count.
     """
 
     round: int
@@ -54,10 +54,10 @@ class EvaluationReport(NamedTuple):
 
     Attributes:
         round: number of rounds that were done.
-        personal: party id -> name of a score -> its value on each split, of the party's personal model.
-        shared: party id -> the same, of the shared model.
+        personal: party id -> name of a score -> its value on each split, for the party's personal model.
+        shared: party id -> name of a score -> its value on each split, for the shared model.
         withheld: ids of the parties whose scores do not leave their site.
-        absent: party id -> why there are no scores of it.
+        absent: party id -> why it has no scores.
     """
 
     round: int
@@ -73,7 +73,7 @@ class FinishReport(NamedTuple):
     Attributes:
         rounds: number of rounds.
         stored: ids of the parties that have stored their models.
-        absent: party id -> why it has not.
+        absent: party id -> why it has not stored its models.
     """
 
     rounds: int
@@ -99,7 +99,7 @@ def report_from_entry(entry: Mapping[str, Any]) -> Report:
 
 
 def _with_ids(value: Any) -> Any:
-    """Lists of JSON as tuples, and party ids, which JSON turned into texts, as numbers."""
+    """A value from JSON with tuples instead of lists, and with integers as party ids (JSON keys are strings)."""
     if isinstance(value, Mapping):
         return {int(key): item for key, item in value.items()}
     return tuple(value) if isinstance(value, list) else value

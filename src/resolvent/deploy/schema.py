@@ -1,10 +1,11 @@
 """Agreement of the sites on columns, categories, classes and scaling, without pooling rows.
 
-Each site reports what its table has: names and kinds of columns, levels of categories, classes, and of each column of
-numbers the count, the sum and the sum of squared deviations over the training rows. No smallest or largest value leaves
-a site, because it is the value of one row. Levels and classes below the site's minimum count are not named.
+Each site reports the names and kinds of its columns, the levels of categories, and the classes. For each column of
+numbers it reports the count, the mean and the sum of squared deviations over the training rows. No smallest or largest
+value leaves a site, because it is the value of one row. Levels and classes with fewer rows than the site's minimum
+count are not named.
 
-From the reports follows one encoding for all sites. Means and deviations equal those of the pooled training rows to
+The reports determine one encoding for all sites. Means and deviations equal those of the pooled training rows up to
 rounding: with counts n_k, means m_k and sums of squared deviations S_k, the pooled sum is
 S = sum_k S_k + n_k (m_k - m)^2 (Chan, Golub, LeVeque). Missing numbers are imputed by the pooled mean; a simulation
 imputes the median, which cannot be computed from sums.
@@ -46,7 +47,7 @@ __all__ = ["Agreement", "ColumnReport", "LabelReport", "SiteTable", "TableReport
 
 
 class TableSettings(NamedTuple):
-    """What an experiment says about the sites' tables, see ``data.tables.table`` for each setting."""
+    """The settings of an experiment for the sites' tables; ``data.tables.table`` explains each setting."""
 
     party: str
     label: str
@@ -65,7 +66,7 @@ class ColumnReport:
     """What a site says about one column.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         kind: ``number``, ``boolean`` or ``text``.
         has_missing: whether a value is missing.
         count: number of training rows with a value.
@@ -138,7 +139,7 @@ class TableReport:
 
 
 class SiteTable:
-    """A site's table, as it is before the encoding is agreed.
+    """A site's table before the sites have agreed on an encoding.
 
     Attributes:
         site: name of the site.
@@ -182,7 +183,7 @@ class SiteTable:
         return self._order[:self._lengths["train"]]
 
     def report(self, min_count: int = 1) -> TableReport:
-        """What leaves the site about its table.
+        """The report on the table, which leaves the site.
 
         Args:
             min_count: levels and classes with fewer rows are not named.
@@ -212,10 +213,11 @@ class SiteTable:
                             float(((present - mean) ** 2).sum()))
 
     def encode(self, encoding: TableEncoding) -> FederatedData:
-        """The site's samples, by the agreed encoding.
+        """The site's samples in the agreed encoding.
 
         Raises:
-            InputError: a value does not fit the encoding. The message names the column and how many rows, and no value.
+            InputError: a value does not fit the encoding. The message names the column and the number of rows, but no
+                value.
         """
         for column in encoding.categories:
             count = int(column.is_unknown(self._columns[column.name]).sum())
@@ -282,7 +284,7 @@ def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:
 
 
 class Agreement(NamedTuple):
-    """What follows from the reports of all sites.
+    """The common encoding of all sites, or the conflicts between them.
 
     Attributes:
         encoding: the encoding of every site; None if there are conflicts.

@@ -30,8 +30,8 @@ class Ready(NamedTuple):
     Attributes:
         samples: number of training samples.
         splits: names of the sample sets.
-        split_sizes: number of samples of each.
-        protected: whether the site clips its replies.
+        split_sizes: number of samples of each sample set.
+        protected: whether the site clips its replies or adds noise.
         score: name of the score.
     """
 
@@ -46,8 +46,8 @@ class Scores(NamedTuple):
     """A party's answer about its models.
 
     Attributes:
-        personal: name of a score -> its value on each split; None if the site does not let scores out.
-        shared: the same of the shared model; None if there is none.
+        personal: name of a score -> its value on each split; None if the scores do not leave the site.
+        shared: the same for the shared model; None if there is none.
     """
 
     personal: Mapping[str, tuple[float | None, ...]] | None
@@ -68,14 +68,14 @@ def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any
 
 
 def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int) -> bytes:
-    """What party k computes its personal model from: to ``evaluate`` it, or to ``finish``."""
+    """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``."""
     payload, shared = _model_payload(algorithm, record.state, jnp.array(k))
     return encode(Message(kind, record.run, record.round, 0, _facts(record, k),
                           arrays_of({"payload": payload, "shared": shared})))
 
 
 def _facts(record: ServerRecord, k: int) -> dict[str, Any]:
-    """To whom a message goes, and what became of the replies of this party."""
+    """The receiver of a message, and the positions of its last replies that counted and that were refused."""
     return {"party": record.parties[k], "counted": record.counted.get(k), "refused": record.refused.get(k)}
 
 

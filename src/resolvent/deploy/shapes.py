@@ -1,4 +1,4 @@
-"""The shapes of everything that travels in a run, from a trace without data."""
+"""The shapes of all messages and replies of a run, from a trace without data."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ __all__ = ["ExchangeShapes", "exchange_shapes", "has_valid_numbers", "with_weak_
 
 
 class ExchangeShapes(NamedTuple):
-    """Trees whose leaves have the shape and the dtype of what travels.
+    """Trees whose leaves have the shapes and dtypes of the arrays that are sent.
 
     Attributes:
         model: a model.
@@ -48,10 +48,10 @@ def exchange_shapes(algorithm: Algorithm, model: Vector) -> ExchangeShapes:
     return ExchangeShapes(shapes, messages, replies, model_message, shared, bool(jax.tree.leaves(state)))
 
 
-@jax.jit  # whose traces are cached: all parties of a process share one
+@jax.jit  # because jit caches traces: all parties of a process share one
 def _trace(algorithm: Algorithm, w0: Vector) -> tuple[
         tuple[Message, ...], tuple[Reply, ...], Message, Vector | None, PartyState]:
-    """The messages and replies of party 0 in a round. One party stands for all: no shape depends on their number."""
+    """The messages and replies of party 0 in a round. No shape depends on the party or on the number of parties."""
     k, key, oracle = jnp.array(0), root_key(0), ShapeOracle()
     server = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype),
                           algorithm.init(w0, jnp.ones(1)))
@@ -63,7 +63,7 @@ def _trace(algorithm: Algorithm, w0: Vector) -> tuple[
 
 
 def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
-    """The tree with Python numbers for scalars of a weak type, so that a traced function promotes them as before."""
+    """The tree with Python numbers for weakly typed scalars, so that JAX promotes dtypes as in a simulation."""
     def leaf(value: Any, shape: Any) -> Any:
         return value.item() if getattr(shape, "weak_type", False) and np.shape(value) == () else value
 
@@ -73,7 +73,7 @@ def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
 def has_valid_numbers(tree: PyTree[Any]) -> bool:
     """Whether a message has no nan, and no infinite number in an array.
 
-    A scalar may be infinite: a safeguard's best residual is so before the first round.
+    A scalar may be infinite, as the best residual of a safeguard is before the first round.
     """
     leaves = [leaf for leaf in map(np.asarray, jax.tree.leaves(tree)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return all(not np.isnan(leaf) if leaf.ndim == 0 else np.isfinite(leaf).all() for leaf in leaves)

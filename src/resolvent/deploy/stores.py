@@ -1,8 +1,8 @@
-"""What the server and a party store on disk: whole or not at all, with a checksum, and locked by one process.
+"""The files of the server and of a party: written completely or not at all, with a checksum, and locked by one process.
 
 A record is one file in the wire format. It is written to a temporary file, synchronised and renamed, so that a kill or
-a power failure leaves either the record before or the new one. A log has a JSON object in each line; the server's
-record has the length of the log up to it, and later lines are removed when a run continues.
+a power failure leaves either the previous record or the new one. A log has a JSON object in each line. The server's
+record contains the length of the log at the time of writing; later lines are removed when a run is resumed.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from resolvent.math.tree import Vector
 
 __all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore"]
 
-_LARGEST_FILE = 2**50  # a record of this machine is not limited as a message is
+_LARGEST_FILE = 2**50  # bytes; a local record may be larger than a message
 
 
 class PartyRecord(NamedTuple):
@@ -37,11 +37,12 @@ class PartyRecord(NamedTuple):
     Attributes:
         run: the run.
         start: identity of the message with which it started.
-        committed: the party's state after its last reply of which it knows what became.
+        committed: the party's state before the last work, including all earlier replies that counted.
         round: round of the last work; -1 before the first.
         phase: phase of the last work.
         message: identity of the message that asked for it.
-        pending: the state after the last work, which counts when the server says so; None before the first.
+        pending: the state after the last work; it is committed if the server says that the reply counted. None before
+            the first work.
         reply: the reply to that message, as it was sent.
     """
 
@@ -55,10 +56,10 @@ class PartyRecord(NamedTuple):
     reply: bytes = b""
 
     def settled(self, counted: tuple[int, int] | None, refused: tuple[int, int] | None) -> PartyState:
-        """The party's state, when it knows what became of its last reply.
+        """The party's state, given which of its replies counted.
 
-        If the reply counted, it is the state after the work. If the reply arrived and was refused, only the ``Private``
-        parts are. If it did not arrive in time, the work has no effect, as that of a party that was not asked.
+        If the last reply counted, it is the state after the work. If the reply was refused, only the ``Private`` parts
+        are those after the work. If the reply did not arrive in time, it is the state before the work.
 
         Args:
             counted: (round, phase) of the last reply of this party that counted.
@@ -87,8 +88,8 @@ class ServerRecord(NamedTuple):
         working: ids of the parties that take part in the next phase; None at the beginning of a round.
         counted: party id -> (round, phase) of its last reply that counted.
         refused: party id -> (round, phase) of its last reply that arrived and did not count.
-        evaluated: the number of rounds after which the last evaluation was made; -1 without any.
-        restarted: ids of parties that lost their state and started afresh.
+        evaluated: the number of rounds after which the last evaluation was made; -1 before the first evaluation.
+        restarted: ids of parties that lost their state and restarted.
         excluded: ids of parties that are no longer asked, because they lost their state.
         protected: ids of parties that clip their replies or add noise.
         log_bytes: length of the log up to this record.
@@ -152,7 +153,7 @@ class _Store:
         """Write a message into a file of the folder, completely or not at all.
 
         Raises:
-            OSError: it cannot be written, such as on a full disk; the file before is still there.
+            OSError: it cannot be written, such as on a full disk; the previous file is unchanged.
         """
         write_atomically(self.folder / name, lambda path: _write_message(path, message))
 

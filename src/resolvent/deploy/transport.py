@@ -1,4 +1,4 @@
-"""How bytes get from the server to the parties and back: the one interface that an engine has to provide."""
+"""Sends bytes from the server to the parties and back: the only interface that an engine has to implement."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import TypeAlias
 __all__ = ["PartyHandler", "Transport"]
 
 PartyHandler: TypeAlias = Callable[[bytes], bytes]
-"""What runs at a site: it answers one message, such as ``Party.handle``. An adapter calls it for each message."""
+"""The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""
 
 
 class Transport(ABC):

@@ -1,4 +1,4 @@
-"""The wire format: a message is a checksum, a JSON header and named arrays, and never code.
+"""The wire format: a message is a checksum, a JSON header and named arrays. It never contains code.
 
 .. code-block:: text
 
@@ -48,7 +48,7 @@ class WireError(InputError):
 
 @dataclass(frozen=True)
 class Message:
-    """What travels between the server and a party, in both directions.
+    """A message between the server and a party, in either direction.
 
     Attributes:
         kind: from the server ``start``, ``work``, ``evaluate`` or ``finish``; from a party ``ready``, ``reply``,
@@ -100,12 +100,12 @@ def encode_parts(message: Message) -> tuple[bytes, bytes]:
 
 
 def identity_of_message(data: bytes) -> str:
-    """What identifies a message: its checksum. Bytes that are equal are one message, however often they arrive."""
+    """The checksum of a message, which identifies it: equal bytes are the same message, however often they arrive."""
     return data[len(_MAGIC):_CONTENT].hex()
 
 
 def decode(data: bytes, limit: int = MAX_BYTES) -> Message:
-    """The message that bytes hold.
+    """Read a message from bytes.
 
     Args:
         data: the bytes.
