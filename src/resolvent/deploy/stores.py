@@ -37,7 +37,7 @@ class PartyRecord(NamedTuple):
     Attributes:
         run: the run.
         start: identity of the message with which it started.
-        committed: the party's state before the last work, including all earlier replies that counted.
+        committed: the party's state before the last work; at the end of the run, its last state.
         round: round of the last work; -1 before the first.
         phase: phase of the last work.
         message: identity of the message that asked for it.

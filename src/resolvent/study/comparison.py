@@ -51,10 +51,10 @@ class Samples(NamedTuple):
 
 
 class MethodRun(NamedTuple):
-    """What is kept of a method's run with one seed.
+    """The measurements of a method's run with one seed.
 
     Attributes:
-        metrics: its metrics, with a column ``seed``.
+        metrics: the metrics of the run, with a column ``seed``.
         facts: seconds and bytes, see ``Result``.
         refused: party -> number of its replies that were not finite.
         digest: SHA-256 of the last state.
@@ -71,7 +71,7 @@ class Comparison:
     """The outcome of comparing several methods on one federation.
 
     Attributes:
-        experiment: what was compared.
+        experiment: the experiment with the compared methods.
         results: the result of each method with the first seed, by label.
         runs: label -> its run with each seed.
         seeds: the seeds.
@@ -99,7 +99,7 @@ class Comparison:
         return shown
 
     def collected(self) -> "Comparison":
-        """The comparison with all personal models in this process; of several processes, all must call it."""
+        """The comparison with all personal models in this process. If there are several processes, all must call it."""
         with detect_lost_process():
             return replace(self, results={label: result.collected() for label, result in self.results.items()})
 
@@ -112,7 +112,7 @@ class Comparison:
 
     @property
     def evidence(self) -> Evidence:
-        """What the methods are judged by."""
+        """The measurements by which the methods are judged."""
         problem = next(iter(self.results.values())).problem
         score, higher = decisive_score(self.experiment, problem)
         split = "test" if "test" in problem.splits else problem.splits[-1]
@@ -255,7 +255,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
 
 def samples_of(experiment: Experiment, seed: int,
                data_of_seed: Callable[[int], FederatedData] | None = None) -> Samples:
-    """The samples of a run with one seed; prices and problems bring their own.
+    """The samples of a run with one seed; None for prices and problems, which have their own.
 
     Raises:
         InputError: the data are on the disk, in the order of their split.
@@ -274,7 +274,7 @@ def samples_of(experiment: Experiment, seed: int,
 
 
 def _measure(experiment: Experiment, results: dict[str, Result], samples: Samples) -> RowValues | None:
-    """The values of the test rows of one seed; None if this process has not all of them."""
+    """The values of the test rows of one seed; None if several processes have a part of the rows each."""
     first = next(iter(results.values()))
     if jax.process_count() > 1:
         return None
@@ -283,7 +283,7 @@ def _measure(experiment: Experiment, results: dict[str, Result], samples: Sample
 
 
 def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
-    """The result with the samples of an earlier one, so that one copy is in memory and not one of each method."""
+    """The result with the samples of an earlier result, so that memory holds one copy instead of one per method."""
     if result.storage is not None:
         return result
     return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))

@@ -25,9 +25,9 @@ class DecisiveMetric(NamedTuple):
     """The choice of the metric that compares methods.
 
     Attributes:
-        name: its name in the table of metrics.
-        metrics: the metrics that a run must compute, with it.
-        note: why it was chosen, for the reader of a report; empty if it is the score of the model.
+        name: name of the metric in the table of metrics.
+        metrics: all metrics that a run must compute, including this one.
+        note: why the metric was chosen, for the reader of a report; empty if it is the score of the model.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a site sees before it takes part: its table, its limits, and all that would leave it."""
+"""The check of a site before it takes part: its table, its limits, and everything that would leave the site."""
 
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None) -> Iterator[s
 
     Args:
         file: the site's file.
-        name: of the site.
+        name: name of the site.
         experiment: the lead's experiment file.
 
     Raises:

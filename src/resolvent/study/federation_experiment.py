@@ -1,8 +1,8 @@
-"""The experiment of a federation: a file of the simulator whose table is at the sites.
+"""The experiment of a federation: an experiment file of the simulator whose table is at the sites.
 
-The lead's file may name a table, or leave ``data.table`` and ``data.party`` out. Its text with all defaults travels to
+The lead's file may name a table, or leave ``data.table`` and ``data.party`` out. Its text with all defaults is sent to
 the server and to the sites, and each binds it with the parts that are installed there. Parts of the user's own, data
-sets by name and files are refused before anything of them is read.
+sets by name and files are refused before they are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class FederatedExperiment:
 
     @property
     def text(self) -> str:
-        """The experiment as it travels: every setting, without the path of the lead's table."""
+        """The text that is sent: every setting, without the path of the lead's table."""
         return self.file.to_yaml(comments=False)
 
     @property

@@ -78,11 +78,11 @@ class SiteFile:
     Attributes:
         table: the site's table: a .csv, .csv.gz, .tsv or .parquet file with a row per sample. A relative path begins at
             the folder of this file.
-        columns: the site's name of each column whose name differs, by its name in the federation.
+        columns: name of a column in the federation -> its name at this site, for columns whose names differ.
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
-        encoding: of a text file, such as utf-8 or cp1252.
-        min_count: a category or a class with fewer rows at this site is not named to others.
+        encoding: character encoding of a text file, such as utf-8 or cp1252.
+        min_count: the name of a category or a class with fewer rows does not leave this site.
         limits: what the site allows; an experiment beyond it is refused at the site.
     """
 

@@ -1,7 +1,7 @@
 """The lead's side of a federation: it starts the job, follows it, and starts it again if a process has ended.
 
-The folder of an unfinished run has a note with the name of the run and its jobs. The server continues the run of that
-name from its checkpoint, so that the lead's process may be killed and started again as well.
+The folder of an unfinished run has a note with the name of the run and its jobs. The server resumes the run of that
+name from its checkpoint, so that the lead's process, too, can be killed and started again.
 """
 
 import json
@@ -27,25 +27,29 @@ from resolvent.study.summary import read_summary
 __all__ = ["FederationEndedError", "federate", "read_sites", "write_sites"]
 
 _SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
-_POLL, _RECONNECT = 0.5, 2.0  # seconds between two looks at a job, and between two attempts to connect
+_POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
 _PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
 _MAX_JOBS = 100
 
 
 class FederationEndedError(InputError):
-    """The run has not been completed; the message says why, and how to go on."""
+    """The run has not been completed; the message says why, and how to continue."""
 
 
 def write_sites(kit: Path, name: str, sites: Sequence[str]) -> None:
-    """Write into a kit which sites the federation has."""
+    """Write the names of the federation's sites into a kit."""
     write_text(kit / _SITES_FILE, json.dumps({"federation": name, "sites": sorted(sites, key=natural_order)}))
 
 
 def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
-    """The sites of a federation in the order of the parties; with a choice, these.
+    """The sites of a federation in the order of the parties.
+
+    Args:
+        kit: the lead's kit.
+        chosen: names of sites; only these are returned. Default: all sites.
 
     Raises:
-        InputError: the kit does not say which sites there are, or has none of a chosen name.
+        InputError: the kit has no list of sites, or a chosen name is not in it.
     """
     try:
         sites = tuple(json.loads((kit / _SITES_FILE).read_text("utf-8"))["sites"])
@@ -61,13 +65,13 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
 
 def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: FederationJob, observe: Observer, *,
              notify: Callable[[str], None]) -> dict[str, Any]:
-    """Run an experiment in a federation and write the run folder; a run that was interrupted goes on.
+    """Run an experiment in a federation and write the run folder; an interrupted run is resumed.
 
     Args:
-        note: of the lead's kit.
+        note: the participant of the lead's kit.
         experiment: the experiment.
         out: the run folder.
-        job: sites and rules; its name of the run is replaced by that of an unfinished run in the folder.
+        job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
         observe: called with the events of the run.
         notify: called with a message about the job.
 
@@ -94,14 +98,14 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
 
 
 def new_run_name(experiment: FederatedExperiment) -> str:
-    """A name for a run that no other run has."""
+    """A unique name for a run."""
     name = folder_name(experiment.file.name).replace(".", "-")[:40].strip("-_") or "run"
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 def _continue_or_begin(path: Path, job: FederationJob,
                        experiment: FederatedExperiment) -> tuple[FederationJob, list[str]]:
-    """The job, with the name of the unfinished run that a folder has, and the ids of its jobs so far."""
+    """The job with the name of the folder's unfinished run, or of a new run, and the ids of the run's jobs so far."""
     if not path.is_file():
         job = replace(job, run=new_run_name(experiment))
         _write_note(path, job, [])
@@ -157,7 +161,7 @@ class _Watchdog:
             if state.is_done:
                 break
             time.sleep(_POLL)
-            while is_complete and not session.state(self._jobs[-1]).is_done:  # it answers no more questions
+            while is_complete and not session.state(self._jobs[-1]).is_done:  # it no longer answers ``progress``
                 time.sleep(_POLL)
         outcome = session.fetch(self._jobs[-1], self._work)
         if outcome is None:

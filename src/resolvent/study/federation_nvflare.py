@@ -21,7 +21,7 @@ __all__ = ["FederationServer", "FederationSite"]
 
 
 class FederationServer(ServerProgram):
-    """The server's program."""
+    """Runs the rounds of an experiment at the server, see ``serve_federation``."""
 
     @override
     def run(self, job: dict[str, Any], transport: Transport, kit: Path, results: Path) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class FederationServer(ServerProgram):
 
 
 class FederationSite(SiteProgram):
-    """A site's program."""
+    """Answers the server's messages at a site, see ``federation_site.Site``."""
 
     @override
     def open(self, site: str, kit: Path) -> PartyHandler:

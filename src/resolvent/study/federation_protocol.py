@@ -1,7 +1,8 @@
-"""What travels in a federation in addition to the rounds: requests before and after them, and the method of a round.
+"""The messages of a federation: requests before and after the rounds, and the messages of the rounds of each method.
 
-A message is a line that says whose it is, and a body. ``request`` bodies are JSON, for the agreement on the tables and
-for the end; ``method 2`` bodies belong to the rounds of the method with number 2. Both directions have plain data only.
+A message is a first line and a body. After the line ``request`` the body is JSON, for the agreement on the tables and
+for the end of the run. After the line ``method 2`` it is a message of the rounds of the method with number 2. Messages
+in both directions contain plain data only.
 """
 
 import json
@@ -24,7 +25,7 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
 class RequestError(InputError):
-    """A message is none of a federation."""
+    """A message does not follow the protocol of a federation."""
 
 
 class FederationRefusedError(InputError):
@@ -58,7 +59,7 @@ def read_message(data: bytes) -> SiteMessage:
     """Read a message at a site.
 
     Raises:
-        RequestError: it is no message of a federation.
+        RequestError: the bytes do not follow the protocol.
     """
     if data.startswith(_REQUEST):
         content = _read_json(data[len(_REQUEST):])
@@ -72,10 +73,10 @@ def read_message(data: bytes) -> SiteMessage:
 
 
 def check_run_name(run: Any) -> str:
-    """The name of a run, which becomes the name of a folder.
+    """Check the name of a run, which becomes the name of a folder.
 
     Raises:
-        RequestError: it is no such name.
+        RequestError: it is not text of 1 to 80 letters, digits, - and _ that begins with a letter or a digit.
     """
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise RequestError(f"{quote(run)} cannot be the name of a run")

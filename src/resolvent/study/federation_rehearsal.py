@@ -45,7 +45,7 @@ __all__ = ["Parity", "Rehearsal", "prepare_rehearsal", "rehearse", "shipped_chan
 _HOST, _LEAD = "localhost", "lead@example.org"
 _JOIN_SECONDS = 120.0
 _TOLERANCE = 1e-4  # of the largest parameter: float32 rounding, amplified by the rounds
-# What makes a shipped experiment small enough for a rehearsal.
+# The changes that make a shipped experiment small enough for a rehearsal.
 _SHIPPED: Mapping[str, Sequence[str]] = {
     "digits": ("data.parties=3", "rounds=20", "evaluate_every=5", "participation=Full",
                "algorithms={local-only: local, FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.1, delta: 1}}",
@@ -59,7 +59,7 @@ def shipped_changes(source: str) -> Sequence[str]:
 
 
 class Parity(NamedTuple):
-    """How far the models of a federation are from those of the simulation.
+    """The difference between the models of a federation and those of the simulation.
 
     Attributes:
         method: label of the method.
@@ -73,7 +73,7 @@ class Parity(NamedTuple):
 
     @property
     def is_equal(self) -> bool:
-        """Whether the models are equal to rounding of 32-bit floats."""
+        """Whether the models are equal up to rounding errors of 32-bit floats."""
         return self.difference <= _TOLERANCE * max(self.largest, 1e-30)
 
 
@@ -93,7 +93,7 @@ class Rehearsal:
 
 
 def prepare_rehearsal(file: ExperimentFile) -> Rehearsal:
-    """Divide the table of an experiment; data without a table become one.
+    """Divide the table of an experiment among sites; data in memory are converted to a table first.
 
     Raises:
         InputError: the data are prices, or inputs that are no vectors of numbers.
@@ -134,7 +134,7 @@ def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str]":
 
 
 def _site_names(parties: Sequence[str]) -> dict[str, str]:
-    """A name that a certificate can hold for each party."""
+    """Name of a site, which a certificate can contain -> name of its party."""
     sites: dict[str, str] = {}
     for party in parties:
         base = re.sub(r"[^A-Za-z0-9_-]+", "-", party).strip("-_")[:30] or "site"
@@ -169,7 +169,7 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
 
 @contextlib.contextmanager
 def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None]) -> Iterator[dict[str, Path]]:
-    """Server and sites, which have joined; yields the folder of each kit."""
+    """Start the server and the sites and wait until the sites have joined; yields the folder of each kit."""
     remove_folder(folder)
     folder.mkdir(parents=True)
     sites = [*rehearsal.sites]

@@ -1,6 +1,7 @@
-"""The run folder of a federation: that of a simulation, with the models and the scores that its owner has.
+"""The run folder of a federation. It has the files of a simulation's run folder.
 
-The lead has the shared models and the scores that sites let out; a site has its personal models and its own scores.
+The lead's folder has the shared models and the scores that leave the sites. A site's folder has its personal models and
+its own scores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +30,13 @@ _SPLIT = "test"
 
 @dataclass(frozen=True)
 class MethodRun:
-    """What is known about one method.
+    """The outcome of one method.
 
     Attributes:
         models: its models with the encoding.
-        metrics: table of metrics with the columns of a simulation's.
+        metrics: table of metrics with the columns of a simulation's metrics.
         digest: SHA-256 of the last state of the server, or the empty text.
-        seconds: of a round, the median.
+        seconds: median duration of a round.
         bytes_down: bytes from the server to the sites in the run.
         bytes_up: bytes from the sites to the server in the run.
         refused: site -> number of its replies that did not count.
@@ -52,7 +53,7 @@ class MethodRun:
 
 @dataclass(frozen=True)
 class FederationRun:
-    """What is known about a run.
+    """The outcome of a run, as the lead or a site knows it.
 
     Attributes:
         experiment: the experiment.
@@ -62,7 +63,7 @@ class FederationRun:
         methods: label -> method.
         score: the metric that compares the methods.
         notes: facts for the reader of the report.
-        warnings: what the reader should know first.
+        warnings: facts that the report shows first.
     """
 
     experiment: FederatedExperiment

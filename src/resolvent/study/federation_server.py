@@ -1,6 +1,6 @@
 """The server of a federation: agreement on the tables, the rounds of every method, and the run folder for the lead.
 
-It knows no engine, and has no rows. What is on its disk is enough to continue a run in another process.
+It does not depend on an engine, and has no rows. Its files are enough to resume a run in another process.
 """
 
 import time
@@ -41,16 +41,16 @@ Observer = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class FederationJob:
-    """What the lead asks for.
+    """The lead's order to run an experiment.
 
     Attributes:
-        run: name of the run. A run that the server has is continued.
+        run: name of the run. If the server has a run of this name, it is resumed.
         experiment: the text of the experiment.
         sites: names of the sites, in the order of the parties.
         quorum: number of sites that must answer in a phase; None: all.
-        grace: seconds in which further replies are awaited after the quorum.
+        grace: seconds for which the server waits for further replies after the quorum.
         deadline: longest wait for replies in seconds.
-        retries: how often a phase is repeated if fewer sites have answered.
+        retries: how often a phase is repeated if fewer sites than the quorum have answered.
         lost_state: what happens to a site that has lost its state: ``refuse`` or ``restart``.
         rehearsal: whether all participants are on one machine.
     """
@@ -85,9 +85,9 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
     """Run an experiment over a transport.
 
     Args:
-        job: what the lead asks for.
+        job: the lead's order.
         experiment: the experiment, bound with the parts that are installed at the server.
-        transport: to the sites.
+        transport: sends messages to the sites.
         folder: the server's folder of this run.
         results: the folder for the lead.
         observe: called with events for the lead.

@@ -1,7 +1,7 @@
-"""Intervals of means over test rows, by a bootstrap, with the variance between seeds.
+"""Bootstrap intervals of means over test rows, which include the variance between seeds.
 
 A row is drawn with its values of all seeds, so that a row that was a test row of several seeds counts as one row.
-Values of all methods are drawn with the same rows: a difference of two methods is paired.
+All methods are resampled with the same rows, so that the difference of two methods is paired.
 """
 
 from typing import NamedTuple
@@ -54,15 +54,15 @@ class Sample(NamedTuple):
 
 
 def resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np.random.Generator) -> Sample:
-    """Draw rows with replacement, and two rows more at the bounds.
+    """Draw rows with replacement, from the test rows and two added rows, one at each bound.
 
-    The two further rows keep the interval wide if there are few rows: without them, four rows with the same value would
-    have an interval of width zero. For 0/1 values the result is close to Agresti and Coull's interval, which adds
-    successes and failures for the same reason.
+    The added rows keep the interval wide if there are few rows: without them, four rows with the same value would have
+    an interval of width zero. For 0/1 values the result is close to Agresti and Coull's interval, which adds successes
+    and failures for the same reason.
 
     Args:
         values: [M, S, n] the value of row i with seed s; not read where the row was not tested.
-        is_tested: [S, n] which rows were test rows of a seed; each row is one at least once.
+        is_tested: [S, n] whether row i was a test row of seed s; each row is a test row of at least one seed.
         bounds: [M, 2] the smallest and the largest value that a row can have.
         rng: draws the rows.
     """
@@ -71,7 +71,7 @@ def resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np
     by_seed = numerator.sum(axis=2) / np.maximum(count.sum(axis=1), 1)
     mean = numerator.sum(axis=(1, 2)) / count.sum()
     explained = _explained_variance(values, is_tested, by_seed)
-    # Of all seeds together: a row's sum, and how often it was a test row.
+    # Over all seeds: the sum of a row's values, and the number of seeds in which it was a test row.
     sums, counts = numerator.sum(axis=1), count.sum(axis=0)
     typical = counts.mean()
     if size > _MAX_GROUPS:
@@ -119,9 +119,10 @@ def interval_of(sample: Sample, rng: np.random.Generator, limits: Array | None =
 class Pool:
     """The weighted mean over sites of several quantities.
 
-    The sites are these ones and no sample of others: what is uncertain is the score of each. The two further rows pull
-    the resampled means of a site to the middle of the bounds, and the more so the more sites have few rows. So the
-    interval is the union of those with and without the pull.
+    The sites are fixed, not a sample of a larger population: only the score of each site is uncertain. The two rows
+    that ``resample`` adds shift the resampled means of a site towards the middle of the bounds, most at sites with few
+    rows. The interval is therefore the union of two: that of the resampled means, and that of the resampled means
+    shifted back to the estimate.
     """
 
     def __init__(self) -> None:
@@ -138,7 +139,7 @@ class Pool:
 
         Args:
             sample: drawn independently of the other sites, with the same seeds and the same quantities.
-            weight: of the site.
+            weight: the site's weight in the mean.
         """
         weighted = Sample(weight * sample.values, weight * sample.draws, weight * sample.by_seed,
                           weight**2 * sample.explained)
@@ -150,7 +151,7 @@ class Pool:
         """The interval of the mean of each quantity.
 
         Args:
-            seed: of the noise of the seeds.
+            seed: seed of the noise that stands for the variance between seeds.
             limits: [M, 2] the smallest and the largest possible mean; default: none.
         """
         assert self._sum is not None
@@ -162,7 +163,7 @@ class Pool:
 
 
 def seed_interval(values: Array) -> Interval:
-    """Student's interval of the mean over seeds, for scores that are not means over rows; none for one seed.
+    """Student's interval of the mean over seeds, for scores that are not means over rows. One seed has no interval.
 
     Args:
         values: [S] the value of each seed.

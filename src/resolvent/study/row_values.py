@@ -21,8 +21,8 @@ from resolvent.simulate.result import Result
 __all__ = ["RowValues", "Score", "SiteRows", "baseline_name", "measure_rows"]
 
 _SPLIT = "test"
-_MAX_BYTES = 2**28  # of the personal models that are evaluated at a time
-_MAX_GROUPS = 50  # of rows that are left out in turn
+_MAX_BYTES = 2**28  # size of the personal models that are evaluated at a time
+_MAX_GROUPS = 50  # number of groups of rows that the jackknife leaves out in turn
 _KEYS = ("seed", "party", "row")
 
 Values = NDArray[np.float64]
@@ -32,9 +32,9 @@ class Score(NamedTuple):
     """The number that compares methods.
 
     Attributes:
-        name: in the table of metrics.
+        name: name in the table of metrics.
         higher_is_better: whether larger values are better.
-        metric: how it is computed from all samples of a party; None if it is a mean of the loss or of its score.
+        metric: computes the score from all samples of a party; None for the mean of the loss or of the loss's score.
     """
 
     name: str
@@ -62,7 +62,7 @@ class RowValues:
         seed: [R] the seed of the run.
         party: [R] id of the party.
         row: [R] number of the row in the data, the same in every seed.
-        values: method -> [R] the value of the row: its score, whose mean over the rows is the score of the party.
+        values: method -> [R] the value of the row. The mean over the rows of a party is the score of the party.
     """
 
     seed: NDArray[np.int64]
@@ -148,7 +148,7 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
 
 
 def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) -> str:
-    """The name of the predictions that need no training; it is none of the methods' labels."""
+    """The name of the predictions that need no training; it differs from the labels of all methods."""
     name = "majority class" if data.task == "classification" else "mean of the labels"
     while name in methods:
         name += " (no training)"
@@ -212,8 +212,8 @@ def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Val
 def _influences(predictions: Predictions, metric: Metric) -> Values:
     """[n] values whose mean is the metric, and whose variance is n times the variance of the metric.
 
-    They are the pseudo-values of the jackknife, which leaves out every row in turn, or one of 50 groups of rows. A
-    group without which the metric is not defined has no influence.
+    They are the pseudo-values of the jackknife, which leaves out every row in turn, or with more than 50 rows each of
+    50 groups. If the metric is not defined without a group, the influence of this group is set to 0.
     """
     n, value = len(predictions.labels), metric.value(predictions)
     if not np.isfinite(value):

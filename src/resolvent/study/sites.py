@@ -1,4 +1,4 @@
-"""Per site: every method's score and gain over training alone with its interval, and the method to use."""
+"""The judgement of each site: the methods' scores and gains with intervals, and the method that it should use."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What methods are judged by.
+    """The measurements by which methods are judged.
 
     Attributes:
-        score: the metric that compares them.
+        score: the metric that compares the methods.
         split: the split on which they are judged.
         higher_is_better: whether larger values are better.
-        methods: their labels.
+        methods: labels of the methods.
         alone: the label of training alone, or None.
         parties: the names of the sites.
         metrics: all metrics; with the columns seed, method, round, party, split, metric and value.
@@ -61,13 +61,13 @@ class Evidence:
 class Decision(NamedTuple):
     """The method that a site should use.
 
-    It is chosen on the site's validation rows, with each seed for itself, and judged on test rows.
+    Each seed chooses a method by the score on the site's validation rows. The choice is judged on test rows.
 
     Attributes:
         method: the method to use; training alone, unless the interval of the gain is above zero.
-        chosen: the method with the best score on the validation rows, of most seeds; None without validation rows.
+        chosen: the method that most seeds chose; None without validation rows.
         chosen_in: number of seeds that chose it.
-        gain: of the methods that the seeds chose, over training alone, on test rows.
+        gain: mean gain over training alone, on test rows, of the method that each seed chose.
     """
 
     method: str
@@ -81,10 +81,11 @@ class SiteJudgement(NamedTuple):
 
     Attributes:
         party: id of the site.
-        name: its name.
+        name: name of the site.
         test_rows: number of different rows on which models were tested.
-        scores: of each method and of the baseline.
-        gains: of each method and of the baseline over training alone; positive is better, whatever the score.
+        scores: the score of each method and of the baseline.
+        gains: the gain of each method and of the baseline over training alone; positive values are better for every
+            score.
         decision: the method to use; None without training alone among the methods.
     """
 
@@ -97,7 +98,7 @@ class SiteJudgement(NamedTuple):
 
     @property
     def has_few_rows(self) -> bool:
-        """Whether there are too few test rows to see more than large differences."""
+        """Whether the test rows are so few that only large differences can be detected."""
         return 0 < self.test_rows < FEW_ROWS
 
 
@@ -105,10 +106,10 @@ class Means(NamedTuple):
     """Means over the sites.
 
     Attributes:
-        plain: of the scores; every site counts the same.
-        weighted: of the scores; a site counts by its number of test rows.
-        plain_gains: of the gains over training alone.
-        weighted_gains: likewise.
+        plain: mean scores, with equal weights of the sites.
+        weighted: mean scores, weighted by the sites' numbers of test rows.
+        plain_gains: mean gains over training alone, with equal weights of the sites.
+        weighted_gains: mean gains over training alone, weighted by the sites' numbers of test rows.
     """
 
     plain: dict[str, Interval]
@@ -123,7 +124,7 @@ class Sites:
 
     Attributes:
         sites: one judgement per site.
-        means: over the sites; None without test rows, or if a method diverged.
+        means: means over the sites; None without test rows, or if a method diverged.
     """
 
     sites: tuple[SiteJudgement, ...]
@@ -131,13 +132,13 @@ class Sites:
 
 
 def judge_sites(evidence: Evidence) -> Sites:
-    """Judge every method at every site, by test rows if there are any, otherwise by the scores of several seeds."""
+    """Judge every method at every site, by its test rows, or without them by the scores of several seeds."""
     choices = _choices(evidence)
     if evidence.rows is None:
         return Sites(tuple(_by_seeds(evidence, choices)), None)
     sites, pools, limits = [], (Pool(), Pool()), []
     for party, rows in evidence.rows.sites():
-        rng = np.random.default_rng([_SEED, party])  # the rows drawn at a site depend on nothing else
+        rng = np.random.default_rng([_SEED, party])  # so that other sites do not change the rows drawn at this site
         site = _SiteValues.of(evidence, rows, choices.get(party))
         sample = resample(site.values, rows.is_tested, site.bounds, rng)
         intervals = [site.diverged.get(i, interval) for i, interval in enumerate(
@@ -166,7 +167,7 @@ def _choices(evidence: Evidence) -> dict[int, list[str]]:
     scores = scores.fillna(-np.inf if evidence.higher_is_better else np.inf)
     table = scores.unstack("method")
     table = table[[m for m in order if m in table]] * (1 if evidence.higher_is_better else -1)
-    best = table.fillna(-np.inf).idxmax(axis=1)  # the first of equal ones
+    best = table.fillna(-np.inf).idxmax(axis=1)  # for equal scores, the first column
     choices: dict[int, list[str]] = {}
     for party, method in zip(best.index.get_level_values("party"), best, strict=True):  # by seed, then by party
         choices.setdefault(int(party), []).append(str(method))
@@ -177,12 +178,12 @@ class _SiteValues(NamedTuple):
     """The quantities of a site: the scores of M methods, the gains, and the gain of the chosen methods.
 
     Attributes:
-        values: [Q, S, n] of each row and seed, finite.
+        values: [Q, S, n] the value of each row and seed; values that are not finite are replaced by 0.
         bounds: [Q, 2] the smallest and the largest value of a row.
-        limits: [Q, 2] the smallest and the largest possible mean, if every row is right or wrong.
-        diverged: quantity -> its interval, where a value is not finite.
+        limits: [Q, 2] the smallest and the largest possible mean if all values are 0 or 1; otherwise None.
+        diverged: quantity with a value that is not finite -> its interval.
         methods: the methods, and the baseline.
-        others: those with a gain.
+        others: the methods that have a gain: all except training alone.
         pooled: number of quantities that are averaged over sites.
     """
 
@@ -231,7 +232,7 @@ class _SiteValues(NamedTuple):
 
 
 def _difference(values: Values, alone: Values, sign: float) -> Values:
-    """The gain of each row; two infinite errors are no gain."""
+    """The gain of each row; the gain is 0 if both values are the same infinity."""
     with np.errstate(invalid="ignore"):
         gain = sign * (values - alone)
     return np.where(np.isinf(values) & (values == alone), 0.0, gain)
@@ -270,7 +271,13 @@ def _decide(evidence: Evidence, chosen: list[str] | None, gain: Interval) -> Dec
 
 
 def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values | None) -> Means:
-    """The means over the sites at which the score is defined; of the same limits, if there are any."""
+    """The means over the sites at which the score is defined.
+
+    Args:
+        evidence: the measurements.
+        pools: the sites with equal weights, and weighted by their test rows.
+        limits: [Q, 2] the smallest and the largest possible mean; None: no limits.
+    """
     methods = _methods_of(evidence)
     others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
     limits = None if limits is None else limits[:len(methods) + len(others)]
@@ -281,7 +288,7 @@ def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values | None) 
 
 
 def _by_seeds(evidence: Evidence, choices: Mapping[int, list[str]]) -> list[SiteJudgement]:
-    """Judgements from the scores of several seeds alone, paired by seed."""
+    """Judgements from the scores of several seeds, without values of single rows; differences are paired by seed."""
     if len(evidence.seeds) < 2:
         return []
     scores = evidence.last(evidence.score, evidence.split).unstack("seed")
