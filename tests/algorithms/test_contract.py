@@ -59,7 +59,6 @@ ROWS = {
     "fedlin": rv.fedlin,
     "fedexp": rv.fedexp,
     "scaffnew": rv.scaffnew,
-    "fedper": lambda s: rv.fedper(s, layers=["layer 1"]),
     "ifca": rv.ifca,
     "fedsam": rv.fedsam,
     "fedspeed": rv.fedspeed,
@@ -78,6 +77,7 @@ COMBINED = {
         rv.combinators.DecentralisedAnderson(rv.fedpi(s, eta=0.5, decentralised=True)),
         weight=rv.schedules.InversePower(1.0)),
     "Ditto after training": lambda s: rv.combinators.SharedUntilTrained(rv.ditto(s)),
+    "personal layers": lambda s: rv.combinators.PersonalLayers(rv.fedavg(s), ["layer 1"]),
     "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),
 }
 

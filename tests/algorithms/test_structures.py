@@ -12,6 +12,7 @@ import resolvent as rv
 from resolvent.problem.maps import Ascent
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
+PersonalLayers = rv.combinators.PersonalLayers
 GD = rv.solvers.GD(0.2, steps=2)
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=2)
 
@@ -23,8 +24,8 @@ def descend(problem, k, w, gradient=lambda oracle, w: oracle.grad(w)):
     return w
 
 
-def test_fedper_by_a_plain_loop():
-    problem, algorithm = classification(), rv.fedper(GD, layers=["bias"])
+def test_personal_layers_by_a_plain_loop():
+    problem, algorithm = classification(), PersonalLayers(rv.fedavg(GD), ["bias"])
     states = trajectory(algorithm, problem, 3)
     shares = np.asarray(problem.sizes) / np.sum(problem.sizes)
     weight, biases = jnp.asarray(states[0].server.inner["weight"]), [jnp.zeros(3)] * 6
@@ -38,9 +39,9 @@ def test_fedper_by_a_plain_loop():
     equal(personal, {"weight": np.stack([weight] * 6), "bias": np.stack(biases)})
 
 
-def test_fedper_with_absent_parties_keeps_their_layers_and_does_not_use_them():
+def test_personal_layers_with_absent_parties_keeps_their_layers_and_does_not_use_them():
     problem, participation = classification(), rv.participation.Uniform(2)
-    states = trajectory(rv.fedper(SOLVER, layers=["bias"]), problem, 4, participation)
+    states = trajectory(PersonalLayers(rv.fedavg(SOLVER), ["bias"]), problem, 4, participation)
     for before, after in pairwise(states):
         moved = np.any(after.parties.personal["bias"] != before.parties.personal["bias"], axis=-1)
         assert moved.sum() == 2
@@ -49,16 +50,16 @@ def test_fedper_with_absent_parties_keeps_their_layers_and_does_not_use_them():
 
 @pytest.mark.parametrize(("layers", "message"), [
     (["head"], "'head' matches no parameter"), (["*"], "matches all parameters"), ([], "at least one pattern")])
-def test_fedper_refuses_patterns_that_select_nothing_or_everything(layers, message):
+def test_personal_layers_refuses_patterns_that_select_nothing_or_everything(layers, message):
     with pytest.raises(rv.InputError, match=message):
-        trajectory(rv.fedper(SOLVER, layers=layers), classification(), 1)
+        trajectory(PersonalLayers(rv.fedavg(SOLVER), layers), classification(), 1)
 
 
 @pytest.mark.parametrize("inner", [rv.scaffold(SOLVER), rv.fedpi(SOLVER, eta=0.5), rv.fedavg_plus(SOLVER)],
                          ids=["scaffold", "fedpi", "fedavg_plus"])
-def test_fedper_refuses_an_algorithm_that_exchanges_something_else_than_models(inner):
+def test_personal_layers_refuses_an_algorithm_that_exchanges_something_else_than_models(inner):
     with pytest.raises(rv.InputError, match=r"whose replies are models|that sends one model"):
-        trajectory(rv.fedper(SOLVER, layers=["bias"], inner=inner), classification(), 1)
+        trajectory(PersonalLayers(inner, ["bias"]), classification(), 1)
 
 
 def test_ifca_separates_two_groups_and_solves_the_problem_of_each():

@@ -156,7 +156,7 @@ def test_value_out_of_range_is_refused_before_any_work(mistake, mine, tmp_path, 
     right, wrong, wanted = OUT_OF_RANGE[mistake]
     assert BASE.count(right) == 1
     file = ExperimentFile.load(mine(BASE.replace(right, wrong)))
-    monkeypatch.setattr(runner, "compare", lambda *a, **k: pytest.fail("work began"))
+    monkeypatch.setattr(runner, "compare_file", lambda *a, **k: pytest.fail("work began"))
     with pytest.raises(InputError) as caught:
         runner.run_experiment(file)
     assert str(caught.value).startswith(wanted)

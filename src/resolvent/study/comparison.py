@@ -283,7 +283,7 @@ def _measure(experiment: Experiment, results: dict[str, Result], samples: Sample
 
 
 def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
-    """The result with the samples of an earlier result, so that memory holds one copy instead of one per method."""
+    """The result with the samples of an earlier result, so that memory holds one copy, not one per method."""
     if result.storage is not None:
         return result
     return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))

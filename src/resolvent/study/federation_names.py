@@ -1,4 +1,4 @@
-"""Names that the commands of a federation and the processes of its jobs share. It imports no engine."""
+"""Names that the commands of a federation and the processes of its jobs share. This module imports no engine."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""A site of a federation: it answers requests about its table, and trains. It knows no engine.
+"""A site of a federation: it answers requests about its table, and trains. It does not depend on an engine.
 
-In the site's folder, a run has a folder with the agreed encoding, a store for each method, the site's models at the
-end, and the logs of all that left the site.
+Each run has a folder in the site's folder. It contains the agreed encoding, a store for each method, the site's models
+after the last round, and the logs of all data that left the site.
 """
 
 import json
@@ -62,7 +62,7 @@ class SiteRun:
         self._data: FederatedData | None = None
 
     def report(self) -> dict[str, Any]:
-        """What leaves the site about its table."""
+        """The report on the table, which leaves the site."""
         return self.table.report(self._site.min_count).plain()
 
     def prepare(self, encoding: TableEncoding) -> None:
@@ -87,7 +87,7 @@ class SiteRun:
                 self._parties.append(party)
 
     def preview(self) -> list[Departure]:
-        """What would leave the site in the rounds, by name and size."""
+        """The arrays and numbers that would leave the site in the rounds, by name and size."""
         return [departure._replace(message=f"{label}: {departure.message}")
                 for label, party in zip(self.experiment.labels, self._parties, strict=True)
                 for departure in party.preview()]
@@ -147,7 +147,7 @@ class Site:
     """A site of a federation.
 
     Args:
-        name: of the site, as its certificate has it.
+        name: name of the site in its certificate.
         folder: the folder of the site's runs.
         file: the site's table and limits.
         is_rehearsal: whether all participants are on this machine. The site decides it, not a message.
@@ -162,7 +162,7 @@ class Site:
         """Answer a message of the server.
 
         Raises:
-            RequestError: the message is none of a federation.
+            RequestError: the message does not follow the protocol of a federation.
         """
         message = read_message(data)
         if message.request is None:
@@ -215,7 +215,7 @@ class Site:
         return {"table": self._run.report()}
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
-        """Write what leaves the site before the rounds; the stores of the parties log the rounds."""
+        """Write a reply that leaves the site before the rounds to the log; the stores of the parties log the rounds."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "sent.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind,

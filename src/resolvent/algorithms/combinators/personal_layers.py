@@ -62,6 +62,11 @@ class PersonalLayers(Combinator):
     Raises:
         InputError: the inner algorithm does not exchange models; no pattern, or, at the first round, a pattern that
             matches no leaf, or patterns that match all leaves.
+
+    Example:
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> fedper = rv.combinators.PersonalLayers(rv.fedavg(solver), ["head"])
+        >>> fedbn = rv.combinators.PersonalLayers(rv.fedavg(solver), ["*norm*"])
     """
 
     layers: tuple[str, ...] = eqx.field(static=True)

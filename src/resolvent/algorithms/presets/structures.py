@@ -1,7 +1,6 @@
-"""Methods that change what parties share, or which gradients they use."""
+"""Several shared models, and sharpness-aware gradients."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
 from resolvent.algorithms.methods.clustered import Clustered
 from resolvent.algorithms.methods.primal_dual import PrimalDual
@@ -10,45 +9,7 @@ from resolvent.arguments import checked
 from resolvent.problem.maps import Ascent
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["fedper", "fedsam", "fedspeed", "ifca"]
-
-
-@checked
-def fedper(solver: LocalSolver, *, layers: list[str], inner: Algorithm | None = None) -> Algorithm:
-    """FedPer, FedBN and LG-FedAvg: some layers stay at the parties, and only the others are averaged.
-
-    A personal head is FedPer, a personal body with a shared head LG-FedAvg, personal normalisation layers are FedBN.
-
-    Problem: min over the shared layers v and the personal layers p_k of the average of f_k(v, p_k), up to the inner
-    algorithm's bias.
-    Update: the inner algorithm's from (shared layers, the party's own layers); only the shared layers are sent.
-    Communication: down and up the shared layers; a party stores its personal layers.
-    Defaults: FedAvg inside.
-    Use when: parties agree on a part of the model: on features but not on labels (a personal head), or on labels but
-    not on the scale of the features (personal normalisation layers).
-
-    Args:
-        solver: local solver of each party; not used if ``inner`` is set.
-        layers: patterns of the paths of the personal parameters, such as ``["head"]`` or ``["*norm*"]``.
-        inner: the algorithm for the shared layers, of one phase, whose message and replies are models; default: FedAvg.
-
-    Raises:
-        InputError: the inner algorithm does not exchange models; or, at the first round, a pattern matches no
-            parameter, or the patterns match all of them.
-
-    Example:
-        >>> algorithm = rv.fedper(rv.SGD(0.1, batch_size=20, epochs=1), layers=["head"])
-
-    References:
-        Arivazhagan, Aggarwal, Singh, Choudhary: Federated Learning with Personalization Layers, 2019, Algorithm 1.
-
-        Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR
-        2021.
-
-        Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency: Think Locally, Act Globally: Federated
-        Learning with Local and Global Representations, 2020.
-    """
-    return PersonalLayers(fedavg(solver) if inner is None else inner, layers)
+__all__ = ["fedsam", "fedspeed", "ifca"]
 
 
 @checked

@@ -94,7 +94,7 @@ def _located(file: ExperimentFile) -> Iterator[None]:
 
 
 def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMethod]:
-    """What is searched, by label; the first candidate of each method is built to check the names."""
+    """The methods to search, by label. The first candidate of each is built to check the names of the parameters."""
     labels = list(settings["algorithms"])
     for label in search.over:
         if label != "*" and label not in labels:
@@ -133,7 +133,7 @@ def _write(folder: Path, tuned: Tuned, settings: dict[str, Any], title: str) -> 
 def party_table(tuned: Tuned) -> Any:
     """A row per method and party: the trial that the party chooses, and the metric on its validation and test samples.
 
-    ``test`` is that of the chosen trial, ``test common`` that of the trial chosen on the samples of all parties.
+    ``test`` is the metric of the chosen trial, ``test common`` that of the trial that is best for all parties together.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Trials that Optuna proposes, from the results of earlier ones."""
+"""Trials that Optuna proposes from the results of earlier trials."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ def _pruner(optuna: Any, search: Search, rounds: int) -> Any:
 
 
 def _distributions(optuna: Any, space: Space) -> dict[str, Any]:
-    """The space in Optuna's terms; choices are numbered, because Optuna stores texts and numbers only."""
+    """The space as Optuna's distributions; choices are numbered, because Optuna stores texts and numbers only."""
     distributions: dict[str, Any] = {}
     for name, values in space.items():
         if isinstance(values, Choices):

@@ -1,4 +1,4 @@
-"""The page of a search: what was tried, what was chosen, and a picture per method."""
+"""The page of a search: the trials, the chosen values, and a picture per method."""
 
 import io
 from importlib import resources

@@ -1,4 +1,4 @@
-"""The trials of a search, and what they show."""
+"""Runs the trials of a search and selects the best ones."""
 
 import math
 import tempfile
@@ -40,7 +40,7 @@ class TunableMethod(NamedTuple):
 
     Attributes:
         space: the values of its parameters.
-        make: from a point to the algorithm.
+        make: function from a point to the algorithm.
     """
 
     space: Space
@@ -48,13 +48,13 @@ class TunableMethod(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """By what trials are compared.
+    """The metric by which trials are compared.
 
     Attributes:
-        name: of the metric.
+        name: name of the metric.
         higher_is_better: whether higher values are better.
-        metrics: what a run must compute for it.
-        split: of the samples.
+        metrics: the metrics that a run must compute for it, by name.
+        split: the samples on which it is measured.
     """
 
     name: str
@@ -63,20 +63,20 @@ class Criterion(NamedTuple):
     split: str
 
     def better(self, a: float, b: float) -> bool:
-        """Whether the score a is better than b; what is not finite is worse than any number."""
+        """Whether score a is better than score b; a score that is not finite is worse than any number."""
         if not (math.isfinite(a) and math.isfinite(b)):
             return math.isfinite(a)
         return a > b if self.higher_is_better else a < b
 
 
 class Subject(NamedTuple):
-    """What is learned in each trial.
+    """The learning problem of every trial.
 
     Attributes:
         model: a model or a problem.
         data: the samples, or None with a problem.
-        participation: of each round; None: all parties.
-        parties: their names.
+        participation: draws the cohort of each round; None: all parties.
+        parties: names of the parties.
     """
 
     model: Model | Problem
@@ -91,9 +91,9 @@ class Tuned:
 
     Attributes:
         search: the settings.
-        criterion: by what trials are compared.
-        trials: label -> its trials.
-        methods: label -> what was searched.
+        criterion: the metric by which trials are compared.
+        trials: label -> trials of the method.
+        methods: label -> the method with its space.
         parties: the parties' names.
     """
 
@@ -199,12 +199,12 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
 
     Args:
         search: the settings.
-        methods: what is searched, by label.
-        subject: what is learned.
-        criterion: by what trials are compared.
+        methods: the methods with their spaces, by label.
+        subject: the learning problem.
+        criterion: the metric by which trials are compared.
         rounds: rounds of a full trial, unless the settings have their own.
-        folder: keeps the finished trials and the checkpoints of unfinished ones; a search with the same identity
-            continues from them.
+        folder: stores the finished trials and the checkpoints of unfinished ones; a search with the same identity
+            resumes from them.
         identity: a text that is the same for the same search.
         progress: called with (label, rounds done, rounds in total).
 
@@ -231,7 +231,7 @@ def _continues(search: Search) -> bool:
 
 
 class _Runner:
-    """Runs the trials of a method; the parts of trials that the ledger has are not run again."""
+    """Runs the trials of a method; parts of trials whose readings are in the ledger are not run again."""
 
     def __init__(self, search: Search, label: str, method: TunableMethod, subject: Subject, criterion: Criterion,
                  rounds: int, ledger: Ledger, progress: ProgressOfSearch | None, checkpoints: Path | None) -> None:
@@ -240,7 +240,7 @@ class _Runner:
         self._rounds, self._ledger, self._progress, self._checkpoints = rounds, ledger, progress, checkpoints
         self._budget = search.trials_of_a_method * rounds * search.seeds
         self._reached: dict[int, int] = {}  # trial -> rounds
-        # One number of rounds between evaluations for all trials, so that one program runs all of them.
+        # All trials have the same number of rounds between evaluations, so that they share a compiled program.
         self._every = rounds
         if search.strategy == "halving":
             self._every = halving_rungs(rounds, search.trials_of_a_method * rounds, search.reduction)[0].rounds
@@ -274,8 +274,8 @@ class _Runner:
 def read_result(result: Result, criterion: Criterion, subject: Subject) -> Reading:
     """The scores at the last evaluation of a run.
 
-    The score of all parties together is the mean over them, weighted by their numbers of validation samples: for a
-    metric that is a mean over samples it is that of the validation samples of all parties.
+    The score of all parties together is the mean over them, weighted by their numbers of validation samples. If the
+    metric is a mean over samples, this equals the metric on the pooled validation samples.
     """
     table = result.metrics
     if criterion.name == GAP:

@@ -25,19 +25,19 @@ class Search(CheckedArguments):
             range, such as {low: 0.001, high: 1, scale: log}, with whole: true for integers. Paths are relative to the
             algorithm, such as mu or solver.learning_rate.
         strategy: grid: every combination of the values, which must be lists. random: drawn independently. halving:
-            drawn independently; all of them run a few rounds, and the best part of them runs on (successive halving).
+            drawn independently; all of them run a few rounds, and the best of them continue (successive halving).
             optuna: drawn by a sampler of Optuna, which learns from earlier trials (extra optuna).
-        trials: number of trials of each method; of halving, the full trials that cost as many rounds. Default: 16; of a
-            grid, all combinations.
+        trials: number of trials of each method; for halving, the number of full trials with the same total number of
+            rounds. Default: 16; for a grid, all combinations.
         rounds: rounds of a full trial; default: those of the experiment.
         seeds: number of runs of each trial, with different minibatches and cohorts; its score is their mean.
-        seed: of the drawn candidates.
+        seed: seed of the drawn candidates.
         by: the metric on validation samples; default: the metric that compares the methods.
-        per_site: each party also chooses a trial of its own by its own validation samples.
+        per_site: each party also chooses a trial by its own validation samples.
         equal_budget: refuse a grid that has more combinations for one method than for another.
-        reduction: of halving: the best 1/reduction of the trials runs on, for reduction times as many rounds.
-        sampler: of optuna: tpe, gp (Gaussian process), cmaes or random.
-        pruner: of optuna: none, median, halving or hyperband; stops a trial that is worse than others at the same
+        reduction: for halving: the best 1/reduction of the trials continue, to reduction times as many rounds.
+        sampler: for optuna: tpe, gp (Gaussian process), cmaes or random.
+        pruner: for optuna: none, median, halving or hyperband; stops a trial that is worse than others at the same
             round.
     """
 
@@ -65,5 +65,5 @@ class Search(CheckedArguments):
 
     @property
     def trials_of_a_method(self) -> int:
-        """The number of trials that is drawn for a method."""
+        """The number of trials of each method, except for a grid without this setting."""
         return _DEFAULT_TRIALS if self.trials is None else self.trials

@@ -20,20 +20,20 @@ class Choices(NamedTuple):
     """A finite set of values.
 
     Attributes:
-        values: at least one.
+        values: the values, at least one.
     """
 
     values: tuple[Any, ...]
 
 
 class Range(NamedTuple):
-    """Numbers between two ends, which belong to it.
+    """The numbers of a closed interval [low, high].
 
     Attributes:
-        low: the smallest.
-        high: the largest.
-        is_log: whether their logarithm is uniform.
-        is_whole: whether they are integers.
+        low: the smallest number.
+        high: the largest number.
+        is_log: whether the logarithm of a drawn number is uniform; otherwise the number is.
+        is_whole: whether only integers are drawn.
     """
 
     low: float
@@ -52,14 +52,14 @@ def space_of(over: Mapping[str, Mapping[str, Any]], label: str) -> Space:
 
 
 def read_space(values: Any, path: str) -> Choices | Range:
-    """Values as a file states them.
+    """Read the values of a parameter from the settings of a file or a call.
 
     >>> read_space({"low": 0.01, "high": 1, "scale": "log"}, "mu")
     Range(low=0.01, high=1.0, is_log=True, is_whole=False)
 
     Args:
         values: a list, or a mapping with the keys low, high and perhaps scale and whole.
-        path: for errors.
+        path: path of the parameter, for error messages.
 
     Raises:
         InputError: the values are neither.
@@ -105,9 +105,9 @@ def combinations(space: Space, path: str) -> list[Point]:
 
 
 def draw(space: Space, seed: int, number: int) -> Point:
-    """The point of trial ``number``; it depends on the seed, the number and the space alone.
+    """The point of trial ``number``; it depends only on the seed, the number and the space.
 
-    Numbers have 4 significant digits, so that a file states them as they were tried.
+    Numbers are rounded to 4 significant digits, so that a file can state exactly the values that were tried.
     """
     generator = np.random.default_rng([seed, number])
     point: Point = {}

@@ -101,7 +101,7 @@ def halving_rungs(rounds: int, budget: int, reduction: int) -> list[Rung]:
     number of rungs s + 1 is at most 3, so that a trial is not judged by too few rounds.
 
     >>> halving_rungs(27, 4 * 27, 3)
-    [Rung(trials=9, rounds=3), Rung(trials=3, rounds=9), Rung(trials=1, rounds=27)]
+    [Rung(trials=17, rounds=3), Rung(trials=5, rounds=9), Rung(trials=1, rounds=27)]
 
     Args:
         rounds: rounds of a full trial.

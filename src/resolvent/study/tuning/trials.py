@@ -1,4 +1,4 @@
-"""Trials, and the file that keeps those that are finished."""
+"""Trials, and the file that stores the results of finished trials."""
 
 import json
 import math
@@ -13,12 +13,12 @@ __all__ = ["Ledger", "Reading", "Trial"]
 
 
 class Reading(NamedTuple):
-    """What a trial has reached after a number of rounds.
+    """The results of a trial after a number of rounds.
 
     Attributes:
         score: the metric on the validation samples of all parties together; NaN if the training diverged.
         of_parties: party -> the metric on its validation samples; parties for which it is not defined are absent.
-        test: party -> the metric on its test samples. No choice reads it.
+        test: party -> the metric on its test samples. It has no influence on any choice.
     """
 
     score: float
@@ -30,8 +30,8 @@ class Trial(NamedTuple):
     """A candidate of a method.
 
     Attributes:
-        label: of the method.
-        number: of the trial among those of the method, from 1 on.
+        label: label of the method.
+        number: number of the trial among those of the method, from 1.
         point: the values of the parameters.
         rounds: rounds of each of its runs so far.
         spent: rounds of all of its runs: ``rounds`` times the number of seeds.
@@ -49,16 +49,16 @@ class Trial(NamedTuple):
 
 
 class Ledger:
-    """The readings of finished parts of trials; in a file, if there is a folder, so that a search can be resumed.
+    """The readings of finished parts of trials. A file stores them, if there is a folder, so that a search can resume.
 
-    Each line of the file is complete or, if the program was killed while it was written, is ignored.
+    A line that is incomplete, because the program was killed while writing it, is ignored.
     """
 
     def __init__(self, path: Path | None, identity: str) -> None:
         """Read what the file has, or begin one.
 
         Args:
-            path: of the file; None: nothing is written.
+            path: path of the file; None: nothing is written.
             identity: a text that is the same for the same search.
 
         Raises:
@@ -81,11 +81,11 @@ class Ledger:
                                                         _numbers(line["test"]))
 
     def get(self, label: str, number: int, point: Point, rounds: int) -> Reading | None:
-        """The reading of a trial after this number of rounds, if it is there."""
+        """The reading of a trial after this number of rounds; None if there is none."""
         return self._readings.get(_key(label, number, point, rounds))
 
     def add(self, label: str, number: int, point: Point, rounds: int, reading: Reading) -> None:
-        """Keep a reading; it is on the disk when the call returns."""
+        """Store a reading; it is on disk when the call returns."""
         key = _key(label, number, point, rounds)
         self._readings[key] = reading
         if self._path is not None:

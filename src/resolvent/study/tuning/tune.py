@@ -48,13 +48,13 @@ def tune(
 ) -> Tuned:
     """Choose the hyperparameters of one or several algorithms by their results on validation samples.
 
-    Every candidate is run for the same number of rounds, and its score is the mean over the parties of the metric on
-    their validation samples, weighted by their numbers. Every method has the same budget, trials x rounds x seeds.
-    Learning rates and other floating numbers are traced: trials that differ in them alone run one compiled program.
-    Test samples have no influence.
+    Every candidate is run for the same number of rounds, unless the strategy stops it early. Its score is the mean over
+    the parties of the metric on their validation samples, weighted by their numbers of validation samples. Every method
+    has the same budget, trials x rounds x seeds. Learning rates and other floating-point numbers are traced: trials
+    that differ only in them share a compiled program. Test samples have no influence.
 
     Args:
-        make: from the parameters, by name, to the algorithm. Or a mapping from labels to such functions.
+        make: function from the parameters, by name, to the algorithm; or a mapping from labels to such functions.
         over: the values of each parameter: a list, or a range such as ``{"low": 0.001, "high": 1, "scale": "log"}``.
             With several methods, a mapping from labels to these.
         model: a model for ``data``, or a problem.
@@ -63,16 +63,18 @@ def tune(
         strategy: ``grid``, ``random``, ``halving`` (successive halving over rounds) or ``optuna``.
         trials: number of trials of each method; default: 16, or all combinations of a grid.
         seeds: number of runs of each trial with different minibatches and cohorts.
-        seed: of the drawn candidates.
+        seed: seed of the drawn candidates.
         by: a metric; default: the one that compares methods, see ``decide_by`` of experiments. With a problem whose
             optimum is known, the optimality gap.
-        per_site: ``best_of_parties`` has a choice of each party by its own validation samples.
+        per_site: whether each party also chooses a trial by its own validation samples; ``Tuned.best_of_parties`` has
+            the choices.
         participation: which parties take part in a round; default: all.
-        reduction: of halving: the best 1/reduction of the trials runs on, for reduction times as many rounds.
-        sampler: of optuna.
-        pruner: of optuna.
+        reduction: for halving: the best 1/reduction of the trials continue, to reduction times as many rounds.
+        sampler: for optuna: ``tpe``, ``gp`` (Gaussian process), ``cmaes`` or ``random``.
+        pruner: for optuna: ``none``, ``median``, ``halving`` or ``hyperband``; stops a trial that is worse than others
+            at the same round.
         equal_budget: refuse a grid that has more combinations for one method than for another.
-        folder: keeps finished trials; the same call with the same folder continues an interrupted search.
+        folder: stores finished trials; the same call with the same folder resumes an interrupted search.
         progress: called with (label, rounds done, rounds in total).
 
     Returns:
@@ -107,7 +109,7 @@ def tune(
 
 def criterion_of(model: Model | Problem, data: FederatedData | None, by: str | None,
                  metrics: Mapping[str, Any] | None = None) -> Criterion:
-    """By what the trials of a search are compared.
+    """The metric by which the trials of a search are compared.
 
     Args:
         model: a model or a problem.
@@ -136,7 +138,7 @@ def criterion_of(model: Model | Problem, data: FederatedData | None, by: str | N
 
 
 def _plain(values: Any) -> Any:
-    """Values as a file would state them."""
+    """Values as plain Python lists and mappings, as in a file."""
     if isinstance(values, Mapping):
         return dict(values)
     if isinstance(values, str) or not hasattr(values, "__iter__"):
