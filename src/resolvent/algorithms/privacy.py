@@ -1,8 +1,9 @@
-"""Differential privacy of a whole algorithm: which compositions are private, and what they spend.
+"""Differential privacy of a whole algorithm: which compositions are private, and their privacy loss (epsilon).
 
-For *records*: every party protects each of its samples from the server and the other parties, by ``DPSGD`` as the local
-solver. What a party sends and stores must depend on its samples only through DPSGD; this is checked from a trace of the
-algorithm without data. For *parties*: the server protects which parties take part, by ``PrivateParties``.
+Privacy of *records*: every party protects each of its samples from the server and the other parties, by ``DPSGD`` as
+the local solver. Everything that a party sends and stores must depend on its samples only through DPSGD; a trace of the
+algorithm without data checks this. Privacy of *parties*: ``PrivateParties`` protects the information which parties took
+part.
 
 Neighbouring data sets differ by one added or removed record, or party. The number of a party's samples is public.
 """
@@ -33,7 +34,7 @@ _MARK = "private_work"
 
 
 class PrivateWork(NamedTuple):
-    """What a party releases in a round.
+    """The private releases of a party in a round.
 
     Attributes:
         solver: the DPSGD of all local work.
@@ -45,7 +46,7 @@ class PrivateWork(NamedTuple):
 
 
 def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
-    """Check that what parties send and store depends on their samples through DPSGD only.
+    """Check that everything that parties send and store depends on their samples only through DPSGD.
 
     Args:
         algorithm: the algorithm.
@@ -76,9 +77,9 @@ def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
 
 def record_epsilons(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Array, " N"], *, rounds: int,
                     delta: float, accountant: Accountant = "pld") -> list[float]:
-    """[N] the epsilon of every party's samples at its delta, if it takes part in ``rounds`` rounds.
+    """[N] the epsilon of each party's samples at this delta, if the party takes part in ``rounds`` rounds.
 
-    Sampling of parties does not lower it, because the server knows which parties take part.
+    Sampling of parties does not reduce epsilon, because the server knows which parties take part.
 
     Args:
         algorithm: with ``DPSGD`` as its local solver.
@@ -103,7 +104,19 @@ def rounds_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[A
                   delta: float, accountant: Accountant = "pld") -> int:
     """The largest number of rounds after which every party's epsilon is at most ``epsilon``; see ``record_epsilons``.
 
-    It is that of the smallest party, whose samples are drawn most often.
+    The smallest party determines it, because its samples are drawn most often.
+
+    Args:
+        algorithm: with ``DPSGD`` as its local solver.
+        w0: a model, or its shapes.
+        sizes: numbers of samples of the parties.
+        epsilon: largest epsilon of any party, positive.
+        delta: in (0, 1), usually below one over the number of samples.
+        accountant: ``pld`` (tight) or ``rdp``.
+
+    Raises:
+        InputError: the composition is not private (``check_private_records``), ``epsilon`` is not positive, or
+            dp-accounting is not installed.
 
     Example:
         >>> data = rv.datasets.digits(parties=4)
@@ -192,7 +205,7 @@ class _ReadProbe(ShapeOracle):
 
 
 def _count_calls(algorithm: Algorithm, w0: Vector, name: str) -> tuple[int, int]:
-    """How often the solver is called before the first round or in a loop, and how often in a round."""
+    """The number of calls of the solver before the first round or in a loop, and the number of calls in a round."""
     def first(w0: Vector) -> Any:
         return algorithm.init_party(w0, _ReadProbe(), root_key(0))
 

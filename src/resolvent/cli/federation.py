@@ -1,6 +1,6 @@
 """The commands of a federation: ``federation new``, ``server start``, ``party check``, ``party start``, ``federate``.
 
-What a command needs is imported when it runs, as in ``commands``.
+A command imports the modules that it needs when it runs, as in ``commands``.
 """
 
 import time
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS"]
 
 _LABEL_WIDTH = 24
-_LOOK = 0.5  # seconds between two looks at a process
+_POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
-_LONG_LIFE = 60.0  # a process that ran longer had started properly
+_LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 
@@ -180,9 +180,10 @@ def federate(
         sites: the sites that take part; default: all of the federation.
         set: change settings, such as rounds=50 solver.learning_rate=0.1.
         quorum: number of sites that must answer in a round; default: all, which gives the models of a simulation.
-        grace: seconds in which further replies are awaited after the quorum.
+        grace: seconds for which the server waits for further replies after the quorum.
         deadline: longest wait for replies in seconds.
-        retries: how often a round is repeated if fewer sites have answered; then the run stops and can be continued.
+        retries: how often a round is repeated if fewer sites than the quorum have answered; then the run stops and can
+            be continued.
         lost_state: what happens to a site that has lost its disk: refuse it, or let it restart.
     """
     from resolvent.cli import terminal
@@ -226,13 +227,13 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
     rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
-    workplace = out.with_name(f"{out.name}.rehearsal")
-    summary, parities = rehearse(rehearsal, out, job, observe, folder=workplace, notify=terminal.print_note)
+    participants = out.with_name(f"{out.name}.rehearsal")
+    summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note)
     for parity in parities:
         verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
         terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "
                             f"largest parameter {parity.largest:.2g}")
-    terminal.print_path("Kits, tables and runs of the sites", workplace)
+    terminal.print_path("Kits, tables and runs of the sites", participants)
     if not all(parity.is_equal for parity in parities):
         sys.exit(FAILURE)
     return summary
@@ -240,7 +241,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
 @contextmanager
 def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A function that shows the events of a run: a bar of rounds, and a line for what is out of the ordinary."""
+    """A function that shows the events of a run: a progress bar of the rounds, and a line per irregularity."""
     from resolvent.cli import terminal
     from resolvent.study.metrics import format_value, title_of
 
@@ -266,7 +267,7 @@ def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
 
 def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be said about a round in which not all sites that were asked answered at once."""
+    """A line for each refused, absent or late reply of a round, and for repeated requests."""
     for site, reason in event["refused"].items():
         yield f"the reply of {site} does not count: {reason}"
     for site, reason in event["absent"].items():
@@ -296,7 +297,7 @@ def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[st
 
 
 def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
-    """Print a line for each new line of the log that a person should know, until the process ends."""
+    """Print a message for each new log line that contains a key of ``news``, until the process ends."""
     from resolvent.cli import terminal
 
     position = 0
@@ -308,7 +309,7 @@ def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
                     name = line.split(mark, 1)[1].split()[0].split("@")[0].strip(".,:;") if title.endswith(": ") else ""
                     terminal.print_line(f"{title}{name}")
         position = len(lines)
-        process.wait(_LOOK)
+        process.wait(_POLL)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {"federation": federation, "server": server, "party": party,

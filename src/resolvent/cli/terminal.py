@@ -50,7 +50,7 @@ def print_warning(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print what the command does, to standard error."""
+    """Print a message about the progress of a command to standard error."""
     _Console(stderr=True, soft_wrap=True).print(text, highlight=False, markup=False)
 
 
@@ -130,7 +130,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def decision_table(summary: Mapping[str, Any]) -> Table:
-    """What each site should do; of many sites, those with the largest gains."""
+    """The method that each site should use; with more than 40 sites, those with the largest gains."""
     sites = [site for site in summary["sites"] if site["decision"] is not None]
     chosen = sorted(sites, key=lambda site: -as_number(site["decision"]["gain"][0]))[:_MAX_SITES]
     chosen = sites if len(sites) <= _MAX_SITES else chosen

@@ -1,4 +1,4 @@
-"""Data from other libraries' data sets, and from arrays that are in the order of the parties already."""
+"""Data from other libraries' data sets, and from arrays whose rows are already sorted by party."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -33,7 +33,7 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
         party: the column that names the party, or the user, of each sample.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of the partition and the split.
+        seed: seed of the partition and of the split.
         name: the name of the data set, for reports.
 
     Raises:
@@ -66,11 +66,11 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
 def from_consecutive(x: Any, y: Any, sizes: Sequence[int], *, parties: Sequence[str] | None = None,
                      task: Task | Literal["auto"] = "auto", validation: float = 0.2, test: float = 0.2,
                      name: str = "data") -> FederatedData:
-    """Data from arrays whose rows are in the order of the parties. The inputs are not copied and not read.
+    """Data from arrays whose rows are sorted by party. The inputs are neither copied nor read.
 
-    So ``x`` can be a ``numpy.memmap`` that is larger than the memory: with ``simulate(memory="host")`` only the rows of
-    a cohort are read. The first rows of a party are for training, the next for validation and the last for testing:
-    give them in random order, or in the order of time to test on the newest.
+    Therefore ``x`` can be a ``numpy.memmap`` that is larger than the memory: with ``simulate(memory="host")`` only the
+    rows of a cohort are read. The first rows of a party are for training, the next for validation and the last for
+    testing: give them in random order, or in temporal order to test on the most recent rows.
 
     Args:
         x: [total, ...] inputs, finite numbers, party by party.

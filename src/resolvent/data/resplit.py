@@ -27,12 +27,12 @@ class Resplit(NamedTuple):
 def resplit(data: FederatedData, seed: int) -> Resplit:
     """Draw the split of every party's samples again, with the same number of samples in each split.
 
-    Test samples that are not drawn (``fixed_test``) stay test samples. The encoding of a table stays that of the first
-    split, whose training rows gave the means and deviations; labels do not enter it.
+    Fixed test samples (``fixed_test``) stay test samples. A table keeps its encoding, whose means and deviations come
+    from the training rows of the first split; the encoding does not depend on labels.
 
     Args:
         data: samples in memory.
-        seed: of the split. A party's split depends on the seed, the party's number and its size, and nothing else.
+        seed: seed of the split. A party's split depends only on the seed, the party's number and its size.
 
     Example:
         >>> data = rv.datasets.digits(parties=2)

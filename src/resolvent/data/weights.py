@@ -1,4 +1,4 @@
-"""Weights of samples in the loss: of your own, or so that every class counts the same.
+"""Weights of samples in the loss: the user's own weights, or weights that balance the classes.
 
 With weights s_i a party's objective is f_k(w) = (1/n_k) sum_i s_i loss_i(w). The weights have the mean 1 over all
 training samples, so the objective of the federation, sum_k (n_k/n) f_k, is the weighted mean (sum_i s_i loss_i) /
@@ -31,7 +31,7 @@ def normalized_weights(weights: Any, data: "FederatedData") -> NDArray[np.float3
         data: the data.
 
     Raises:
-        InputError: there is no weight for a row, one is negative or not finite, or all training samples have weight 0.
+        InputError: a row has no weight, a weight is negative or not finite, or all training samples have weight 0.
     """
     values = np.asarray(weights, np.float64)
     if values.shape != (len(data.x),):

@@ -1,4 +1,4 @@
-"""Functions to call at the evaluations of a run: stop early, keep the best models, write curves to other programs.
+"""Callbacks for the evaluations of a run: stop early, save the best models, write curves to files or other programs.
 
 ``EarlyStopping`` and ``KeepBest`` decide by a metric; ``CSV``, ``TensorBoard``, ``MLflow`` and ``WandB`` write means
 over parties. Their state is the table of metrics, so that a resumed run continues them. A function of your own takes an
@@ -28,11 +28,11 @@ __all__ = ["CSV", "Callback", "EarlyStopping", "EvaluationEvent", "KeepBest", "M
 
 @dataclass(eq=False)
 class Callback(CheckedArguments):
-    """Something to call at the evaluations of runs. The same object serves several methods and seeds."""
+    """Base class of objects that are called at the evaluations of runs. One object serves several methods and seeds."""
 
     @abstractmethod
     def __call__(self, event: EvaluationEvent) -> None:
-        """Use an evaluation."""
+        """Called after each evaluation of a run."""
 
     def close(self) -> None:
         """Release resources after a run."""
@@ -47,7 +47,7 @@ class EarlyStopping(Callback):
         metric: name of the metric; default: the score.
         split: the samples on which it is measured: ``validation``, or ``train``.
         min_improvement: smallest change that counts as an improvement.
-        higher_is_better: whether a larger value is better; default: what the loss, the score or the metric says.
+        higher_is_better: whether a larger value is better; default: as the loss, the score or the metric defines it.
 
     Raises:
         InputError: ``patience`` or ``min_improvement`` is out of range; when it is called: there is no such metric.
@@ -86,7 +86,7 @@ class KeepBest(Callback):
     """Save the models of the best evaluation to a folder, from which ``rv.load`` reads them.
 
     Attributes:
-        folder: each method and seed has a folder in it, such as ``best/FedAvg-seed-0``.
+        folder: parent of a folder per method and seed, such as ``best/FedAvg-seed-0``.
         metric: name of the metric; default: the score.
         split: the samples on which it is measured: ``validation``, or ``train``.
         higher_is_better: as for ``EarlyStopping``.
@@ -118,8 +118,8 @@ class KeepBest(Callback):
 class CSV(Callback):
     """Write the mean over parties of every metric to a file per method and seed, such as ``FedAvg-seed-0.csv``.
 
-    A row per evaluation, with the columns ``round``, ``test/accuracy`` and so on. The file is replaced at every
-    evaluation, so that it is always whole.
+    The file has a row per evaluation, with the columns ``round``, ``test/accuracy`` and so on. It is replaced at every
+    evaluation, so that it is always complete.
 
     Attributes:
         folder: the folder of the files.
@@ -148,14 +148,18 @@ class Writer(Callback):
 
     @abstractmethod
     def begin(self, event: EvaluationEvent) -> tuple[Any, bool]:
-        """What the means of a method and a seed are written to, and whether it has those of earlier rounds."""
+        """Open the target of the means of a method and a seed.
+
+        Returns:
+            The target, and whether it already has the means of earlier rounds.
+        """
 
     @abstractmethod
     def write(self, target: Any, round: int, means: dict[str, float]) -> None:
         """Write the means of a round."""
 
     def end(self, target: Any) -> None:
-        """Finish."""
+        """Close a target."""
 
     @override
     def __call__(self, event: EvaluationEvent) -> None:
@@ -174,7 +178,7 @@ class Writer(Callback):
 
 @dataclass(eq=False)
 class TensorBoard(Writer):
-    """Write the mean over parties of every metric for TensorBoard, one of its runs per method and seed.
+    """Write the mean over parties of every metric for TensorBoard, with a TensorBoard run per method and seed.
 
     Attributes:
         folder: the folder that ``tensorboard --logdir`` shows.
@@ -210,13 +214,13 @@ class TensorBoard(Writer):
 
 @dataclass(eq=False)
 class MLflow(Writer):
-    """Log the mean over parties of every metric to MLflow, one of its runs per method and seed.
+    """Log the mean over parties of every metric to MLflow, with an MLflow run per method and seed.
 
-    A resumed run is a new one in MLflow, with the values of all rounds.
+    A resumed run becomes a new MLflow run with the values of all rounds.
 
     Attributes:
         experiment: name of the experiment in MLflow; it is created if there is none.
-        tracking_uri: of the server or the folder; default: MLflow's own setting.
+        tracking_uri: address of the tracking server, or a folder; default: MLflow's own setting.
 
     Raises:
         InputError: MLflow is not installed.
@@ -255,9 +259,9 @@ class MLflow(Writer):
 
 @dataclass(eq=False)
 class WandB(Writer):
-    """Log the mean over parties of every metric to Weights & Biases, one of its runs per method and seed.
+    """Log the mean over parties of every metric to Weights & Biases, with a run there per method and seed.
 
-    A resumed run is a new one there, with the values of all rounds.
+    A resumed run becomes a new run there with the values of all rounds.
 
     Attributes:
         project: name of the project.

@@ -1,4 +1,4 @@
-"""What is called at the evaluations of a run: it can read metrics and models, and stop the run."""
+"""Evaluation events and the callbacks of a run. A callback can read metrics and models, and stop the run."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["EvaluationEvent", "OnEvaluation", "RunCallbacks", "as_callbacks", "c
 
 @dataclass(eq=False)
 class EvaluationEvent:
-    """An evaluation of a run, for a function that is called with it.
+    """An evaluation of a run, the argument of a callback.
 
     Attributes:
         name: name of the method.
@@ -54,7 +54,7 @@ class EvaluationEvent:
         """A copy of the models and the metrics so far, which stays valid when the run continues.
 
         Raises:
-            InputError: the run has several processes, in which single ones cannot collect all models.
+            InputError: the run has several processes, and the writer process alone cannot collect all models.
         """
         if jax.process_count() > 1:
             raise InputError("models cannot be read at evaluations of a run in several processes: read them from the "
@@ -70,7 +70,7 @@ class EvaluationEvent:
         """The mean over parties of every metric, as ``{"test/accuracy": 0.8, ...}``.
 
         Args:
-            round: of which evaluation; default: this one.
+            round: number of rounds at the evaluation; default: this evaluation.
         """
         rows = self.metrics[(self.metrics["round"] == (self.round if round is None else round))
                             & self.metrics["party"].notna() & self.metrics["split"].notna()]
@@ -129,7 +129,7 @@ class RunCallbacks:
         self._callbacks, self._make_event = callbacks, make_event
 
     def notify(self, rounds: int) -> str | None:
-        """Call the functions. Returns the reason to stop, or None; in several processes all get the writer's answer."""
+        """Call the functions in the writer process. Every process returns the reason to stop, or None."""
         if not self._callbacks:
             return None
         reason = None

@@ -20,8 +20,8 @@ from resolvent.problem.subset import PartySubset
 
 __all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "name_metrics"]
 
-HELD_OUT = ("validation", "test")  # metrics are of samples on which the party does not train
-_RUN_NAMES = ("loss", "gap", "refused", "replies")  # of metrics that every run has
+HELD_OUT = ("validation", "test")  # metrics are computed on samples on which the party does not train
+_RUN_NAMES = ("loss", "gap", "refused", "replies")  # names of the quantities that every run measures
 
 
 class MetricValues(NamedTuple):

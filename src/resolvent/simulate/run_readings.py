@@ -1,4 +1,4 @@
-"""What can be read from the metrics of a run, whether it has just ended or was saved."""
+"""Scores, plots and models of a run, which has just ended or was saved."""
 
 from abc import ABC, abstractmethod
 from base64 import b64encode

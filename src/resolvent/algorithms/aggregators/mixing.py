@@ -1,4 +1,4 @@
-"""Aggregators that first mix the replies, so that honest ones differ less, and one that trusts a party's reply."""
+"""Aggregators that mix the replies first, so that honest replies differ less; and one that trusts a party's reply."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -86,7 +86,7 @@ class Bucketing(Aggregator):
 
 
 class TrustScores(Aggregator):
-    """FLTrust: updates are weighted by how much they point in the direction of a trusted party's update.
+    """FLTrust: updates are weighted by the cosine of their angle with a trusted party's update.
 
     With g_0 the update of the trusted party and c_k the cosine of the angle between g_k and g_0, the aggregate is the
     server's model plus sum_k max(c_k, 0) |g_0|/|g_k| g_k / sum_k max(c_k, 0). The trusted party's data are those that

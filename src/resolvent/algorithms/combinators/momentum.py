@@ -5,9 +5,9 @@ r"""Momentum at the parties: each sends an exponential average of its updates.
     m_k <- (1 - decay) * update_k + decay * m_k        (m_k <- update_k at party k's first work)
     party k replies with m_k instead of update_k
 
-The averages of honest parties vary less from round to round than their updates, so that small errors of a malicious
-party, which add up over the rounds, can be told from noise. Source: Karimireddy, He, Jaggi, *Learning from History for
-Byzantine Robust Optimization*, Algorithm 1.
+The averages of honest parties vary less from round to round than their updates. The server can therefore distinguish
+from noise the small errors of a malicious party, which add up over the rounds. Source: Karimireddy, He, Jaggi,
+*Learning from History for Byzantine Robust Optimization*, Algorithm 1.
 """
 
 from typing import NamedTuple
@@ -47,11 +47,12 @@ class MomentumState(NamedTuple):
 class Momentum(Combinator):
     """The inner algorithm, whose parties send averages of their updates. A party stores its average.
 
-    An update is the difference of a replied model from the model that the party was sent; otherwise it is the reply.
+    The update is the replied model minus the model that the party received. If the replies are not models, the update
+    is the reply itself.
 
     Attributes:
         inner: an algorithm of one phase whose replies are numbers only.
-        decay: beta, in [0, 1); 0 is the inner algorithm.
+        decay: weight of the old average, in [0, 1); with 0 it is the inner algorithm.
 
     Raises:
         InputError: ``decay`` is outside [0, 1), or the inner algorithm has several phases.

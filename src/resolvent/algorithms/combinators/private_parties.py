@@ -40,7 +40,7 @@ from resolvent.problem.oracle import Oracle
 
 __all__ = ["ClippedMessage", "ClippedUpdate", "PrivateParties"]
 
-_NOISE, _QUANTILE_NOISE = 101, 102  # numbers of draws, apart from those of inner algorithms
+_NOISE, _QUANTILE_NOISE = 101, 102  # numbers of the draws, different from those of inner algorithms
 Source = Literal["server", "parties"]
 
 
@@ -61,7 +61,7 @@ class ClippedUpdate(NamedTuple):
 
     Attributes:
         update: u_k, clipped; with noise if the parties add it.
-        is_short: b_k.
+        is_short: b_k, 1 if the update was at most as long as ``clip``, otherwise 0.
     """
 
     update: Vector
@@ -71,7 +71,7 @@ class ClippedUpdate(NamedTuple):
 class PrivateParties(Combinator):
     """The inner algorithm with differential privacy for single parties, whose weights are equal.
 
-    ``rv.privacy.party_epsilon`` computes what it spends.
+    ``rv.privacy.party_epsilon`` computes its privacy loss.
 
     Attributes:
         inner: an algorithm of one phase without party states, whose replies are models and whose server averages them:
@@ -79,9 +79,11 @@ class PrivateParties(Combinator):
         cohort: expected number of parties in a round, such as N times the probability of ``Bernoulli``.
         clip: largest length of an update, or its first value, positive.
         noise_multiplier: standard deviation of the noise relative to ``clip``; at least 0.
-        noise: ``server``: the server adds it, and is trusted; ``parties``: each party adds its part, for secure sums.
-            Then absent parties add no noise, and the stated privacy needs at least ``cohort`` parties.
-        quantile: the share of updates that should be shorter than ``clip``, which then follows it; default: a constant.
+        noise: ``server``: the server, which must be trusted, adds the noise. ``parties``: each party adds its part of
+            the noise, for secure sums; absent parties add none, so the stated privacy needs at least ``cohort``
+            parties.
+        quantile: the share of updates that should be shorter than ``clip``, which adapts to it; default: ``clip`` is
+            constant.
         quantile_rate: learning rate of the logarithm of ``clip``.
         quantile_noise: standard deviation of the noise on the number of short updates; default: cohort/20.
 
@@ -112,9 +114,10 @@ class PrivateParties(Combinator):
 
     @property
     def effective_multiplier(self) -> float:
-        """The noise multiplier of one release of the sum, which also pays for the number of short updates.
+        """The noise multiplier z of one Gaussian release with the privacy loss of a whole round.
 
-        Two Gaussian releases with multipliers z_1 and z_2 are one with (z_1^-2 + z_2^-2)^(-1/2). The number of short
+        With a quantile, a round releases the sum of the updates and the number of short updates. Two Gaussian releases
+        with multipliers z_1 and z_2 have the privacy loss of one with z = (z_1^-2 + z_2^-2)^(-1/2). The number of short
         updates is released after subtracting 1/2 from each b_k, so that its sensitivity is 1/2. Source: Andrew et al.,
         Theorem 1.
         """
@@ -178,7 +181,7 @@ class PrivateParties(Combinator):
             return clip
         short = jnp.sum(jnp.where(replies.alive, replies.payload.is_short, 0))
         noise = self._count_noise * jax.random.normal(substep_key(key, _QUANTILE_NOISE), (), clip.dtype)
-        # Sums of b_k - 1/2, which a party changes by 1/2 only.
+        # The sum of b_k - 1/2, because a party changes it only by 1/2, and the sum of b_k by 1.
         share = (short - jnp.sum(replies.alive) / 2 + noise) / self.cohort + 0.5
         rate = jnp.asarray(self.quantile_rate)
         return (clip * jnp.exp(-rate * (share - self.quantile))).astype(clip.dtype)

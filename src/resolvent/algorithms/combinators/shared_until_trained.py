@@ -4,9 +4,9 @@ r"""Parties that have not trained yet use the shared model, not their first mode
 
     a party uses   the shared model until one of its replies has counted, then the inner algorithm's personal model
 
-With 1,000 parties and cohorts of 10, more than a tenth of the parties take part in none of 200 rounds. A method with
-personal models leaves them with the first model, which knows nothing. The papers of such methods do not say which model
-these parties use.
+With 1,000 parties and cohorts of 10, more than 10 % of the parties take part in none of 200 rounds. Without this
+combinator, a method with personal models leaves these parties with the first, untrained model. The papers of such
+methods do not say which model these parties use.
 """
 
 from typing import NamedTuple

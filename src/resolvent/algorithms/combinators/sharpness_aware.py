@@ -23,7 +23,7 @@ __all__ = ["SharpnessAware"]
 
 
 class SharpnessAware(Combinator):
-    """The inner algorithm with SAM's gradients of f_k. Models are used without a change.
+    """The inner algorithm with sharpness-aware gradients of f_k; models are evaluated without the ascent step.
 
     Attributes:
         inner: any algorithm.

@@ -1,4 +1,4 @@
-"""What a reply is relative to: an attack or a momentum changes the update, not the model that contains it."""
+"""The origin of updates: attacks and momentum change the update, which is a reply minus its origin."""
 
 from typing import Any
 

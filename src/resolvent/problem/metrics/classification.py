@@ -73,7 +73,7 @@ class ROCAUC(Metric):
 
     With two classes it is the probability that a random positive sample has a higher probability of class 1 than a
     random negative one; equal probabilities count one half. With more classes it is the mean of this number over the
-    classes, each against all others. A class without samples of it, or without samples of others, is left out. Not
+    classes, each against all others. A class is left out if no sample or every sample belongs to it. The metric is not
     defined for a party whose labels have one class.
 
     Example:
@@ -96,9 +96,9 @@ class ROCAUC(Metric):
 class AveragePrecision(Metric):
     """Mean precision over the thresholds at which the recall increases, weighted by the increase.
 
-    With two classes it is that of class 1, and it is high only if a rare positive class
-    is ranked first. With more classes it is the mean over the classes, each against all others; a class without samples
-    is left out. Not defined for a party whose labels have one class.
+    With two classes it is the value for class 1; for a random ranking this is about the share of class 1. With more
+    classes it is the mean over the classes, each against all others; a class without samples is left out. It is not
+    defined for a party whose labels have one class.
 
     Example:
         >>> metric = rv.metrics.AveragePrecision()
@@ -121,10 +121,10 @@ class F1(Metric):
     """Harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN).
 
     Attributes:
-        average: ``binary``: that of class 1, for two classes. ``macro``: the mean over the classes that occur among the
-            labels or the predictions. ``weighted``: the mean over the classes, weighted by their numbers of samples.
-            ``auto`` is ``binary`` for two classes, otherwise ``macro``. ``binary`` is not defined for a party that has
-            no sample of class 1 and for which none is predicted.
+        average: ``binary``: the F1 of class 1, for two classes. ``macro``: the mean over the classes that occur among
+            the labels or the predictions. ``weighted``: the mean over the classes, weighted by their sample counts.
+            ``auto`` is ``binary`` for two classes, otherwise ``macro``. ``binary`` is not defined for a party with no
+            label and no prediction of class 1.
 
     Example:
         >>> metric = rv.metrics.F1(average="macro")
@@ -174,7 +174,7 @@ class LogLoss(Metric):
 
 @dataclass(frozen=True)
 class BrierScore(Metric):
-    """Mean squared error of the probabilities: of two classes (p_1 - y)^2, of more sum over c of (p_c - 1[y = c])^2.
+    """Mean squared error of the probabilities: (p_1 - y)^2 for two classes, sum_c (p_c - 1[y = c])^2 for more.
 
     It lies in [0, 1] for two classes, and in [0, 2] for more. Lower is better.
 
@@ -199,10 +199,11 @@ class BrierScore(Metric):
 
 @dataclass(frozen=True)
 class CalibrationError(Metric):
-    """Expected calibration error: by how much the probabilities of the predicted classes differ from their accuracy.
+    """Expected calibration error: the mean difference between the probability of the predicted class and the accuracy.
 
-    sum over bins of (n_b / n) |accuracy_b - confidence_b|. A sample's confidence is its largest probability, and bins
-    divide [0, 1] into equal parts; the same for any number of classes. Of few samples it is biased upwards.
+    The value is sum_b (n_b / n) |accuracy_b - confidence_b| over the bins b, which divide [0, 1] into equal parts. A
+    sample's confidence is its largest probability. The definition is the same for any number of classes. With few
+    samples the value is biased upwards.
 
     Attributes:
         bins: number of bins.
@@ -251,8 +252,8 @@ def _mean_over_classes(predictions: Predictions, scores: Callable[[Indicators, N
     """The score of class 1, or its mean over more than two classes; NaN if the labels have one class only.
 
     Args:
-        predictions: what a model says about the samples of a party.
-        scores: from (is_class [n, C], probabilities [n, C]) to the score [C] of each class against all others.
+        predictions: the predictions of a model for the samples of a party.
+        scores: function from (is_class [n, C], probabilities [n, C]) to the score [C] of each class against all others.
     """
     probabilities = _probabilities(predictions)
     is_class = predictions.labels[:, None] == np.arange(probabilities.shape[1])

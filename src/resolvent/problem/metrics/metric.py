@@ -1,4 +1,4 @@
-"""What a metric is, and metrics from functions of the user's own."""
+"""The base class of metrics, and metrics from functions of the user's own."""
 
 import inspect
 import math
@@ -20,7 +20,7 @@ _ARGUMENTS = ("predictions", "probabilities", "outputs")  # names of a function'
 
 
 class Predictions(NamedTuple):
-    """What a model says about samples whose labels are known.
+    """The predictions of a model for samples whose labels are known.
 
     Attributes:
         labels: [n] class numbers, in the order of the data's ``classes``; or targets.

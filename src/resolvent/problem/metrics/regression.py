@@ -50,7 +50,7 @@ class R2(Metric):
     """Coefficient of determination, 1 - sum (y - prediction)^2 / sum (y - mean y)^2.
 
     The mean is that of the party's own labels. 1 is perfect, 0 is as good as this mean, and negative values are worse.
-    Not defined for a party whose labels are all equal.
+    It is not defined for a party whose labels are all equal.
 
     Example:
         >>> metric = rv.metrics.R2()

@@ -1,7 +1,7 @@
 """PyTorch functions inside compiled JAX programs: values, gradients and their derivatives.
 
-A program calls Python through ``jax.experimental.buffer_callback``, which hands over the memory of XLA's buffers:
-PyTorch reads the arguments and writes the results where they are, without a copy. (``jax.pure_callback`` copies its
+A program calls Python through ``jax.experimental.buffer_callback``, which passes the memory of XLA's buffers: PyTorch
+reads the arguments from and writes the results to these buffers, without a copy. (``jax.pure_callback`` copies its
 arguments with a second JAX program, which waits forever if all threads of the CPU are in callbacks.)
 
 This module imports PyTorch, so it is imported only when a model needs it.
@@ -140,7 +140,7 @@ pullback.defjvp(_differentiate_pullback, symbolic_zeros=True)
 
 
 def call(callback: Callable[..., None], shapes: Any, *args: Any) -> Any:
-    """A call of PyTorch in the program; lanes make one call each, one after the other."""
+    """Call PyTorch from a compiled program; under ``vmap``, each element makes a call, one after the other."""
     return buffer_callback(callback, shapes, vmap_method="sequential")(*args)
 
 

@@ -27,8 +27,8 @@ class TorchModel(Model):
 
     Attributes:
         network: the module.
-        description: what identifies the module in checkpoints.
-        key: the key of the random layers in one training step; None elsewhere.
+        description: text that identifies the module in checkpoints.
+        key: the random key of the random layers in one training step; None outside of training steps.
     """
 
     network: "TorchNetwork" = eqx.field(static=True)
@@ -79,10 +79,10 @@ def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any]
     within the compiled rounds. PyTorch reads and writes the arrays of JAX without a copy. It runs on the CPU; parties
     in parallel lanes call it one after the other.
 
-    Dropout draws from the key of each training step, so that results can be repeated. Elsewhere the module is in
-    evaluation mode. Parameters with ``requires_grad=False`` and buffers are constants. Layers that change a buffer,
-    such as batch normalisation, are refused: their statistics are no parameters, and a mean over parties is not
-    defined for them.
+    Dropout draws from the key of each training step, so that results can be repeated. Outside of training steps the
+    module is in evaluation mode. Parameters with ``requires_grad=False`` and buffers are constants. Layers that change
+    a buffer, such as batch normalisation, are refused: their statistics are not parameters, and a mean over parties is
+    not defined for them.
 
     Args:
         module: a ``torch.nn.Module``, which is copied: its parameters are the first model for every seed. Or a function

@@ -45,11 +45,12 @@ class TorchNetwork:
         random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
 
     Attributes:
-        description: the structure of the module and the digest of its numbers, which identify a run.
+        description: the structure of the module and the digest of its numbers, which identify it in checkpoints.
         is_random: whether the module draws random numbers in training mode.
 
     Raises:
-        InputError: the source is neither, or the module has batch statistics or no trained parameters.
+        InputError: the source is neither a module nor such a function, or the module has batch statistics or no trained
+            parameters.
     """
 
     def __init__(self, source: Any, random_layers: bool | None = None) -> None:
@@ -68,9 +69,13 @@ class TorchNetwork:
         self.description = f"{module!r} {_digest(module)}"
 
     def init(self, key: Array) -> Arrays:
-        """The first parameters: those of the module, or of a new one, which is made with a seed from the key.
+        """The first parameters, in JAX's default precision; parameters in half precision stay in half precision.
 
-        In JAX's default precision; half precision stays as it is.
+        They are those of the source module; or those of a new module, which the source function makes with a seed from
+        the key.
+
+        Raises:
+            InputError: JAX does not run on the CPU.
         """
         if not on_cpu():
             raise InputError("models of rv.models.from_torch run on the CPU, where PyTorch and JAX share memory: set "
@@ -83,7 +88,7 @@ class TorchNetwork:
         return first
 
     def outputs(self, params: Arrays, x: Array, key: Array | None) -> Array:
-        """The outputs; in training mode if there is a key."""
+        """The outputs of the module, in training mode if there is a key."""
         self._check_call(params, x)
         return evaluate(self._functions[key is not None], params, (x, *_seeds(key)))
 
@@ -183,9 +188,9 @@ class TorchLoss(Loss):
 
 
 def torch_loss(loss: Loss) -> SampleLossFunction | None:
-    """A loss as a PyTorch function, so that one call computes the gradient of a minibatch; None if it has no such form.
+    """A loss as a PyTorch function, so that one call computes the gradient of a minibatch; None if there is none.
 
-    By the exact type: a subclass may compute another loss.
+    The exact type decides, because a subclass may compute another loss.
     """
     if type(loss) is TorchLoss:
         return loss.function
@@ -214,10 +219,10 @@ def _sample_loss(function: SampleLossFunction) -> TorchFunction:
 
 
 def _make(source: Any, seed: int) -> torch.nn.Module:
-    """A module from a function that makes it, with a seed; PyTorch's random state is restored.
+    """Make a module with a seed; PyTorch's random state is restored.
 
     Raises:
-        InputError: it is no such function.
+        InputError: ``source`` is not a function that makes a module.
     """
     try:
         with torch.random.fork_rng(devices=[]):

@@ -43,14 +43,14 @@ class _Sampling(NamedTuple):
 class DPSGD(LocalSolver):
     """SGD with Poisson sampling, clipped gradients of single samples, and Gaussian noise.
 
-    The privacy that it spends depends on q = batch_size/n, on ``noise_multiplier`` and on the number of steps, not on
-    ``clip``: ``rv.privacy`` computes it. All of a round's minibatches are computed in blocks of ``block`` samples.
+    The privacy loss depends on q = batch_size/n, on ``noise_multiplier`` and on the number of steps, not on ``clip``;
+    ``rv.privacy`` computes it. The gradients of a minibatch are computed in blocks of ``block`` samples.
 
     Attributes:
         learning_rate: eta, the step size.
         clip: largest length of the gradient of one sample, positive.
-        noise_multiplier: standard deviation of the noise in each coordinate, relative to ``clip``; 0 is without noise
-            and without privacy.
+        noise_multiplier: standard deviation of the noise in each coordinate, relative to ``clip``; 0 means no noise and
+            no privacy.
         batch_size: expected number of samples of a minibatch, at least 1. A party with fewer samples uses all of them
             in every step.
         steps: gradient steps; a straggler makes ceil(effort * steps).
@@ -126,7 +126,7 @@ class DPSGD(LocalSolver):
             block_key = jax.random.fold_in(key, state.blocks)
             gaps = jnp.where(rate < 1, jax.random.geometric(block_key, jnp.minimum(rate, 1 - 1e-7), (self.block,),
                                                             dtype=jnp.int32), 1)
-            # A sum of gaps may exceed the largest integer; positions beyond the last sample are all alike.
+            # A sum of gaps may exceed the largest integer. All positions beyond the last sample have the same meaning.
             positions = _saturating_sum(state.position, jnp.minimum(gaps, samples + 1), samples)
             gradients = jax.vmap(lambda p: self._clipped_gradient(oracle, w, p))(jnp.minimum(positions, samples - 1))
             inside = positions < samples
@@ -142,7 +142,7 @@ class DPSGD(LocalSolver):
     def _clipped_gradient(self, oracle: Oracle, w: Vector, position: Int[Array, ""]) -> Vector:
         wide = tree.widen(oracle.batch_grad(w, position[None], jnp.ones(1, bool)))
         norm = tree.norm(wide)
-        # A gradient that is not finite would spoil the sum, and which sample it belongs to would show: it counts as 0.
+        # A gradient that is not finite would make the sum not finite, which would reveal this sample: it counts as 0.
         factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1, self.clip / jnp.where(norm > 0, norm, 1)), 0)
         return jax.tree.map(lambda leaf: (factor * jnp.where(jnp.isfinite(leaf), leaf, 0)).astype(leaf.dtype), wide)
 

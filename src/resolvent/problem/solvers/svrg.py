@@ -21,8 +21,8 @@ class SVRG(LocalSolver):
     """Minibatch steps whose gradients have reduced variance, from one full gradient at the start of the local work.
 
     With v the start, g_B a minibatch gradient and g the full gradient of f_k + <linear, .>, each step is that of SGD
-    along g_B(w) - g_B(v) + g(v), which is exact at w = v. If the shared model converges, so does the local work, and
-    the noise of minibatches vanishes with a constant step size.
+    along g_B(w) - g_B(v) + g(v), which is exact at w = v. Close to v the noise of minibatches is small, so that a
+    constant step size suffices when the shared model converges.
 
     Attributes:
         learning_rate: eta, the step size.

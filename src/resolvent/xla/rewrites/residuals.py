@@ -1,9 +1,9 @@
 """Results of a scan that are cheaper to compute again than to store.
 
-The forward pass of a recurrent network stores for each step what its backward pass needs: a gate p, and also 1 - p and
-p (1 - p). Storing is what takes the time, because the arrays of all steps are larger than a core's cache. Results that
-sums, differences and products give from other stored results or from the scan's inputs are not stored, if only other
-scans read them step by step: these scans compute them again in their own steps.
+The forward pass of a recurrent network stores for each step the arrays that its backward pass needs: a gate p, and also
+1 - p and p (1 - p). Storing takes most of the time, because the arrays of all steps are larger than a core's cache. A
+result is not stored if sums, differences and products compute it from other stored results or from the scan's inputs,
+and if only other scans read it, step by step. These scans compute it again in their own steps.
 """
 
 from collections import Counter
@@ -27,9 +27,9 @@ class _Recomputed:
     """A result of a scan that is not stored.
 
     Attributes:
-        variable: of the body of the scan.
-        equations: of the body, in order, from the sources to the variable.
-        sources: variable of the body -> its array of all steps, or again a result that is not stored.
+        variable: the result as a variable of the scan's body.
+        equations: equations of the body that compute the variable from the sources, in order.
+        sources: variable of the body -> its array of all steps, or another result that is not stored.
     """
 
     variable: Var
@@ -56,7 +56,7 @@ class _Recomputed:
 
 
 def recompute_residuals(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program whose scans compute cheap results of other scans again; the program itself if there are none."""
+    """The program whose scans recompute cheap results of other scans; the program itself without such results."""
     if not _has_recomputed(closed.jaxpr):
         return closed
     removed = _removed(closed.jaxpr)
@@ -75,7 +75,7 @@ def _has_recomputed(jaxpr: Jaxpr) -> bool:
 
 
 def _removed(jaxpr: Jaxpr) -> dict[int, dict[int, "_Recipe"]]:
-    """id of a scan -> number of a result that need not be stored -> how it is computed."""
+    """id of a scan -> number of a result that need not be stored -> its recipe."""
     scans = [equation for equation in jaxpr.eqns if equation.primitive.name == "scan"]
     if len(scans) < 2:
         return {}
@@ -130,7 +130,7 @@ def _recipes(params: dict[str, Any], candidates: set[int]) -> dict[int, _Recipe]
         equations[order[id(equation)]] = equation
         return of_operands
 
-    # What no cheap equation computes is stored, then it is a source of the others.
+    # A result that no cheap equation computes must be stored, and is then a source of the others.
     for number in sorted(candidates):
         v = results[number]
         producer = producers.get(v)

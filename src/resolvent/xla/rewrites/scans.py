@@ -1,9 +1,9 @@
 """Sums over the steps of a scan, as one matrix product after the scan.
 
-The gradient of a recurrent network by its weights is a sum over time of products of two matrices. JAX adds the product
-of each step to a carried sum, so every step reads and writes an array of the size of the weights. Here a step stores
-the two factors, and the contraction of the product after the scan includes time. Only the order of the additions
-differs.
+The gradient of a recurrent network with respect to its weights is a sum over time of products of two matrices. JAX adds
+the product of each step to a carried sum, so every step reads and writes an array of the size of the weights. After
+this rewrite a step stores the two factors, and one product after the scan also contracts the time axis. Only the order
+of the additions differs.
 """
 
 import math
@@ -23,9 +23,9 @@ from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
 
 __all__ = ["factors_of_sums", "sum_after_scans"]
 
-_MIN_BYTES = 2**14  # of a product
-_FEW_ROWS = 64  # of the factors of a step. The library reaches a fraction of its rate with so few.
-_barrier: Callable[[Array], Array] = lax.optimization_barrier  # it has no types
+_MIN_BYTES = 2**14  # smallest size of a product that is moved
+_FEW_ROWS = 64  # with at most this many rows, the product of a step reaches only a fraction of the peak rate
+_barrier: Callable[[Array], Array] = lax.optimization_barrier  # a typed name: JAX's function has no types
 
 
 class _Dimensions(NamedTuple):
@@ -43,11 +43,11 @@ class _Sum:
     """A carried value to which each step adds a product.
 
     Attributes:
-        number: of the value among the carried ones.
+        number: position of the value among the carried values.
         chain: the product and the transpositions of its result, in order.
-        addition: the equation that adds it.
-        factors: of the product, before they are transposed.
-        dimensions: the contracted ones and the batch of each factor.
+        addition: the equation that adds the product.
+        factors: the factors of the product, before they are transposed.
+        dimensions: the contracted dimensions and the batch dimensions of each factor.
     """
 
     number: int
@@ -59,12 +59,12 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Result:
-    """A result of each step that is a product with a factor of all steps, and that no step reads.
+    """A result of each step that no step reads: a product with one factor that is the same in all steps.
 
     Attributes:
-        number: of the result among those of a step.
+        number: position of the result among the results of a step.
         chain: the product and the transpositions of its result, in order.
-        constant: which factor is the same in all steps, 0 or 1.
+        constant: position of the factor that is the same in all steps, 0 or 1.
     """
 
     number: int
@@ -78,7 +78,7 @@ class _Result:
 
 
 class _Body:
-    """The body of a scan: who computes its values, and how often they are read."""
+    """The body of a scan: the equation that computes each value, and the number of times that it is read."""
 
     def __init__(self, equation: JaxprEqn) -> None:
         params = equation.params
@@ -95,7 +95,7 @@ class _Body:
 
 
 def sum_after_scans(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with products of all steps after its scans; the program itself if there are none."""
+    """The program with products after its scans instead of in each step; the program itself if there are none."""
     if next(factors_of_sums(closed.jaxpr), None) is None:
         return closed
     return trace(closed, lambda *args: evaluate(closed, args, _evaluate))
@@ -151,7 +151,7 @@ def _sums(body: _Body) -> Iterator[_Sum]:
 
 
 def _results(body: _Body) -> Iterator[_Result]:
-    """The results of a step that are products with a factor of all steps."""
+    """The results of a step that are products with one factor that is the same in all steps."""
     for number, result in enumerate(body.jaxpr.outvars[body.carried:]):
         chain = _chain(result, body)
         if chain:
@@ -161,9 +161,9 @@ def _results(body: _Body) -> Iterator[_Result]:
 
 
 def _untransposed(factor: Any, dimensions: _Dimensions, producers: dict[Any, JaxprEqn]) -> tuple[Any, _Dimensions]:
-    """The matrix of which a factor is the transposed one, or the factor itself.
+    """The matrix whose transpose a factor is, or the factor itself; and the dimensions of this matrix.
 
-    With it, the numbers that are stored for all steps have the same order as in the product after the scan.
+    Storing the matrix for all steps keeps the numbers in the order in which the product after the scan reads them.
     """
     equation = producers.get(factor)
     if equation is None or equation.primitive.name != "transpose" or factor.aval.ndim != 2:
@@ -172,7 +172,7 @@ def _untransposed(factor: Any, dimensions: _Dimensions, producers: dict[Any, Jax
 
 
 def _chain(term: Any, body: _Body) -> tuple[JaxprEqn, ...]:
-    """The product and the transpositions whose only result is this term; nothing if it is another operation."""
+    """The product and the transpositions whose only result is this term; empty if another operation computes it."""
     if not isinstance(term, Var) or term not in body.producers or body.uses[term] != 1:
         return ()
     equation = body.producers[term]
@@ -236,7 +236,7 @@ def _sum(s: _Sum, a: Array, b: Array) -> Array:
     """The sum of the products of all steps."""
     product, *transpositions = s.chain
     of_a, of_b = (dimensions.mapped(lambda axis: axis + 1) for dimensions in s.dimensions)
-    # The library transposes the first factor, so it is the smaller one.
+    # XLA's matrix product transposes the first factor, which is therefore the smaller one.
     is_swapped = a.size > b.size
     numbers = ((0, *of_a.contracted), (0, *of_b.contracted)), (of_a.batch, of_b.batch)
     if is_swapped:

@@ -1,9 +1,9 @@
 """Products of weights and a minibatch, with the weights as the second factor.
 
 A layer that is written for one sample and batched computes the product of the weights [N, K] and the transposed
-minibatch, with the result [N, B]. The operations that follow then read it against its order. Here the product is
-[B, K] [K, N]. Its result, and the operations that follow, keep this order of the axes: see ``layouts``. A scan uses the
-same weights in all steps, so they are transposed once, before it.
+minibatch [K, B], with the result [N, B]. The operations that follow then read this result in another order than that in
+memory. This rewrite computes [B, K] [K, N] instead. The result and the operations that follow keep this order of the
+axes: see ``layouts``. A scan uses the same weights in all steps, so they are transposed once, before the scan.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ __all__ = ["orient_products"]
 
 
 def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with oriented products, also in its scans; the program itself if there are none.
+    """The program with weights as second factors of products, also in its scans; the program itself without products.
 
-    Its weights are its arguments, those of a scan what is the same in all steps.
+    The weights of a program are its arguments; the weights of a scan are the arrays that are the same in all steps.
     """
     if not _has_products(closed.jaxpr, closed.jaxpr.invars):
         return closed
@@ -37,7 +37,7 @@ def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _has_products(jaxpr: Jaxpr, weights: Sequence[Any], *, is_scan: bool = False) -> bool:
-    """Whether products of these variables, or of those of a scan in the program, are oriented."""
+    """Whether the rewrite changes a product of these weights, or of the weights of a scan in the program."""
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         inner: Any = equation.params.get("jaxpr")
@@ -57,7 +57,7 @@ def _has_products(jaxpr: Jaxpr, weights: Sequence[Any], *, is_scan: bool = False
 
 
 def _number_of_weights(equation: JaxprEqn, are_weights: Sequence[bool], *, is_scan: bool) -> int | None:
-    """Which factor of a product are the weights, if it is worth while to make them the second one."""
+    """The position of the weights in a product, 0 or 1; None if making them the second factor saves no time."""
     contracted, batch = equation.params["dimension_numbers"]
     if sum(are_weights) != 1 or batch != ((), ()) or tuple(map(len, contracted)) != (1, 1):
         return None
@@ -67,16 +67,16 @@ def _number_of_weights(equation: JaxprEqn, are_weights: Sequence[bool], *, is_sc
         return None
     rows = avals[1 - number].size // avals[1 - number].shape[contracted[1 - number][0]]
     columns = avals[number].shape[1 - contracted[number][0]]
-    # A layer that is written for one sample. With few rows, transposing the weights would take longer than it saves.
+    # A batched layer that is written for one sample. With few rows, transposing the weights takes longer than it saves.
     is_batched = number == 0 and contracted == ((1,), (len(avals[1].shape) - 1,)) and rows >= columns
     return number if is_scan or is_batched else None
 
 
 class _Orientation:
-    """The rule for the equations of a program: oriented products, and layouts that are carried from one to the next.
+    """The rule for the equations of a program: it changes products, and passes layouts from equation to equation.
 
     Args:
-        weights: arrays, of which those with two axes are weights.
+        weights: arrays; those with two axes are weights.
         is_scan: whether the program is the body of a scan, which uses the same weights in all steps.
     """
 
@@ -86,7 +86,7 @@ class _Orientation:
         self._transposed: dict[int, Array] = {}
 
     def transpose_weights(self, jaxpr: Jaxpr, operands: Sequence[Any]) -> None:
-        """Transpose the weights of a body, outside of it."""
+        """Transpose the weights of a scan's body, outside of the body."""
         values: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=False))
         for equation in jaxpr.eqns:
             if equation.primitive.name in ("jit", "pjit"):
@@ -146,7 +146,7 @@ def _scan(params: dict[str, Any], operands: Sequence[Any]) -> list[Array]:
 
 
 def _product_as_stored(equation: JaxprEqn, factors: Sequence[Any]) -> Array:
-    """A product whose factors are not transposed before it, unless this would change the order of its result."""
+    """A product of the factors in their order in memory, unless this would change the order of the result's axes."""
     values = [_as_value(x) for x in factors]
     orders, numbers = [value.order() for value in values], equation.params["dimension_numbers"]
     for order, bound in zip(orders, zip(*numbers, strict=True), strict=True):
