@@ -196,7 +196,7 @@ class Mimic(Attack):
 
 
 class MinMax(Attack):
-    """Malicious parties send mean - g std of the honest updates, as far away as no honest update would be conspicuous.
+    """Malicious parties send mean - g std of the honest updates, with the largest g that keeps it inconspicuous.
 
     std is the standard deviation of each coordinate, and g is the largest number for which the distance of the update
     from every honest update is at most the largest distance between two honest updates. Source: Shejwalkar, Houmansadr,

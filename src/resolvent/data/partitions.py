@@ -71,6 +71,9 @@ class FixedSizes(Partition):
     Attributes:
         sizes: number of samples of each party.
 
+    Raises:
+        InputError: ``sizes`` is empty, or a size is less than 1; when it is used: there are too few samples.
+
     Example:
         >>> [len(rows) for rows in FixedSizes((3, 5))(np.zeros(10), seed=0)]
         [3, 5]
@@ -96,6 +99,9 @@ class GrowingSizes(Partition):
         parties: N, the number of parties.
         growth: ``linear``, ``square`` or ``exponential``.
         min_samples: minimum number of samples of a party.
+
+    Raises:
+        InputError: ``parties`` or ``min_samples`` is less than 1; when it is used: there are too few samples.
     """
 
     parties: int = 10

@@ -29,6 +29,9 @@ class KitNote:
         kind: ``server``, ``site`` or ``person``.
         name: the participant's name.
         address: host and port of the server.
+
+    Raises:
+        InputError: the folder is not a kit.
     """
 
     def __init__(self, kit: Path) -> None:

@@ -113,6 +113,9 @@ class Exponential(Schedule):
         first: the step size of round 0.
         factor: the ratio of two successive step sizes, in (0, 1).
         period: the number of rounds with the same step size; at least 1.
+
+    Raises:
+        InputError: ``period`` is less than 1, or ``factor`` is outside (0, 1).
     """
 
     factor: ArrayLike = 0.9
@@ -136,6 +139,9 @@ class Cosine(Schedule):
         first: the step size of round 0.
         rounds: the number of rounds over which it decreases; at least 1.
         last: the last step size, as a share of the first; in [0, 1].
+
+    Raises:
+        InputError: ``rounds`` is less than 1, or ``last`` is outside [0, 1].
 
     Example:
         >>> solver = rv.SGD(0.1, schedule=rv.schedules.Cosine(rounds=50))
@@ -174,6 +180,9 @@ class WarmUp(Schedule):
         first: the step size at the end of the warm-up.
         rounds: the number of rounds over which it increases; at least 1.
         then: the factor of the step size after the warm-up, from its round 0 on; default: 1.
+
+    Raises:
+        InputError: ``rounds`` is less than 1.
 
     Example:
         >>> schedule = rv.schedules.WarmUp(rounds=5, then=rv.schedules.Cosine(rounds=45))

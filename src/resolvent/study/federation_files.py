@@ -38,6 +38,9 @@ class Consortium:
         sites: names of the sites. The name of a site is the name of its party in results.
         lead: e-mail address of the person who may start experiments.
         members: e-mail addresses of persons who may look at runs, and may not start one.
+
+    Raises:
+        InputError: a name, an address or the port is not valid, or there are fewer than two sites.
     """
 
     name: str
@@ -84,6 +87,9 @@ class SiteFile:
         encoding: character encoding of a text file, such as utf-8 or cp1252.
         min_count: the name of a category or a class with fewer rows does not leave this site.
         limits: what the site allows; an experiment beyond it is refused at the site.
+
+    Raises:
+        InputError: ``decimal`` or ``min_count`` is not valid, or two columns have the same name at the site.
     """
 
     table: str

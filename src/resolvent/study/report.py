@@ -84,7 +84,7 @@ def _seeds_text(summary: dict[str, Any]) -> str:
 
 
 def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
-    """What each site should do; nothing without intervals or without training alone."""
+    """The method that each site should use; empty without intervals or without training alone."""
     sites = [site for site in summary.get("sites", []) if site["decision"] is not None]
     section: dict[str, Any] = {"decisions": [], "few": "", "decision_text": ""}
     if not sites or len(summary["methods"]) < 2:
@@ -219,7 +219,7 @@ def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
 
 
 def _site_gain_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of gains with their intervals, and what is to be said about a site."""
+    """Rows of gains with their intervals, and a badge for sites with few test rows."""
     sites = summary["sites"]
     sizes = np.abs([as_number(gain[0]) for site in sites for gain in site["gains"].values()])
     largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0

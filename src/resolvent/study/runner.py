@@ -121,7 +121,7 @@ def write_run(out: Path, comparison: Comparison, *, title: str = "", overwrite: 
 
 @contextlib.contextmanager
 def _claimed(out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
-    """Hold the lock of a folder for a run that no file describes."""
+    """Hold the lock of a folder for a run of a program, which has no experiment file."""
     with locked(out):
         check_folder(out, resume=resume, overwrite=overwrite)
         if resume and is_complete(out):

@@ -1,4 +1,4 @@
-"""Runs that are in folders, compared as if they had been one run."""
+"""Comparison of the methods of several run folders, as if they were methods of one run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
         folders: run folders, at least two.
 
     Returns:
-        The judgement as a summary has it, with the label and the run of each method.
+        The judgement in the form of a run's summary, with the label and the run of each method.
 
     Raises:
         InputError: there are fewer than two, a folder has no finished run or no test rows, or the test rows differ.
@@ -92,7 +92,8 @@ def _read(folder: Path) -> _Run:
 def _check_same_rows(first: _Run, other: _Run) -> None:
     """Raise an error unless two runs have the same test rows.
 
-    The values of the baseline depend on the labels of the training and the test rows alone, so they are compared too.
+    The values of the baseline are compared as well, because they depend only on the labels of the training and test
+    rows: different values mean different labels.
     """
     both = f"{first.folder} and {other.folder}"
     for key in _SAME:
@@ -110,7 +111,7 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
 
 
 def _labels(runs: Sequence[_Run]) -> dict[tuple[int, str], str]:
-    """(number of the run, its method) -> label; a method with the digests of an earlier one is left out."""
+    """(number of the run, its method) -> label; a method with the same digests as an earlier method is left out."""
     known: dict[tuple[str, ...], tuple[int, str]] = {}
     for number, run in enumerate(runs):
         for method, facts in run.summary["methods"].items():

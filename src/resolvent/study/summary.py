@@ -33,11 +33,11 @@ _ADVICE = "run the experiment again"
 
 
 class Source(NamedTuple):
-    """What a comparison was asked for by: an experiment file, or a program.
+    """The origin of a comparison: an experiment file, or a program.
 
     Attributes:
-        name: of the experiment.
-        settings: of the file, with every default; None for a program.
+        name: name of the experiment.
+        settings: settings of the file, with every default; None for a program.
         presets: label -> name of the algorithm.
         problem: name of the problem, for experiments without data.
         title: heading of the report.
@@ -238,7 +238,7 @@ def _json_number(value: Any) -> float | int | None:
 
 
 def as_number(value: float | str | None) -> float:
-    """A number of the summary, which has infinite ones as texts and undefined ones as null."""
+    """A number of the summary, in which infinite numbers are texts and undefined numbers are null."""
     return float("nan") if value is None else float(value)
 
 

@@ -1,4 +1,4 @@
-"""What a comparison shows: a table with a row per method, the judgement of every site, and a finding."""
+"""The outcome of a comparison: a table with a row per method, the judgement of every site, and a finding."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Verdict:
         alone: the label of local training, if the parties' scores are compared with it.
         table: a row per method; its columns are those of ``columns_of``, and the counts of parties.
         finding: one or two sentences.
-        sites: the judgement of every site; without any where no interval is possible.
+        sites: the judgement of every site; empty if no interval is possible.
         baseline: the label of the predictions that need no training, in the judgements of the sites.
         seeds: the seeds.
     """

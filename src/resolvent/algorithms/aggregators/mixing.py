@@ -29,6 +29,9 @@ class NearestNeighbourMixing(Aggregator):
     Attributes:
         inner: aggregates the mixed replies.
         share: the share of the replies that may be malicious, in [0, 1/2).
+
+    Raises:
+        InputError: ``share`` is outside [0, 1/2).
     """
 
     inner: Aggregator
@@ -61,6 +64,9 @@ class Bucketing(Aggregator):
     Attributes:
         inner: aggregates the means of the buckets.
         size: number of replies in a bucket; the authors use 2.
+
+    Raises:
+        InputError: ``size`` is less than 1.
     """
 
     inner: Aggregator
@@ -95,6 +101,9 @@ class TrustScores(Aggregator):
 
     Attributes:
         trusted: id of the trusted party. Its own update takes part, with the score 1.
+
+    Raises:
+        InputError: ``trusted`` is negative; when it is used: the method does not use the server's model.
     """
 
     trusted: int = eqx.field(static=True, default=0)

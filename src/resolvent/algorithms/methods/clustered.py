@@ -49,6 +49,9 @@ class Clustered(Method):
         clusters: number of models.
         spread: standard deviation of the normal noise that is added to the first model, so that the models differ; the
             first cluster begins at the first model itself.
+
+    Raises:
+        InputError: ``clusters`` is less than 1, or ``spread`` is not positive.
     """
 
     solver: LocalSolver

@@ -49,6 +49,9 @@ class FedDyn(Method):
     Attributes:
         solver: local solver.
         alpha: weight of the proximal term, positive.
+
+    Raises:
+        InputError: ``alpha`` is not positive.
     """
 
     solver: LocalSolver

@@ -44,6 +44,9 @@ class FedExP(SharedModelMethod):
     Attributes:
         solver: local solver.
         epsilon: added to the denominator, positive.
+
+    Raises:
+        InputError: ``epsilon`` is not positive.
     """
 
     solver: LocalSolver

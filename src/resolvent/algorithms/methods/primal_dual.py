@@ -38,6 +38,9 @@ class PrimalDual(SharedModelMethod):
     Attributes:
         solver: local solver.
         eta: length of the proximal step, positive.
+
+    Raises:
+        InputError: ``eta`` is not positive.
     """
 
     solver: LocalSolver

@@ -66,6 +66,9 @@ class Scaffnew(Method):
     Attributes:
         solver: gradient steps; its learning rate is gamma, and its number of steps is replaced by the drawn one.
         p: probability of an exchange after a step, in (0, 1]; the expected number of steps is 1/p.
+
+    Raises:
+        InputError: ``p`` is outside (0, 1].
     """
 
     solver: SGD | GD

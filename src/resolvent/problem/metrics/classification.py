@@ -126,6 +126,9 @@ class F1(Metric):
             ``auto`` is ``binary`` for two classes, otherwise ``macro``. ``binary`` is not defined for a party with no
             label and no prediction of class 1.
 
+    Raises:
+        InputError: when it is computed: ``average`` is ``binary``, and there are more than two classes.
+
     Example:
         >>> metric = rv.metrics.F1(average="macro")
     """
@@ -207,6 +210,9 @@ class CalibrationError(Metric):
 
     Attributes:
         bins: number of bins.
+
+    Raises:
+        InputError: ``bins`` is outside 1 to 10,000.
 
     Example:
         >>> metric = rv.metrics.CalibrationError(bins=15)

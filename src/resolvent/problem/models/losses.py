@@ -150,12 +150,12 @@ class WeightedLoss(Loss):
 
     @property
     def score_name(self) -> str:  # type: ignore[override]
-        """That of the inner loss."""
+        """Name of the inner loss's score."""
         return self.inner.score_name
 
     @property
     def higher_is_better(self) -> bool:  # type: ignore[override]
-        """That of the inner loss."""
+        """Whether higher values of the inner loss's score are better."""
         return self.inner.higher_is_better
 
     @override

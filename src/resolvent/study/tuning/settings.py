@@ -39,6 +39,9 @@ class Search(CheckedArguments):
         sampler: for optuna: tpe, gp (Gaussian process), cmaes or random.
         pruner: for optuna: none, median, halving or hyperband; stops a trial that is worse than others at the same
             round.
+
+    Raises:
+        InputError: a number is too small, or ``over`` is empty.
     """
 
     over: dict[str, dict[str, Values]]
