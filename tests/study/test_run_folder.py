@@ -7,7 +7,7 @@ import pytest
 from folder_contents import contents, digests
 
 from resolvent.errors import InputError
-from resolvent.study import compare as compare_module
+from resolvent.study import comparison as comparison_module
 from resolvent.study import report, runner
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.runner import run_experiment
@@ -39,7 +39,7 @@ def test_used_folder_is_refused_and_unchanged(used, plain, finished, tmp_path, m
         (tmp_path / "out.partial").mkdir()
         wanted = "out.partial is an unfinished run: give --resume to finish it, or --overwrite"
     before = contents(out.parent)
-    monkeypatch.setattr(runner, "compare", lambda *a, **k: pytest.fail("work began"))
+    monkeypatch.setattr(runner, "compare_file", lambda *a, **k: pytest.fail("work began"))
     monkeypatch.setattr(ExperimentFile, "build", lambda self: pytest.fail("data were loaded"))
     with pytest.raises(InputError) as caught:
         run_experiment(plain, out)
@@ -66,7 +66,7 @@ def test_folder_that_holds_the_current_one_is_refused(out, plain, tmp_path, monk
 @pytest.fixture
 def fails_midway(monkeypatch):
     """The second method fails once; returns the names of the methods that ran."""
-    original = compare_module.simulate
+    original = comparison_module.simulate
     calls = []
 
     def simulate(*arguments, **options):
@@ -75,7 +75,7 @@ def fails_midway(monkeypatch):
             raise RuntimeError("power failure")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(compare_module, "simulate", simulate)
+    monkeypatch.setattr(comparison_module, "simulate", simulate)
     return calls
 
 
@@ -131,7 +131,7 @@ def test_refusal_before_the_first_round_leaves_no_folder(plain, tmp_path, monkey
     def refuse(*arguments, **options):
         raise InputError("it does not fit")
 
-    monkeypatch.setattr(compare_module, "simulate", refuse)
+    monkeypatch.setattr(comparison_module, "simulate", refuse)
     with pytest.raises(InputError, match="it does not fit"):
         run_experiment(plain, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
