@@ -240,7 +240,7 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
 
 
 def is_diagnosing() -> bool:
-    """Whether the present code computes a diagnostic of ``local_work``, which is neither sent nor stored."""
+    """Whether the code that is being traced computes a diagnostic of ``local_work``, which is not sent or stored."""
     return _is_diagnosing.get()
 
 

@@ -15,7 +15,7 @@ def html_facts(title: str, facts: Mapping[str, object]) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, max_rows: int = 20) -> str:
-    """A table with a header; of more than ``max_rows`` rows it shows the first, and says how many there are."""
+    """A table with a header. It shows the first ``max_rows`` rows, and the number of all rows if there are more."""
     header = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(as_html_number(value))}</td>" for value in row) + "</tr>"
                    for row in rows[:max_rows])

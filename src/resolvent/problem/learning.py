@@ -85,7 +85,7 @@ class LearningProblem(Problem):
 
     @property
     def weighted_model(self) -> Model:
-        """The model with the loss of labels as ``y`` has them: weighted, if samples have weights."""
+        """The model whose loss reads the rows of ``y``: a weighted loss if samples have weights."""
         if self.y.ndim == 1:
             return self.model
         model: Model = eqx.tree_at(lambda m: m.loss, self.model, WeightedLoss(self.model.loss, self.has_classes))
@@ -169,7 +169,7 @@ def _evaluate_rows(problem: LearningProblem, w: Vector,
 
 
 def labels_with_weights(data: FederatedData, rows: slice, dtype: Any) -> NDArray[Any]:
-    """[rows] the labels of rows as a problem has them; with weights [rows, 2], pairs of the label and the weight."""
+    """[rows] the labels in the dtype of a problem; with weights [rows, 2], pairs of the label and the weight."""
     y = data.y if rows == slice(None) else data.y[rows]
     if data.weights is not None:
         return np.stack([y.astype(dtype), data.weights[rows].astype(dtype)], axis=1)

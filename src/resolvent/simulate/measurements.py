@@ -120,12 +120,12 @@ class Measurements:
 
     def _measure_metrics(self, prefixes: tuple[str, ...], views: list[EvaluationView], models: list[Vector],
                          rounds: int) -> None:
-        """Add the metrics in addition to the score; a party for whose labels one is not defined has no row of it.
+        """Add the metrics in addition to the score. A party whose labels do not define a metric has no row of it.
 
         Args:
-            prefixes: of the names.
+            prefixes: prefixes of the metrics' names.
             views: the evaluated parties, by device.
-            models: of each view, leaves [m, ...]: a model for each party, or [1, ...]: one model for all.
+            models: models of each view, leaves [m, ...]: a model for each party, or [1, ...]: one model for all.
             rounds: number of rounds so far.
         """
         if (metrics := self._evaluation.metrics) is None:

@@ -15,7 +15,7 @@ def is_notebook() -> bool:
 
 
 def notebook_progress(unit: str, *, transient: bool) -> tuple[Callable[..., None], Callable[[], None]]:
-    """A function to call with (label, done, total), which shows a bar per label, and one that ends the display.
+    """Two functions: one of (label, done, total) that shows a bar per label, and one that ends the display.
 
     Args:
         unit: what is counted.

@@ -165,7 +165,7 @@ class Plan:
         memory: where the parties' data and states are.
         evaluation: when and how models are evaluated.
         checkpoint: where checkpoints are.
-        callbacks: what is called at evaluations.
+        callbacks: functions that are called at evaluations.
     """
 
     name: str
@@ -261,7 +261,7 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
 
 
 def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> PartyMetrics | None:
-    """What computes the metrics that ``simulate`` is asked for, or None.
+    """The object that computes the metrics of ``simulate(metrics=)``; None if there are none in addition to the score.
 
     Raises:
         InputError: they do not fit the data or the model, or there are no data.

@@ -201,7 +201,7 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
 
 def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed: bool,
            rounds: int) -> EvaluationEvent:
-    """The event of an evaluation; its models are copied when they are asked for."""
+    """The event of an evaluation; the models are copied only when a callback reads them."""
     def snapshot() -> Result:
         state = storage.evaluated_parties()[0].state
         result = Result(plan.name, plan.algorithm, storage.problem, plan.task.data, state, measurements.metrics(),

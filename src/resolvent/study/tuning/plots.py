@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["trial_figure"]
 
-_LOG_RATIO = 20  # of the largest to the smallest value, from which the axis is logarithmic
+_LOG_RATIO = 20  # the axis is logarithmic if the largest value is at least this many times the smallest
 
 
 def trial_figure(tuned: "Tuned", label: str) -> "Figure":

@@ -1,4 +1,4 @@
-"""Which trials a search runs, for how many rounds."""
+"""The strategies of a search, which decide the trials and their numbers of rounds."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -12,24 +12,24 @@ from resolvent.study.tuning.trials import Reading, Trial
 
 __all__ = ["Candidates", "RunTrial", "check_budgets", "halving_rungs", "run_strategy", "segments"]
 
-_REPORTS = 5  # of a trial to a pruner
+_REPORTS = 5  # number of reports of a trial to a pruner
 
 
 class RunTrial(Protocol):
-    """Runs a trial to a number of rounds, from where an earlier call for the same trial ended."""
+    """Runs a trial up to a number of rounds; it resumes at the end of an earlier call for the same trial."""
 
     def __call__(self, number: int, point: Point, rounds: int) -> Reading:
         """The reading after this number of rounds."""
 
 
 class Candidates(NamedTuple):
-    """What is searched for one method.
+    """The search space and the budget of one method.
 
     Attributes:
-        label: of the method.
-        space: its parameters.
+        label: label of the method.
+        space: values of its parameters.
         rounds: rounds of a full trial.
-        better: of two scores, whether the first is better; NaN is worse than any number.
+        better: function of two scores, whether the first is better; NaN is worse than any number.
     """
 
     label: str

@@ -39,9 +39,9 @@ class Sweep:
 
     @property
     def table(self) -> "pd.DataFrame":
-        """A row per run: its values, the score's mean over the parties after the last round, and the worst party's.
+        """A row per run: its values, and after the last round the mean score over the parties and the worst score.
 
-        With a problem whose optimum is known, the optimality gap.
+        For a problem whose optimum is known, the optimality gap takes the place of the scores.
         """
         import pandas as pd
 
@@ -75,7 +75,7 @@ def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | No
     """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
 
     A value is a field of the algorithm or of one of its parts, such as ``mu=[0, 0.1, 1]`` or ``learning_rate=[...]``.
-    Floating numbers are traced, so that all of their values run one compiled program.
+    Floating-point numbers are traced, so that runs with different values share a compiled program.
 
     Args:
         algorithm: the algorithm.
@@ -85,7 +85,7 @@ def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | No
         seed: seed of all random numbers.
         participation: which parties take part in a round; default: all.
         evaluate_every: rounds between evaluations, see ``simulate``.
-        over: as ``values``, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``.
+        over: further values, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``.
         values: the values of each field, by name.
 
     Returns:
@@ -136,7 +136,7 @@ def with_values(algorithm: Algorithm, point: Point) -> Algorithm:
 
 
 def _fields(part: Any, path: str = "") -> Iterator[str]:
-    """The paths of the numbers of a part and of its parts."""
+    """The paths of the numeric fields of an object and of its parts."""
     if not dataclasses.is_dataclass(part):
         return
     for field in dataclasses.fields(part):
