@@ -143,7 +143,8 @@ def killed_run(folder, checkpoint, after):
 def test_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
     in_memory, on_disk = packed
     folder = Path(on_disk.x._path).parent
-    command = f"import test_host_storage; test_host_storage.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)"
+    command = (f"import sys; sys.path.append('..'); import test_host_storage; "
+               f"test_host_storage.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)")
     process = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True,
                              text=True, timeout=300)
     assert process.returncode == -signal.SIGKILL, process.stderr

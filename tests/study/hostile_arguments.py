@@ -33,7 +33,9 @@ NAMESPACES = ("aggregators", "attacks", "codecs", "combinators", "datasets", "mo
 # Built by other functions only, by the library itself, or for a state of the library.
 NOT_CALLED = {"Cohort", "Jobs", "Wire", "Subproblem", "Sharded", "distribute", "wire_bits", "Rows", "Labels", "divide",
               "from_frame", "traced_optimizer", "LearningProblem", "LinearQuadraticProblem", "QuadraticProblem",
-              "Quadratic", "check_ids"}
+              "Quadratic", "check_ids",
+              # Arrays that belong together; modules of a library that is an extra.
+              "from_consecutive", "from_nnx", "from_torch"}
 NEEDS_FILES = {"cifar10", "emnist", "fashion_mnist", "leaf", "libsvm", "mnist", "sentiment", "shakespeare",
                "stackexchange", "table", "sentiment_lstm"}
 SMALL = {"samples": 20, "features": 3, "parties": 4}
@@ -105,6 +107,8 @@ def _example(name, hint):
                "apply": lambda w, x: x @ w, "make": lambda key: eqx.nn.Linear(2, 2, key=key), "module": FakeModule(),
                "example": jnp.zeros((1, 2)),
                "loss": "cross_entropy", "l2": 0.0, "probability": 0.5, "schedule": rv.schedules.Constant(0.1)}
+    if name == "inner" and "Aggregator" in hint:
+        return rv.aggregators.Mean()
     if name in ("effort", "probability") and "Array, 'N'" in hint:
         return np.full(4, 0.5)
     return by_name.get(name, "no file" if hint == "<class 'str'>" else 0.1)

@@ -139,7 +139,7 @@ def _read_pairs(dataset: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         pairs = [dataset[i] for i in range(len(dataset))]
         rows = [(np.asarray(x), np.asarray(y)) for x, y in pairs]
     except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"the data set must have a length and return a pair of an input and a label for each index: "
+        raise InputError(f"dataset must have a length and return a pair of an input and a label for each index: "
                          f"{shorten(error)}") from error
     if not rows:
         raise InputError("the data set has no samples")
