@@ -5,6 +5,7 @@ import importlib
 import inspect
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import griffe
@@ -31,9 +32,19 @@ class Constructors(griffe.Extension):
         for module in modules(pkg):
             for member in module.members.values():
                 if not member.is_alias and member.is_class and "__init__" not in member.members:
-                    runtime = getattr(importlib.import_module(module.path), member.name, None)
+                    runtime = getattr(imported(module.path), member.name, None)
                     if dataclasses.is_dataclass(runtime):
                         member.set_member("__init__", constructor(member, runtime))
+
+
+def imported(path: str) -> ModuleType | None:
+    """The module, or None if it needs an extra that is not installed, such as the adapter of NVIDIA FLARE."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("resolvent"):
+            raise
+        return None
 
 
 def modules(package: griffe.Module) -> list[griffe.Module]:
