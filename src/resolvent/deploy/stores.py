@@ -80,7 +80,7 @@ class ServerRecord(NamedTuple):
         identity: part of the run -> its SHA-256; a run continues only with the same parts.
         sizes: [N] number of training samples of each party.
         splits: names of the sample sets.
-        split_sizes: [splits][N] number of samples.
+        split_sizes: [splits, N] number of samples.
         score: name of the score.
         state: the server's state.
         round: the next round.
