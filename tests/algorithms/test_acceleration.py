@@ -82,6 +82,7 @@ def test_a_party_that_missed_rounds_uses_its_last_image():
     assert point([4, 5, 3]) == 7
 
 
+@pytest.mark.nightly
 def test_the_fixed_point_of_fed_plus_is_reached_in_half_the_rounds():
     """The joint iterate is every w_k and the centre: the same limit, and one pi for both sides."""
     plain = rv.fedavg_plus(rv.solvers.GD(0.1, steps=5), sigma=0.1, delta=0.5)
@@ -127,9 +128,8 @@ def objectives(algorithm, problem, rounds, seed):
     return np.array([float(objective(problem, algorithm.server_model(s.server))) for s in states[1:]])
 
 
-@pytest.mark.parametrize(("make", "on"), [
-    pytest.param(rv.fedavg, "u", marks=pytest.mark.nightly), (rv.fedpi, "u"),
-    pytest.param(rv.fedrp, "mean", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("make", "on"), [(rv.fedavg, "u"), (rv.fedpi, "u"), (rv.fedrp, "mean")])
 def test_on_nonconvex_runs_acceleration_is_never_much_worse(make, on):
     """After no round does the training objective exceed 1.5 times that of the plain method, for 3 seeds.
 

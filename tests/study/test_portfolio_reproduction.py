@@ -86,12 +86,12 @@ def test_panels_are_chosen_with_the_claims_about_them(small):
 def test_runs_are_continued_from_their_checkpoints(small, tmp_path, monkeypatch):
     record = reproduce(small, panels=["last"], checkpoints=tmp_path)
     done = []
-    compare = readings.compare
+    compare_file = readings.compare_file
 
     def counting(file, **arguments):
-        return compare(file, progress=lambda label, rounds, total: done.append((label, rounds)), **arguments)
+        return compare_file(file, progress=lambda label, rounds, total: done.append((label, rounds)), **arguments)
 
-    monkeypatch.setattr(readings, "compare", counting)
+    monkeypatch.setattr(readings, "compare_file", counting)
     again = reproduce(small, checkpoints=tmp_path)
     assert {title: again["panels"][title] for title in record["panels"]} == record["panels"]
     assert done.index(("Alone", 2)) < done.index(("FedAvg", 0))  # the second panel begins; the first has no round 0

@@ -55,6 +55,7 @@ def small():
     return reproduction, reproduce(reproduction)
 
 
+@pytest.mark.nightly
 def test_a_search_tries_everything_and_the_runs_take_its_choice(small):
     reproduction, record = small
     searched = record["search"]["mean"]

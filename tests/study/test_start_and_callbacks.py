@@ -45,6 +45,6 @@ def test_a_schedule_is_a_part_of_a_solver():
 
 
 def test_mistakes_name_the_line():
-    with pytest.raises(rv.InputError, match=r"mine.yaml:7: callbacks.0.name: there is no callback 'EarlyStoping'.*"
+    with pytest.raises(rv.InputError, match=r"mine.yaml:7: callbacks.*name: there is no callback 'EarlyStoping'.*"
                                             "did you mean 'EarlyStopping'"):
         ExperimentFile.parse(TEXT.replace("EarlyStopping", "EarlyStoping"), "mine.yaml", "mine").build()
