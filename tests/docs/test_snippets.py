@@ -38,7 +38,8 @@ def name_of(page: Path) -> str:
 
 # Pages whose blocks train for more than three seconds, next to those that a newcomer reads first.
 NIGHTLY = {"docs/api/portfolio.md", "docs/data.md", "docs/decisions.md", "docs/diagnostics.md", "docs/ditto.md",
-           "docs/metrics.md", "docs/scaling.md", "docs/scikit-learn.md", "docs/theory.md", "docs/tuning.md", "docs/unification.md"}
+           "docs/metrics.md", "docs/scaling.md", "docs/scikit-learn.md", "docs/theory.md", "docs/tuning.md",
+           "docs/unification.md"}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())
                for p in PAGES if blocks(p, "python")]
 EXPERIMENTS = [pytest.param(b, id=f"{name_of(p)}:{b.line}") for p in PAGES for b in blocks(p, "yaml")
