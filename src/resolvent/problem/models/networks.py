@@ -119,6 +119,11 @@ class LSTM(Model):
     outputs: int = eqx.field(static=True)
     vectors: Float[Array, "tokens embedding"] | None = None
 
+    @property
+    @override
+    def replaces_slow_operations(self) -> bool:
+        return False  # ``kernels.lstm`` has the faster orders already; other orders take 17 % more time
+
     @override
     def init(self, key: Array) -> Vector:
         """Vectors ~ N(0, 1) / sqrt(embedding), weights by Glorot's uniform initialisation, biases zero.
