@@ -41,6 +41,8 @@ def test_images_of_bytes_become_shares_of_255():
     (Columns(x=[1.0], label=[0]), {}, "needs to know which party"),
     (Columns(x=[1.0], lable=[0]), {"inputs": "x", "party": "x"}, "no column 'label'; there are x, lable; did you mean"),
     (Columns(x=[1.0], y=[2.0], label=[0]), {"party": "label"}, "set inputs to the column"),
+    (Columns(["no", "yes"], x=[1.0, 2.0, 3.0], site=["a", "a", "b"], label=[0, -1, -1]), {"party": "site"},
+     "2 rows with the label -1"),
     (Columns(x=["text", "more"], label=[0, 1]), {"party": "label"}, "'x' are of type .*encode them first"),
     ([(np.zeros(2), 0), (np.zeros(3), 1)], {"partition": rv.partitions.IID(1)}, r"differ in shape: \[\(2,\), \(3,\)\]"),
     ([1, 2], {"partition": rv.partitions.IID(1)}, "must have a length and return a pair"),

@@ -129,6 +129,10 @@ def _read_columns(dataset: Any, inputs: str | Sequence[str] | None, label: str,
     names = getattr(dataset.features[label], "names", None)
     labels = np.asarray(dataset[label])
     if names is not None:
+        unknown = labels[(labels < 0) | (labels >= len(names))]
+        if len(unknown):
+            raise InputError(f"column {quote(label)} has {len(unknown)} rows with the label {unknown[0]}, which is not "
+                             f"one of the {len(names)} classes; -1 marks rows without a label: leave them out")
         labels = np.asarray(names)[labels]
     return x, labels, names, None if party is None else np.asarray(dataset[party]).astype(str)
 

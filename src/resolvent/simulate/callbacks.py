@@ -107,11 +107,15 @@ class KeepBest(Callback):
         if of_rounds.empty or of_rounds.idxmax() != event.round:
             return
         target = Path(self.folder).expanduser() / label_of(event)
-        work = hidden_sibling(target, "best")
+        work, old = hidden_sibling(target, "best"), hidden_sibling(target, "old")
         remove_folder(work)
         event.result().save(work)
-        remove_folder(target)
+        # The models before stay until the new ones are in their place.
+        remove_folder(old)
+        if target.exists():
+            target.rename(old)
         work.rename(target)
+        remove_folder(old)
 
 
 @dataclass(eq=False)
