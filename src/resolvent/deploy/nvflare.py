@@ -181,7 +181,7 @@ class ServerProgram(Controller):
 
     @override
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing to release: what the run needs later is on the disk."""
+        """There is nothing to release: the stores write every state at once."""
 
     @override
     def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Shareable,
