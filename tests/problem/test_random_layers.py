@@ -121,3 +121,27 @@ def test_an_nnx_module_without_random_layers_is_its_function():
 def test_nnx_modules_that_are_not_parameters_alone_are_refused(make, message):
     with pytest.raises(rv.InputError, match=message):
         rv.models.from_nnx(make)
+
+
+class Attention(eqx.Module):
+    """Attention over 3 samples' features, by a call without a key."""
+
+    attention: eqx.nn.MultiheadAttention
+
+    def __init__(self, key, rate=0.0):
+        self.attention = eqx.nn.MultiheadAttention(1, 2, dropout_p=rate, key=key)
+
+    def __call__(self, x):
+        return self.attention(x, x, x).reshape(-1)
+
+
+def test_dropout_of_rate_zero_needs_no_key():
+    model = rv.models.from_equinox(Attention)
+    assert not model.has_random_layers
+    w, x = model.init(KEY), jnp.arange(12.0).reshape(2, 3, 2)
+    np.testing.assert_allclose(model.in_training(KEY).apply(w, x), jax.vmap(Attention(KEY))(x), rtol=1e-6)
+
+
+def test_dropout_in_a_module_without_a_key_is_refused():
+    with pytest.raises(rv.InputError, match="Attention.*no argument key"):
+        rv.models.from_equinox(lambda key: Attention(key, rate=0.5))

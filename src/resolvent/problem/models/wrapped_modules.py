@@ -1,5 +1,6 @@
 """Models from modules of Equinox and of Flax (linen and nnx)."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -24,7 +25,8 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
                  replace_slow_operations: bool = True) -> Model:
     """A model from an Equinox module that maps one sample to its output.
 
-    A module with ``eqx.nn.Dropout`` is called with ``key=`` in training steps, and in inference mode elsewhere.
+    A module with ``eqx.nn.Dropout`` whose rate is not zero is called with ``key=`` in training steps, and in inference
+    mode elsewhere.
 
     Args:
         make: key -> module, such as ``lambda key: eqx.nn.MLP(64, 10, 32, 1, key=key)``. The floating arrays of the
@@ -35,7 +37,7 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
             replaced by equal ones; ``rv.explain`` shows which.
 
     Raises:
-        InputError: ``make`` cannot be called with a random key.
+        InputError: ``make`` cannot be called with a random key, or the module has dropout but takes no ``key``.
     """
     try:
         first = make(jax.random.key(0))
@@ -44,6 +46,9 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
                          f"{shorten(error)}") from error
     static = eqx.partition(first, eqx.is_inexact_array)[1]
     random_layers = _has_dropout(first)
+    if random_layers and not _accepts_key(first):
+        raise InputError(f"the module {type(first).__name__} has dropout, but its __call__ has no argument key: add "
+                         "key and pass it on to eqx.nn.Dropout, or set the rate of the dropout to 0")
 
     def init(key: Array) -> PyTree[Any]:
         return eqx.filter(make(key), eqx.is_inexact_array)
@@ -166,9 +171,15 @@ def _random_state(nnx: Any, state: Any, key: Array) -> Any:
 
 
 def _has_dropout(module: Any) -> bool:
-    """Whether an Equinox module has dropout that is switched on."""
+    """Whether an Equinox module has dropout that is switched on; ``eqx.nn.MultiheadAttention`` has one of rate 0."""
     is_dropout = partial(_is_instance, eqx.nn.Dropout)
-    return any(is_dropout(leaf) and not leaf.inference for leaf in jax.tree.leaves(module, is_leaf=is_dropout))
+    return any(is_dropout(leaf) and leaf.p != 0 and not leaf.inference
+               for leaf in jax.tree.leaves(module, is_leaf=is_dropout))
+
+
+def _accepts_key(module: Any) -> bool:
+    names = inspect.signature(module.__call__).parameters.values()
+    return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in names)
 
 
 def _is_instance(kind: type, value: Any) -> bool:
