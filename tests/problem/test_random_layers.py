@@ -143,5 +143,5 @@ def test_dropout_of_rate_zero_needs_no_key():
 
 
 def test_dropout_in_a_module_without_a_key_is_refused():
-    with pytest.raises(rv.InputError, match="Attention.*no argument key"):
+    with pytest.raises(rv.InputError, match=r"Attention.*no argument key"):
         rv.models.from_equinox(lambda key: Attention(key, rate=0.5))
