@@ -32,7 +32,7 @@ class Interrupted(KeyboardInterrupt):
     """A signal asked the process to end.
 
     Attributes:
-        number: of the signal.
+        number: number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -166,7 +166,7 @@ def print_interruption(number: int, state: str = "") -> None:
     """Print that the process was interrupted, and how to continue; only once for each state.
 
     Args:
-        number: of the signal.
+        number: number of the signal.
         state: what the process does until it ends; default: how to continue.
     """
     with _lock:

@@ -29,7 +29,7 @@ class PixelScaling:
     """How images of 0 to 255 become inputs: p/255, or (p - mean) / deviation, both in units of p.
 
     Attributes:
-        mean: of each pixel, or one number for all pixels; empty: inputs are p/255.
+        mean: mean of each pixel, or one number for all pixels; empty: inputs are p/255.
         deviation: likewise.
     """
 
@@ -57,7 +57,7 @@ class ArrayEncoding(Encoding):
     """How arrays, images or texts become inputs.
 
     Attributes:
-        shape: of one input.
+        shape: shape of one input.
         label_task: classification or regression.
         class_names: the classes' names, in the order of their numbers.
         names: the names of the inputs, if they have names.

@@ -40,8 +40,8 @@ class PackedArray:
     is read is checked.
 
     Attributes:
-        shape: of the array.
-        dtype: of the rows that are read: float32 if stored numbers are scaled, otherwise the stored type.
+        shape: shape of the array.
+        dtype: dtype of the rows that are read: float32 if stored numbers are scaled, otherwise the stored type.
         digest: a text that identifies the content.
     """
 
@@ -128,7 +128,7 @@ class ArrayWriter:
     """A context manager that writes an ``.npy`` file row by row.
 
     Attributes:
-        shape: of one row; empty before the first rows.
+        shape: shape of one row; empty before the first rows.
         limits: minimum and maximum of the numbers so far, if they are integers; otherwise [0, 0].
         checksums: CRC-32 of each block so far.
     """

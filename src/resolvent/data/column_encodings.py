@@ -35,9 +35,9 @@ class NumberColumn:
     """A column of numbers or true/false; it becomes one input, (x - mean) / deviation.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         imputed: the number that replaces a missing one: the median of the training rows.
-        mean: of the training rows; 0 if numbers are not scaled.
+        mean: mean of the training rows; 0 if numbers are not scaled.
         deviation: standard deviation of the training rows; 1 if numbers are not scaled, or are all equal.
         low: smallest number of the training rows; None if it is not known.
         high: largest number of the training rows; None if it is not known.
@@ -99,7 +99,7 @@ class CategoryColumn:
     """A column of text; it becomes one 0/1 input per level (one-hot encoding).
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         imputed: the level that replaces a missing one: the most frequent level of the training rows.
         levels: the values that may occur, sorted.
     """
@@ -136,7 +136,7 @@ class LabelEncoding:
     """The label column.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         kind: the type of its values.
         task: ``classification`` or ``regression``.
         classes: the classes' names in the order of their numbers; empty for regression.

@@ -37,7 +37,7 @@ def digits(*, parties: int = 10, classes_per_party: int = 3, outliers: int = 0, 
         size_spread: standard deviation of the logarithm of the parties' relative sizes; 0 for equal sizes.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of the partition and the split.
+        seed: seed of the partition and the split.
 
     Raises:
         InputError: an argument is out of range.
@@ -119,7 +119,7 @@ def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heter
         noise: standard deviation of the noise on the labels.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Raises:
         InputError: an argument is out of range.

@@ -224,7 +224,7 @@ class FederatedData:
             test: share of each party's samples for testing. Or one number per party, if the test samples are fixed:
                 this many of its last samples are for testing, and the others are split between training and
                 validation.
-            seed: of the split. A party's split depends on the seed, the party's number and its size, and nothing else.
+            seed: seed of the split. A party's split depends only on the seed, the party's number and its size.
             name: the name of the data set, for reports.
             features: names of the inputs' columns.
             classes: the labels in the order of their class numbers; default: the labels that occur, sorted.

@@ -40,7 +40,7 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
     """Download a data set; files that are present and complete are not downloaded again.
 
     Args:
-        name: of the data set in ``sources``.
+        name: name of the data set in ``sources``.
         folder: where files are written; default: the first data folder, which is ``RESOLVENT_DATA`` if that is set.
         progress: called with (file, bytes so far, bytes in all), or 0 for the latter if the server does not state it.
         sources: the data sets that can be downloaded.

@@ -34,7 +34,7 @@ def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, te
             testing.
         validation: share of each user's training samples for validation.
         test: share of each user's samples for testing; not used with held_out.
-        seed: of the split.
+        seed: seed of the split.
 
     Raises:
         InputError: a file is missing, cut off or not a LEAF file; users differ in the shape or type of their samples.
@@ -99,7 +99,7 @@ def libsvm(*, file: str, features: int | None = None, task: Literal["classificat
         partition: how samples are distributed over parties.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of the partition and the split.
+        seed: seed of the partition and the split.
 
     Raises:
         InputError: the file is missing, cut off or in another format.

@@ -35,7 +35,7 @@ def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = Fals
         parties: number of parties.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Raises:
         InputError: an argument is out of range.
@@ -78,7 +78,7 @@ def fedplus_regression(*, parties: int = 10, samples: int = 100, features: int =
         features: number of inputs.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Raises:
         InputError: an argument is out of range.
@@ -116,7 +116,7 @@ def splitting_logistic(*, parties: int = 10, samples: int = 1000, features: int 
         heterogeneity: standard deviation of the parties' true weights around the common ones.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Raises:
         InputError: an argument is out of range, or all labels drawn are the same.
@@ -162,7 +162,7 @@ def sines(*, parties: int = 50, functions: int | None = None, samples: int = 20,
         noise: standard deviation of the noise on the labels.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Raises:
         InputError: an argument is out of range.

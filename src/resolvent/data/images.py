@@ -53,7 +53,7 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
             in the units of the file (FedProx; errata 7); overall: (x - mean) / deviation over all pixels of all images.
         validation: share of each party's images for validation.
         test: share of each party's images for testing.
-        seed: of the partition, the shift and the split.
+        seed: seed of the partition, the shift and the split.
 
     Raises:
         InputError: a file is missing, cut off or in another format.
@@ -76,7 +76,7 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
         scale: unit, standard or overall, as for `mnist`.
         validation: share of each party's images for validation.
         test: share of each party's images for testing.
-        seed: of the partition, the shift and the split.
+        seed: seed of the partition, the shift and the split.
 
     Raises:
         InputError: a file is missing, cut off or in another format.
@@ -106,7 +106,7 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
         scale: unit, standard or overall, as for `mnist`.
         validation: share of each party's images for validation.
         test: share of each party's images for testing.
-        seed: of the partition, the shift and the split.
+        seed: seed of the partition, the shift and the split.
 
     Raises:
         InputError: a file is missing, cut off or in another format; no image has one of the labels.
@@ -148,7 +148,7 @@ def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition 
         scale: unit, standard or overall, as for `mnist`.
         validation: share of each party's images for validation.
         test: share of each party's images for testing.
-        seed: of the partition, the shift and the split.
+        seed: seed of the partition, the shift and the split.
 
     Raises:
         InputError: a file is missing, cut off or in another format.

@@ -18,8 +18,8 @@ class OwnRows:
     """An array [total, ...] that has some blocks of its rows in memory, and no others.
 
     Attributes:
-        shape: of the whole array.
-        dtype: of its numbers.
+        shape: shape of the whole array.
+        dtype: dtype of its numbers.
         digest: a text that identifies the content of the whole array.
     """
 

@@ -91,7 +91,7 @@ def write_packed(
         names: the parties' names; default ``party 0``, ``party 1``, ...
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of the split.
+        seed: seed of the split.
         scale: factor of stored inputs when they are read: with ``scale=1/255``, pixels 0 to 255 stay uint8 on disk.
         name: the name of the data set, for reports.
         features: names of the inputs' columns.

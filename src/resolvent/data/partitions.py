@@ -34,7 +34,7 @@ class Partition(CheckedArguments, ABC):
 
         Args:
             labels: [n] the samples' labels.
-            seed: of everything random.
+            seed: seed of all random numbers.
             users: [n] the user whom each sample is from, if the data have users.
 
         Raises:
@@ -306,7 +306,7 @@ class Dirichlet(Partition):
 
     Attributes:
         parties: number of parties.
-        concentration: of the Dirichlet distribution; large values approach IID parties.
+        concentration: parameter of the Dirichlet distribution; large values approach IID parties.
         min_samples: minimum number of samples of a party.
     """
 
@@ -379,7 +379,7 @@ def divide(x: NDArray[Any], y: Labels, partition: Partition, *, users: Labels | 
         partition: how samples are distributed over parties.
         users: [n] the user whom each sample is from, if the data have users.
         names: names of the users 0, 1, ..., if ``users`` are numbers.
-        seed: of the partition and the split.
+        seed: seed of the partition and the split.
         task: classification or regression.
         classes: the classes' names; default: the numbers 0, ..., max(y).
         validation: share of each party's samples for validation.

@@ -30,7 +30,7 @@ class Prices:
         dates: [days] in ascending order, as ``datetime64[D]``.
         tickers: the names of the assets.
         closes: [days, assets] positive numbers; NaN before an asset's first price.
-        name: of the file, for errors.
+        name: name of the file, for errors.
 
     Example:
         >>> days = np.array(["2019-01-02", "2019-01-03"], "datetime64[D]")
@@ -125,7 +125,7 @@ def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "D
         tickers: the columns to read, in this order; default: all but that of the dates.
         date: the name of the column of dates.
         separator: the character between two values; ``auto``: recognised from the header.
-        encoding: of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+        encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
 
     Raises:
         InputError: the file does not exist or cannot be read, or a date or a price is wrong. The message has the file,

@@ -55,7 +55,7 @@ class LaplaceNoise(Shift):
 
     Attributes:
         classes: number of classes with noise, for each party.
-        scale: of the Laplace distribution, in units of the range from black to white.
+        scale: scale of the Laplace distribution, in units of the range from black to white.
         inner: a shift that is applied before; None: no other shift.
     """
 

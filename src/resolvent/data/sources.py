@@ -18,11 +18,11 @@ class Download:
 
     Attributes:
         url: an https address.
-        sha256: of the file.
+        sha256: SHA-256 of the file.
         path: path in the data folder; for an archive, the folder for its members.
         members: the files to extract from an archive; empty for a plain file.
-        content_sha256: of the content of a plain file, unpacked if it is gzipped; empty: not checked. A file that was
-            packed again has another ``sha256`` and the same content.
+        content_sha256: SHA-256 of the content of a plain file, unpacked if it is gzipped; empty: not checked. A file
+            that was packed again has another ``sha256`` and the same content.
 
     Raises:
         InputError: ``url`` is not an https address.

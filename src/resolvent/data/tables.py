@@ -67,12 +67,12 @@ def table(
         scale: ``standard`` gives numbers mean 0 and deviation 1 over the training rows; ``none`` does not.
         validation: share of each party's rows for validation.
         test: share of each party's rows for testing.
-        seed: of the split.
+        seed: seed of the split.
         separator: the character between two values in a text file. ``auto``: a comma (in ``.tsv`` a tab), or the one of
             comma, semicolon, tab and ``|`` that gives a header with the columns ``party`` and ``label``.
         decimal: the decimal mark of numbers in a text file. ``auto``: a point; or a comma if values are not separated
             by commas, numbers have commas that cannot separate thousands, and none has a point.
-        encoding: of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
+        encoding: encoding of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
         weight: a column of numbers, the weight of each row in the loss, as if the row occurred this many times.
             Predictions do not use it, and scores count every row once.
 

@@ -68,8 +68,9 @@ def to_utf8(data: bytes, encoding: str, name: str) -> bytes:
 
     Args:
         data: the content of the file.
-        encoding: of the file; ``auto``: UTF-8, or UTF-16 or UTF-32 if the file begins with their byte-order mark.
-        name: of the file, for errors.
+        encoding: encoding of the file; ``auto``: UTF-8, or UTF-16 or UTF-32 if the file begins with their byte-order
+            mark.
+        name: name of the file, for errors.
 
     Raises:
         InputError: the content is not text in this encoding. The message names the encoding to set.
@@ -111,7 +112,7 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
         data: the content of the file in UTF-8.
         usual: the separator that belongs to the name of the file.
         wanted: the names of columns that the header must have.
-        name: of the file, for errors.
+        name: name of the file, for errors.
 
     Returns:
         The content, in which a line ``sep=;`` is made blank, and the separator.
@@ -175,7 +176,7 @@ def check_decimal_comma(point: "pd.DataFrame", comma: "pd.DataFrame", columns: M
         comma: the same, read with decimal commas.
         columns: the result of `find_comma_columns` for ``point``.
         used: the columns that are searched for numbers with a decimal point.
-        separator: of the table.
+        separator: separator of the table.
 
     Raises:
         InputError: they can be separators of thousands or parts of texts, or other columns have decimal points.

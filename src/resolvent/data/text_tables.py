@@ -27,7 +27,7 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: 
     """Read a text table with a header, gzipped if its name ends in ``.gz``.
 
     Args:
-        path: of the file. If its name contains ``.tsv``, tabs are its usual separator, otherwise commas.
+        path: path of the file. If its name contains ``.tsv``, tabs are its usual separator, otherwise commas.
         text: the format of the file, which is recognised where it is ``auto``.
         wanted: columns that the header must have, from which the separator is recognised.
         texts: columns that are read as text, so that ``007`` is not ``7``.

@@ -60,7 +60,7 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
         partition: how samples are distributed over parties; the users of by_user are the pairs of play and role.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of the partition and the split.
+        seed: seed of the partition and the split.
 
     Raises:
         InputError: the file is missing, cut off or in neither format; no role speaks more than ``length`` characters.
@@ -138,7 +138,7 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
         partition: how messages are distributed over parties.
         validation: share of each party's messages for validation.
         test: share of each party's messages for testing.
-        seed: of the partition and the split.
+        seed: seed of the partition and the split.
 
     Raises:
         InputError: the file is missing or cut off, or lacks these columns or labels.
@@ -211,7 +211,7 @@ def stackexchange(*, file: str = "stackexchange/Posts.xml", target: Literal["nex
         partition: how samples are distributed over parties.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
-        seed: of the partition and the split.
+        seed: seed of the partition and the split.
 
     Raises:
         InputError: the file is missing, cut off or not such a dump, or it has no sample.

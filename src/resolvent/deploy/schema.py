@@ -151,7 +151,7 @@ class SiteTable:
 
         Args:
             frame: the table.
-            settings: of the experiment.
+            settings: settings of the experiment.
             site: name of the site.
             party: the site's number, on which the split of its rows depends.
 
@@ -246,10 +246,10 @@ def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], set
     """Read a site's table from its file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         text: the format of a text file.
         columns: the site's name of a column, by its name in the federation.
-        settings: of the experiment.
+        settings: settings of the experiment.
         site: name of the site.
         party: the site's number.
 
@@ -299,8 +299,8 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
     """Find the common encoding of all sites.
 
     Args:
-        reports: of each site, in the order of the parties.
-        settings: of the experiment.
+        reports: the report of each site, in the order of the parties.
+        settings: settings of the experiment.
     """
     columns: dict[str, dict[str, ColumnReport]] = {}
     for site, report in reports.items():

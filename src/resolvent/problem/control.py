@@ -184,7 +184,7 @@ def linear_quadratic(*, parties: int = 10, states: int = 3, actions: int = 2, he
         actions: m, dimension of the action.
         heterogeneity: standard deviation of the parties' differences; 0: all have the same system.
         radius: spectral radius of every A_k, in (0, 1).
-        seed: of all random numbers.
+        seed: seed of all random numbers.
 
     Raises:
         InputError: a number is out of range.

@@ -26,8 +26,8 @@ class PartyMemory(NamedTuple):
     """What a party's local work hands on from one round to the next; () where there is nothing.
 
     Attributes:
-        oracle: of the oracle, such as the last outputs of a policy (``Oracle.init_memory``).
-        solver: of the local solver, such as the moments of an optimizer (``LocalSolver.init_memory``).
+        oracle: memory of the oracle, such as the last outputs of a policy (``Oracle.init_memory``).
+        solver: memory of the local solver, such as the moments of an optimizer (``LocalSolver.init_memory``).
     """
 
     oracle: PyTree[Any] = ()

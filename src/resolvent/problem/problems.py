@@ -99,7 +99,7 @@ def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int
         samples: samples of every party (n).
         features: the dimension of w.
         heterogeneity: standard deviation of the parties' true weights around the common ones.
-        seed: of everything random.
+        seed: seed of all random numbers.
     """
     data = generators.splitting_logistic(parties=parties, samples=samples, features=features,
                                          heterogeneity=heterogeneity, seed=seed)

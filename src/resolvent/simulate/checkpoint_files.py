@@ -49,7 +49,7 @@ class Checkpoint(NamedTuple):
 
         Args:
             folder: the folder of the run's checkpoints.
-            identity: of the run.
+            identity: identity of the run.
             previous: number of rounds of the checkpoint that this run wrote or continued from, if there is one.
         """
         with finish_before_interruption():
@@ -87,7 +87,10 @@ class Checkpoint(NamedTuple):
         Args:
             folder: the folder.
             like: a tree with the structure, shapes and dtypes of the state.
-            identity: of the run that continues. Warns if the versions differ, or if a newer checkpoint is damaged.
+            identity: identity of the run that continues.
+
+        Warns:
+            UserWarning: the versions differ, or a newer checkpoint is damaged.
 
         Raises:
             InputError: the checkpoint belongs to another run; the message says which parts differ. Or all are damaged.

@@ -34,8 +34,8 @@ class BlockedLeaf(ABC):
     """An array that is not in the memory of one process: it is read and written in blocks of rows.
 
     Attributes:
-        shape: of the array.
-        dtype: of its numbers.
+        shape: shape of the array.
+        dtype: dtype of its numbers.
     """
 
     shape: tuple[int, ...]

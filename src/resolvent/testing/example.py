@@ -38,7 +38,7 @@ def example_problem(sizes: tuple[int, ...] = SIZES, dtype: Any = None) -> Learni
 
     Args:
         sizes: number of samples of each party.
-        dtype: of the parameters, such as ``jnp.bfloat16``; default: that of new arrays, float32 or float64.
+        dtype: dtype of the parameters, such as ``jnp.bfloat16``; default: that of new arrays, float32 or float64.
     """
     rng = np.random.default_rng(0)
     inputs = [rng.normal(k / 3, 1, size=(n, 3)) for k, n in enumerate(sizes)]

@@ -79,7 +79,7 @@ class MoreauCentre(Aggregator):
     Attributes:
         penalty: phi of Psi = sigma*delta*phi.
         delta: the smoothing; positive.
-        tolerance: of the residual, see ``resolvent.math.centres.CentreInfo``.
+        tolerance: tolerance of the residual, see ``resolvent.math.centres.CentreInfo``.
         max_iterations: the largest number of iterations; ``centre_residual`` in the metrics shows whether they
             sufficed.
     """
@@ -114,7 +114,7 @@ class GeometricMedian(Aggregator):
 
     Attributes:
         smoothing: distances below this value are replaced by it; positive.
-        tolerance: of the residual.
+        tolerance: tolerance of the residual.
         max_iterations: the largest number of iterations.
     """
 

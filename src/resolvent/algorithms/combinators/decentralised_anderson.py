@@ -65,7 +65,7 @@ class ServerHistory(NamedTuple):
     """The combinator's part of the server state.
 
     Attributes:
-        history: of the server's part of the iterate.
+        history: history of the server's part of the iterate.
         slots: the rows' rounds and the weights.
     """
 

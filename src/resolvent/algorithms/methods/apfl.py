@@ -101,7 +101,7 @@ class APFL(SharedModelMethod):
         solver: gradient steps, taken by both models together.
         alpha: first weight of the own model in the mixture.
         alpha_rate: step size of alpha, one step a round; 0 keeps alpha fixed.
-        aggregator: of the shared model.
+        aggregator: aggregator of the shared model.
     """
 
     solver: SGD | GD

@@ -76,7 +76,7 @@ class PersonalSplitting(Method):
     Attributes:
         solver: local solver.
         anchor: a_k as a function of the centre and z_k.
-        aggregator: of the z_k; in the theory the ``MoreauCentre`` of the anchor's penalty and delta.
+        aggregator: aggregator of the z_k; in the theory the ``MoreauCentre`` of the anchor's penalty and delta.
         sigma: weight of |w_k - u_k|^2 / 2, positive; 1/eta in the notation of splitting.
         alpha: over-relaxation of the parties' step, in [0, 2].
         beta: over-relaxation of the anchor, in [0, 2].

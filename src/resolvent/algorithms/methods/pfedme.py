@@ -41,7 +41,7 @@ class _EnvelopeDescent(NamedTuple):
         w: w_k.
         theta: the last proximal point.
         center: w_k before the last step.
-        key: of the next solve.
+        key: key of the next solve.
         steps: gradient steps of the solver so far.
     """
 

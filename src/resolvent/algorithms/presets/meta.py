@@ -84,8 +84,8 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
             values, such as one with a line search, needs the exact variant.
         alpha: length of the gradient step.
         variant: ``FO``, first order; ``HF``, Hessian-free; ``exact``, with the exact Hessian-vector product.
-        delta: of HF's difference quotient, whose error is of order delta^2, and of order 1/delta by rounding; default:
-            0.001. The other variants have none.
+        delta: step of HF's difference quotient, whose error is of order delta^2, and of order 1/delta by rounding;
+            default: 0.001. The other variants have none.
         steps: number of steps of length alpha that a party makes before it uses the model.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 

@@ -41,7 +41,7 @@ def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, 
         solver: computes each party's own optimum x_k, once, before the first round.
         alpha: weight of the shared model, in [0, 1]; one number or one per party.
         inner: the algorithm that finds w; default: gradient descent.
-        learning_rate: of that gradient descent; default: 0.1. Another inner algorithm has its own.
+        learning_rate: learning rate of that gradient descent; default: 0.1. Another inner algorithm has its own.
         repeats: number of times that the solver is run to compute x_k, each time from the last result.
 
     Raises:
@@ -205,7 +205,7 @@ def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING
         solver: computes each party's own optimum x_k, once, before the first round; None for alpha = 1.
         learning_rate: gamma, the server's step.
         codec: C, which compresses the gradient differences.
-        step: of the shifts h_k, in [0, 1]; 0 is DCGD; default: the theory's value for the codec.
+        step: step size of the shifts h_k, in [0, 1]; 0 is DCGD; default: the theory's value for the codec.
         alpha: weight of the shared model, in [0, 1]; one number or one per party.
         repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
         stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all

@@ -63,7 +63,7 @@ def attacked(inner: Algorithm, attack: Attack, *, share: float = 0.2, parties: t
         attack: what malicious parties do.
         share: share of all parties that is drawn to be malicious, in [0, 1].
         parties: ids of parties that are malicious in addition to the drawn ones.
-        seed: of the draw of malicious parties.
+        seed: seed of the draw of malicious parties.
 
     Raises:
         InputError: ``share`` is outside [0, 1]; at the start of a run, a party id does not exist.

@@ -40,7 +40,7 @@ class Augmentation:
         rounds: number of rounds with the same year.
         panel: a party trains on its real prices with the year ``appended``, or on the ``recent`` real days that the
             first window needs and the year only.
-        seed: of the augmenters.
+        seed: seed of the augmenters.
 
     Raises:
         InputError: there is no augmenter, or a number is too small.

@@ -44,10 +44,10 @@ def paired_difference(first: Float[Array, "universes days"], second: Float[Array
         first: the growth of each day [universes, days]: that of ``backtest``.
         second: the growth of the other strategy on the same universes and days.
         key: a random key.
-        statistic: of a strategy's growth, such as ``annual_return`` or ``sharpe_ratio``.
+        statistic: function of a strategy's growth, such as ``annual_return`` or ``sharpe_ratio``.
         mean_block: mean number of successive days that are drawn together, at least 1.
         draws: number of bootstrap draws.
-        level: of the interval, in (0, 1).
+        level: level of the interval, in (0, 1).
 
     Raises:
         InputError: the shapes differ, or a number is out of range.
@@ -106,8 +106,8 @@ def probabilistic_ratio(ratio: ArrayLike, benchmark: ArrayLike, days: ArrayLike,
         ratio: S, the Sharpe ratio of a day, not annualised.
         benchmark: S_0, also of a day.
         days: number of observed days.
-        skewness: of the daily returns; 0 for the normal distribution.
-        kurtosis: of the daily returns; 3 for the normal distribution.
+        skewness: skewness of the daily returns; 0 for the normal distribution.
+        kurtosis: kurtosis of the daily returns; 3 for the normal distribution.
 
     References:
         Bailey, Lopez de Prado: The Sharpe Ratio Efficient Frontier, Journal of Risk, 2012.

@@ -58,7 +58,7 @@ class PortfolioProblem(Problem):
         policy: the policy.
         closes: [N, markets, days, m] real closing prices, in units of the first; pooled data have several markets.
         periods: for training, validation and testing.
-        costs: of trades in the reward; back-tests use the exact factor with the same rate.
+        costs: costs of trades in the reward; back-tests use the exact factor with the same rate.
         discount: see ``AgentOracle``; so are ``lag`` and ``is_stored``.
         lag: number of the latest closes that a decision does not use yet.
         is_stored: whether parties have a portfolio-vector memory.

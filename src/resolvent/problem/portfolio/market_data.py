@@ -119,7 +119,7 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
         prices: daily closing prices. Assets that are listed later have their first price on the days before it.
         parties: N.
         assets: m, number of assets of each party.
-        seed: of the universes.
+        seed: seed of the universes.
         train_until: date of the last close for training, such as 2018-12-31; default: the day before the last 252.
         validate_until: date of the last close for validation; default: there is no validation period.
         test_until: date of the last close for testing; default: the last day.
@@ -162,14 +162,14 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
         prices: path of a ``.csv`` or ``.csv.gz`` file, a column for each ticker; see ``read_prices``.
         parties: number of parties.
         assets: number of assets of each party.
-        seed: of the universes.
+        seed: seed of the universes.
         train_until: date of the last close for training; default: the day before the last 252.
         validate_until: date of the last close for validation; default: there is no validation period.
         test_until: date of the last close for testing; default: the last day.
         tickers: the columns to use; default: all but that of the dates.
         date: the name of the column of dates.
         separator: the character between two values; ``auto``: recognised from the header.
-        encoding: of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+        encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
         rate: the share of a purchase or a sale that is paid as a fee.
         lag: number of the latest closes that a decision does not use yet: 0, or 1.
         discount: in (0, 1]; the b-th reward of a minibatch has the weight discount^b.

@@ -75,7 +75,7 @@ def metrics(result: Backtest, days_per_year: int = DAYS_PER_YEAR) -> Metrics:
     """All metrics of a back-test.
 
     Args:
-        result: of ``backtest``.
+        result: result of ``backtest``.
         days_per_year: trading days in a year.
     """
     return Metrics(

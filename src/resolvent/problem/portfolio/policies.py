@@ -61,7 +61,7 @@ class Policy(CheckedArguments, eqx.Module):
 
         Args:
             params: the parameters.
-            votes: of the assets.
+            votes: votes of the assets.
             previous: the last weights, cash first.
         """
 

@@ -51,7 +51,7 @@ class Strategy(CheckedArguments, eqx.Module):
         """The weights for the next day, non-negative with sum 1, and the new state.
 
         Args:
-            state: of the strategy.
+            state: state of the strategy.
             drifted: the weights before the trade; at first all is cash.
         """
 

@@ -47,7 +47,7 @@ def backtest(strategy: Strategy, relatives: Float[Array, "days m+1"], *, costs: 
     Args:
         strategy: chooses the weights.
         relatives: y_t, the relative prices of each day [days, m+1], cash first: those of ``price_relatives``.
-        costs: of trades; default: ``ExactCosts()``, 0.2 % of what is bought or sold.
+        costs: costs of trades; default: ``ExactCosts()``, 0.2 % of what is bought or sold.
         history: relative prices of earlier days [earlier, m+1], which the strategy observes before it first decides.
         lag: number of the latest relative prices that a decision may not use yet; 0: a decision uses the close at which
             it trades. There must be at least this number of earlier days.

@@ -32,7 +32,7 @@ class _Convolution:
 
     Attributes:
         groups: number of groups of features.
-        strides: of the windows, for each spatial axis.
+        strides: strides of the windows, for each spatial axis.
         padding: numbers of zeros before and after each spatial axis; negative numbers crop.
         lhs_dilation: 1 + number of zeros between adjacent entries of lhs.
         rhs_dilation: 1 + number of zeros between adjacent entries of rhs.

@@ -22,7 +22,7 @@ class StylisedFacts(NamedTuple):
         kurtosis: fourth standardised moment; 3 for the normal distribution.
         memory: autocorrelation of the returns, mean over lags of 1 to 10 days; near 0 for real prices.
         volatility_memory: the same of the absolute returns; positive for real prices, whose volatility clusters.
-        correlation: of different assets on the same day, mean over pairs; 0 for a single asset.
+        correlation: correlation of different assets on the same day, mean over pairs; 0 for a single asset.
     """
 
     mean: Float[Array, ""]

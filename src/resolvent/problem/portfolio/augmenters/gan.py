@@ -26,7 +26,7 @@ class RecurrentNetwork(eqx.Module):
     Attributes:
         inputs: weights of the inputs, for the gates input, forget, output and the candidate.
         recurrent: weights of the last day's output, likewise.
-        bias: of the gates, likewise.
+        bias: biases of the gates, likewise.
         readout: weights of the linear layer.
         offset: its bias.
     """
@@ -69,8 +69,8 @@ class FittedGAN(FittedAugmenter):
 
     Attributes:
         generator: maps normal noise to outputs.
-        shift: of the outputs.
-        scale: of the outputs.
+        shift: shift of the outputs.
+        scale: scale of the outputs.
         raw_mean: mean logarithmic return without calibration.
         raw_deviation: standard deviation of the logarithmic returns without calibration.
     """
@@ -100,7 +100,7 @@ class GAN(Augmenter):
         window: days of a window, at least 2.
         batch_size: real and synthetic windows in an iteration.
         iterations: number of iterations.
-        learning_rate: of Adam, whose first moment decays by 0.5 in each iteration.
+        learning_rate: learning rate of Adam, whose first moment decays by 0.5 in each iteration.
         calibrate: rescale the generator's returns to the real mean and standard deviation of each asset.
 
     Raises:

@@ -17,7 +17,7 @@ class FittedGBM(FittedAugmenter):
 
     Attributes:
         drift: mu, annual.
-        covariance: of the logarithmic returns of a year.
+        covariance: covariance of the logarithmic returns of a year.
     """
 
     drift: Float[Array, " m"]

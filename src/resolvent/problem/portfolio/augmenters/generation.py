@@ -41,7 +41,7 @@ def generate(augmenters: Sequence[Augmenter], closes: NDArray[np.float64], unive
         closes: real closing prices [days, stocks]; NaN before a stock's first price.
         universes: the stocks of each party [parties, assets], as columns of ``closes``.
         years: number of years for each party.
-        seed: of all random numbers.
+        seed: seed of all random numbers.
         cache: a folder for results that took seconds to compute; default: ``augmented`` in the user's cache folder of
             resolvent.
         progress: called with (parties done, parties in total).
