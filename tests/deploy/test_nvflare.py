@@ -21,6 +21,7 @@ pytest.importorskip("nvflare")
 
 import psutil
 
+from resolvent.deploy.nvflare_jobs import job_text
 from resolvent.deploy.nvflare_lead import open_session
 from resolvent.deploy.nvflare_processes import KitNote, kit_note, running, start_engine
 from resolvent.deploy.provisioning import SERVER_KIT, make_kits
@@ -28,6 +29,7 @@ from resolvent.errors import InputError
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
+from resolvent.study.federation_nvflare import FederationServer
 from resolvent.study.federation_rehearsal import _compare, _federation, prepare_rehearsal
 from resolvent.study.federation_server import FederationJob
 
@@ -189,6 +191,16 @@ def test_a_job_that_names_another_class_is_not_run(federation):
         while not session.state(number).is_done and time.monotonic() < end:
             time.sleep(0.5)
         assert session.state(number).text != "FINISHED:COMPLETED"
+
+
+@pytest.mark.parametrize(("data", "number"), [({"since": 1}, 1), ({"since": "1"}, 0), ({"since": -1}, 0), ([], 0),
+                                              ({"since": True}, 0)])
+def test_a_request_for_progress_is_checked(data, number):
+    server = FederationServer(job_text({}))
+    for event in range(3):
+        server.report({"event": event})
+    answer = server._answer_progress("", data, None)
+    assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3}
 
 
 def test_all_processes_of_a_kit_end_with_its_command(tmp_path):

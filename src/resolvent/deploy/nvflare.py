@@ -161,7 +161,8 @@ class ServerProgram(Controller):
         self._engine.register_app_command(PROGRESS_TOPIC, self._answer_progress)
 
     def _answer_progress(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
-        since = data.get("since", 0) if isinstance(data, dict) else 0
+        since = data.get("since") if isinstance(data, dict) else None
+        since = since if type(since) is int and since >= 0 else 0
         events = self._events[since:since + 1000]
         return {"events": events, "next": since + len(events)}
 

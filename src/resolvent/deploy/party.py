@@ -35,6 +35,7 @@ from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state, uses_shared_model
 from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
 from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect, random_key
+from resolvent.deploy.refusals import RefusalCode
 from resolvent.deploy.shapes import exchange_shapes, has_valid_numbers, with_weak_scalars
 from resolvent.deploy.stores import PartyRecord, PartyStore
 from resolvent.deploy.wire import (
@@ -78,10 +79,10 @@ class Refusal(Exception):
     """A message that the party does not act on.
 
     Attributes:
-        code: ``damaged``, ``limits``, ``lost state``, ``other run``, ``old``, ``conflict``, ``storage`` or ``failed``.
+        code: the kind of reason, for the server.
     """
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: RefusalCode, reason: str) -> None:
         super().__init__(reason)
         self.code = code
 
@@ -172,32 +173,36 @@ class Party:
         except Refusal as error:
             code, reason = error.code, str(error)
         except WireError as error:
-            code, reason = "damaged", str(error)
+            code, reason = RefusalCode.DAMAGED, str(error)
         except OSError as error:
             _log.exception("the store of %s cannot be written", self.name)
-            code, reason = "storage", f"the site's disk cannot be written: {error.strerror or type(error).__name__}"
+            code = RefusalCode.STORAGE
+            reason = f"the site's disk cannot be written: {error.strerror or type(error).__name__}"
         except Exception as error:  # of the model or the solver; its text can contain values of the samples
             _log.exception("%s failed", self.name)
-            code, reason = "failed", f"the work at the site failed with {type(error).__name__}; its log says where"
+            code = RefusalCode.FAILED
+            reason = f"the work at the site failed with {type(error).__name__}; its log says where"
         identity = identity_of_message(data) if isinstance(data, bytes) else ""
         return encode(Message("refusal", run[:100], *position,
                               facts={"code": code, "reason": reason, "answers": identity, "party": self.name}))
 
     def _answer(self, message: Message, identity: str) -> bytes:
         if self._obstacle is not None:
-            raise Refusal("limits", self._obstacle)
+            raise Refusal(RefusalCode.LIMITS, self._obstacle)
         if message.fact("party", str) != self.name:
-            raise Refusal("conflict", f"the message is for another party than {self.name}")
+            raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
         answers: Mapping[str, Callable[[Message, str], bytes]] = {
             "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
         if message.kind not in answers:
-            raise Refusal("conflict", f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
+            raise Refusal(
+                RefusalCode.CONFLICT, f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
         return answers[message.kind](message, identity)
 
     def _start(self, message: Message, identity: str) -> bytes:
         record = self._record
         if record is not None and record.run != message.run:
-            raise Refusal("other run", "this folder of the site belongs to another run: give every run its own")
+            raise Refusal(
+                RefusalCode.OTHER_RUN, "this folder of the site belongs to another run: give every run its own")
         if record is None:
             self._check_experiment(message)
             like = {"model": self._shapes.model, "key": _key_shape()}
@@ -205,7 +210,7 @@ class Party:
             first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
             self._write(PartyRecord(message.run, identity, first))
         elif record.start != identity:
-            raise Refusal("conflict", "the run has started with another first model or key")
+            raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
         return self._send("ready", message, identity, {
             "samples": int(self._problem.sizes[0]), "splits": list(self._problem.splits), "split_sizes": sizes,
@@ -215,23 +220,27 @@ class Party:
         expected = {"algorithm": self._fingerprint, "precision": jnp.zeros(()).dtype.name, "rounds": self._rounds}
         different = [name for name, value in expected.items() if message.facts.get(name) != value]
         if different:
-            raise Refusal("conflict", f"the experiment of the server has another {', '.join(different)} than that of "
-                                      "the site: use the same experiment and the same version of resolvent")
+            raise Refusal(
+                RefusalCode.CONFLICT, f"the experiment of the server has another {', '.join(different)} than that of "
+                "the site: use the same experiment and the same version of resolvent")
 
     def _work(self, message: Message, identity: str) -> bytes:
         record, position = self._record_of(message), (message.round, message.phase)
         if record.message == identity:
             return self._logged("reply again", message, record.reply)
         if position == (record.round, record.phase):
-            raise Refusal("conflict", "this phase of the round has been answered, and the message has another content")
+            raise Refusal(
+                RefusalCode.CONFLICT, "this phase of the round has been answered, and the message has another content")
         if position < (record.round, record.phase):
-            raise Refusal("old", f"the message is of round {message.round + 1}, this party is in {record.round + 1}")
+            raise Refusal(
+                RefusalCode.OLD, f"the message is of round {message.round + 1}, this party is in {record.round + 1}")
         if message.phase >= len(self._shapes.messages) or message.round >= self._rounds:
-            raise Refusal("conflict", f"the experiment has no round {message.round + 1} with phase {message.phase + 1}")
+            raise Refusal(
+                RefusalCode.CONFLICT, f"the experiment has no round {message.round + 1} with phase {message.phase + 1}")
         like = {"payload": self._shapes.messages[message.phase], "key": _key_shape(), "effort": _scalar_shape()}
         content = self._restored(message, like)
         if not 0 <= content["effort"] <= 1:
-            raise Refusal("conflict", "the effort is outside [0, 1]")
+            raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
         before = _state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
         key = random_key() if self._draws_own_noise else content["key"]
@@ -289,18 +298,19 @@ class Party:
         """
         record = self._record
         if record is None:
-            raise Refusal("lost state", "the party has not started this run, or has lost its folder")
+            raise Refusal(RefusalCode.LOST_STATE, "the party has not started this run, or has lost its folder")
         if record.run != message.run:
-            raise Refusal("other run", "the message is of another run")
+            raise Refusal(RefusalCode.OTHER_RUN, "the message is of another run")
         positions = [_position(message, name) for name in ("counted", "refused")]
         if any(position is not None and position > (record.round, record.phase) for position in positions):
-            raise Refusal("lost state", "the party's folder is older than a reply that the server has had from it")
+            raise Refusal(
+                RefusalCode.LOST_STATE, "the party's folder is older than a reply that the server has had from it")
         return record
 
     def _restored(self, message: Message, like: Mapping[str, PyTree[Any]]) -> dict[str, Any]:
         content: dict[str, Any] = restore_tree(message.arrays, dict(like))
         if not has_valid_numbers(content):
-            raise Refusal("damaged", "the message has numbers that are not finite")
+            raise Refusal(RefusalCode.DAMAGED, "the message has numbers that are not finite")
         return content
 
     def _facts(self, identity: str) -> dict[str, Any]:
