@@ -1,5 +1,7 @@
 """A federation whose messages are encoded and decoded follows the trajectory of the simulator."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,11 @@ import resolvent as rv
 from algorithms.compositions import sample
 from algorithms.test_contract import COMBINED, ROWS
 from deploy.federation import ROUNDS, SEED, Federation, classification, quadratic
+from resolvent.algorithms.algorithm import Phase, SharedModelMethod, local_work
 from resolvent.deploy.in_process import run_in_process
 from resolvent.deploy.reports import PhaseReport
+from resolvent.math import tree
+from resolvent.problem.subproblem import Subproblem
 from resolvent.simulate.states import Federation as States
 from resolvent.testing import assert_close, example_participation, example_problem, example_solver, python_rounds
 
@@ -52,6 +57,37 @@ def check_trajectory(algorithm, problem, participation, folder):
 def test_one_of_each_kind_follows_the_simulator(kind, tmp_path):
     with jax.enable_x64(True):
         check_trajectory(KINDS[kind](), quadratic(), STRAGGLERS, tmp_path)
+
+
+class FollowsRate(SharedModelMethod):
+    """Every function reads the learning rate of the solver, which has a schedule."""
+
+    solver: rv.solvers.GD
+    replies_models: ClassVar[bool] = True
+    needs_individual_replies: ClassVar[bool] = False
+
+    @property
+    def phases(self):
+        def message(shared, k):
+            return shared, self.solver.learning_rate * jnp.ones_like(shared)
+
+        return (Phase(message, self.party, self.server),)
+
+    def party(self, state, message, oracle, key, effort):
+        w, info = local_work(self.solver, Subproblem(oracle, message[0]), message[0] + message[1], key, effort)
+        return state, w, info
+
+    def server(self, shared, replies, key):
+        return tree.lerp(shared, replies.mean(), 10 * self.solver.learning_rate), {}
+
+    def personal_model(self, state, message, oracle):
+        return message[0]
+
+
+def test_all_functions_follow_the_schedule_of_a_learning_rate(tmp_path):
+    solver = rv.solvers.GD(0.05, steps=3, schedule=rv.schedules.Cosine(rounds=ROUNDS))
+    with jax.enable_x64(True):
+        check_trajectory(FollowsRate(solver), quadratic(), STRAGGLERS, tmp_path)
 
 
 @pytest.mark.nightly

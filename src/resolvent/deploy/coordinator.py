@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState, algorithm_of_round
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
@@ -204,7 +204,7 @@ class Coordinator:
             counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
             if counted:
                 record = record._replace(
-                    state=_server_step(self._algorithm, record.state, collected.replies, round_key, phase=phase))
+                    state=_server_step(self._algorithm, record.state, collected.replies, round_key, t, phase=phase))
             report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
                                  {k: shorten(reason) for k, reason in collected.refused.items()},
                                  _by_id(record, answers.absent), _ids(record, answers.late))
@@ -237,30 +237,25 @@ class Coordinator:
             FederationStoppedError: there are too few.
         """
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
-        latest = record
 
-        def message(k: int) -> bytes:
-            return work_message(self._algorithm, latest, k, effort[k], round_key)
+        def recover(name: str) -> bytes | None:
+            k = record.parties.index(name)
+            if not self._restart(record, k):
+                return None
+            return work_message(self._algorithm, self._forget_replies(record, k), k, effort[k], round_key)
 
-        def recover(name: str) -> bool:
-            nonlocal latest
-            k = latest.parties.index(name)
-            if not self._restart(latest, k):
-                return False
-            latest = _forget_replies(latest, k, is_restart=self._shapes.has_party_states)
-            messages[name] = message(k)
-            return True
-
-        messages = {record.parties[k]: message(k) for k in asked if k not in record.excluded}
+        messages = {record.parties[k]: work_message(self._algorithm, record, k, effort[k], round_key)
+                    for k in asked if k not in record.excluded}
         read = partial(read_reply, like=self._shapes.replies[record.phase])
         answers = exchange(self._transport, messages, read, self._rules, recover)
-        excluded = {*latest.excluded, *_ids(record, answers.lost)}
-        latest = latest._replace(excluded=tuple(sorted(excluded)))
         answers.absent |= {record.parties[k]: "it has lost its state and is no longer asked"
                            for k in asked if k in record.excluded}
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
-        return answers, latest
+        for k in _ids(record, answers.recovered):
+            record = self._forget_replies(record, k)
+        excluded = {*record.excluded, *_ids(record, answers.lost)}
+        return answers, record._replace(excluded=tuple(sorted(excluded)))
 
     def _restart(self, record: ServerRecord, k: int) -> bool:
         """Restart a party that has lost its state, if that is allowed; returns whether it has restarted."""
@@ -270,6 +265,13 @@ class Coordinator:
         answers = exchange(self._transport, {name: self._start_message(record.run, k)}, read_ready,
                            replace(self._rules, quorum=None))
         return name in answers.values and answers.values[name].samples == record.sizes[k]
+
+    def _forget_replies(self, record: ServerRecord, k: int) -> ServerRecord:
+        """The record after a restart of party k, without the positions of its earlier replies."""
+        counted, refused = ({i: position for i, position in positions.items() if i != k}
+                            for positions in (record.counted, record.refused))
+        restarted = {*record.restarted, k} if self._shapes.has_party_states else {*record.restarted}
+        return record._replace(counted=counted, refused=refused, restarted=tuple(sorted(restarted)))
 
     def _require(self, answers: Answers, needed: int, title: str) -> None:
         if len(answers.values) >= needed:
@@ -329,14 +331,6 @@ def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
     return {record.parties.index(name): reason for name, reason in reasons.items()}
 
 
-def _forget_replies(record: ServerRecord, k: int, *, is_restart: bool) -> ServerRecord:
-    """The record after a restart of party k, without the positions of its earlier replies."""
-    counted, refused = ({i: position for i, position in positions.items() if i != k}
-                        for positions in (record.counted, record.refused))
-    restarted = tuple(sorted({*record.restarted, k})) if is_restart else record.restarted
-    return record._replace(counted=counted, refused=refused, restarted=restarted)
-
-
 @jax.jit
 def _draw_cohort(participation: Participation, sizes: Int[Array, " N"], seed: int, t: int) -> tuple[Array, Cohort]:
     round_key = keys.round_key(keys.root_key(seed), jnp.asarray(t))
@@ -349,6 +343,7 @@ def _initial_server(algorithm: Algorithm, model: Vector, shares: Array) -> Serve
 
 
 @partial(jax.jit, static_argnames="phase")
-def _server_step(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, *,
+def _server_step(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, t: int, *,
                  phase: int) -> ServerState:
-    return server_step(algorithm.phases[phase], state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return server_step(of_round.phases[phase], state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from resolvent.deploy.refusals import REPEATABLE, RefusalCode
 from resolvent.deploy.transport import Transport
 from resolvent.deploy.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
 from resolvent.errors import InputError, check_range, shorten
 
 __all__ = ["Answers", "RoundRules", "exchange"]
 
-# Refusals with a cause that can be temporary: the same message may succeed in the next attempt.
-_REPEATABLE = {"damaged", "storage", "failed"}
-LOST_STATE = "lost state"
 _MAX_REASON = 1000  # characters: a site lists all of its reasons
 
 
@@ -57,7 +55,8 @@ class Answers:
         values: party -> what was read from its answer.
         absent: party -> why it has no valid answer.
         late: parties whose answer to an earlier message arrived during the exchange.
-        lost: parties that have lost their state.
+        lost: parties that have lost their state and are not asked again.
+        recovered: parties that had lost their state and got another message.
         attempts: how often messages were sent.
         bytes_down: bytes of the messages.
         bytes_up: bytes of the answers.
@@ -67,13 +66,14 @@ class Answers:
     absent: dict[str, str] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    recovered: list[str] = field(default_factory=list)
     attempts: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
 
 
 def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable[[str, Message], Any],
-             rules: RoundRules, recover: Callable[[str], bool] = lambda party: False) -> Answers:
+             rules: RoundRules, recover: Callable[[str], bytes | None] = lambda party: None) -> Answers:
     """Send a message to each party until the quorum has answered, or no retry is left.
 
     Every attempt sends the same bytes, so that a party that has done the work sends its stored reply.
@@ -83,10 +83,11 @@ def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable
         messages: party -> message.
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
         rules: quorum and times.
-        recover: called with the name of a party that has lost its state; returns whether it can be asked again.
+        recover: called with the name of a party that has lost its state; returns the message that it gets instead,
+            or None if it is not asked again.
     """
     answers = Answers(absent=dict.fromkeys(messages, "no reply arrived in time"))
-    pending, retries = dict(messages), rules.retries
+    sent, pending, retries = dict(messages), dict(messages), rules.retries
     quorum = len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
     while pending and len(answers.values) < quorum and answers.attempts <= retries:
         if answers.attempts:
@@ -95,10 +96,11 @@ def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable
         answers.bytes_down += sum(map(len, pending.values()))
         needed = min(max(quorum - len(answers.values), 1), len(pending))
         received = transport.broadcast(pending, deadline=rules.deadline, quorum=needed, grace=rules.grace)
-        _read_all([*transport.late_replies(), *received.items()], messages, read, rules.max_bytes, answers, pending)
+        _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, pending)
         for party in answers.lost:
-            if party not in pending and recover(party):
-                pending[party] = messages[party]
+            if party not in pending and (message := recover(party)) is not None:
+                sent[party] = pending[party] = message
+                answers.recovered += [party]
                 retries += 1  # the party has not had the chance to answer
         answers.lost = [party for party in answers.lost if party not in pending]
     return answers
@@ -133,7 +135,7 @@ def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[
     code, reason = message.fact("code", str), message.fact("reason", str)
     is_short = len(reason) <= _MAX_REASON and reason.isprintable()
     answers.absent[party] = f"refused ({shorten(code)}): {reason if is_short else shorten(reason)}"
-    if code == LOST_STATE:
+    if code == RefusalCode.LOST_STATE:
         answers.lost += [party]
-    if code not in _REPEATABLE:
+    if code not in REPEATABLE:
         pending.pop(party, None)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round
 from resolvent.algorithms.algorithm import Message as Payload
 from resolvent.deploy.stores import ServerRecord
 from resolvent.deploy.wire import Message, WireError, arrays_of, encode, restore_tree
@@ -62,7 +62,8 @@ def start_message(run: str, party: str, model: Vector, key: Array, experiment: M
 
 def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array) -> bytes:
     """The message of a phase to party k."""
-    payload, key = _phase_payload(algorithm, record.state, jnp.array(k), round_key, phase=record.phase)
+    payload, key = _phase_payload(algorithm, record.state, jnp.array(k), round_key, record.round,
+                                  phase=record.phase)
     arrays = arrays_of({"payload": payload, "key": key, "effort": effort})
     return encode(Message("work", record.run, record.round, record.phase, _facts(record, k), arrays))
 
@@ -153,10 +154,11 @@ def _is_name(value: Any) -> bool:
 
 
 @partial(jax.jit, static_argnames="phase")
-def _phase_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""], round_key: Array, *,
+def _phase_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""], round_key: Array, t: int, *,
                    phase: int) -> tuple[Payload, Array]:
     key = keys.party_key(keys.phase_key(round_key, phase), k)
-    return algorithm.phases[phase].message(state, k), jax.random.key_data(key)
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return of_round.phases[phase].message(state, k), jax.random.key_data(key)
 
 
 @jax.jit
