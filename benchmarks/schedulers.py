@@ -97,7 +97,6 @@ class Run:
         self.steps = np.zeros((0, 0))
 
     def once(self, rounds: int, *, is_timed: bool) -> None:
-        """Run the rounds."""
         wall, cpu = time.perf_counter(), time.process_time()
         chunk = self.run_chunk(self.inputs, 0, rounds)
         self.inputs = self.inputs._replace(state=jax.block_until_ready(chunk.state))

@@ -54,7 +54,7 @@ class Block(eqx.Module):
 
 
 class ResNet(eqx.Module):
-    """ResNet-20."""
+    """ResNet-20 with group normalisation."""
 
     first: nn.Conv2d
     norm: nn.GroupNorm

@@ -14,7 +14,7 @@ _uniform = variance_scaling(1 / 3, "fan_in", "uniform")  # as in PyTorch
 
 
 class MLP(nn.Module):
-    """One hidden layer."""
+    """A multilayer perceptron with one hidden layer."""
 
     @nn.compact
     def __call__(self, x: Array) -> Array:

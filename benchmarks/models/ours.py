@@ -86,7 +86,7 @@ def product_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
 
 
 def main() -> None:
-    """Run and print, or write the first parameters."""
+    """Print the seconds of the rounds as JSON, or write the first parameters."""
     if sys.argv[2] == "--weights":
         first = model_of(sys.argv[1]).init(keys.initial_key(0))
         np.savez(sys.argv[3], *torch_parameters(sys.argv[1], first))

@@ -25,7 +25,7 @@ def report(source: Path) -> None:
 
 
 def markdown(record: dict[str, Any], image: str) -> str:
-    """The page."""
+    """The page with the table, in Markdown."""
     machine, limits = record["machine"], record["ceilings"]
     lines = [
         "# Models as users write them", "",

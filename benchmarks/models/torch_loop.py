@@ -137,7 +137,7 @@ MODELS = {
 
 
 def loss(outputs: Tensor, y: Tensor) -> Tensor:
-    """The mean loss."""
+    """The mean cross-entropy; with one output, the binary one."""
     if outputs.shape[1] == 1:
         return functional.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype))
     return functional.cross_entropy(outputs, y)
@@ -183,7 +183,6 @@ def run_round(shared: nn.Module, x: Tensor, y: Tensor) -> None:
 
 
 def main() -> None:
-    """Run and print."""
     name, (samples, rounds, threads) = sys.argv[1], map(int, sys.argv[2:5])
     torch.set_num_threads(threads)
     torch.manual_seed(0)

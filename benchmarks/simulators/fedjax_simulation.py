@@ -89,7 +89,6 @@ def _reordered(gates):
 
 
 def main() -> None:
-    """All rounds."""
     args = arguments()
     work = Work(args.work)
     facts = work.facts

@@ -40,7 +40,6 @@ class GivenCohorts(FedAvg):
 
 
 def main() -> None:
-    """All rounds."""
     args = arguments()
     os.environ["BENCHMARK_WORK"] = str(args.work)
     work = Work(args.work)

@@ -46,32 +46,29 @@ class Shuffled(PyTorchTensorDataset):
     """A user's samples in a new order every epoch, which pfl leaves to the data set."""
 
     def iter(self, batch_size):
-        """Minibatches."""
         for at in torch.randperm(len(self)).split(batch_size):
             yield [part[at] for part in self.raw_data]
 
 
 class Cohorts:
-    """The workload's users, round after round; begun again at the end, for pfl draws some thousands ahead."""
+    """The workload's users, round after round. They repeat after the last round, because pfl draws thousands ahead."""
 
     def __init__(self, cohorts):
         self.users, self.at = cohorts.ravel().tolist(), 0
 
     def __call__(self):
-        """The next user."""
         user = self.users[self.at % len(self.users)]
         self.at += 1
         return user
 
 
 class Rounds(TrainingProcessCallback):
-    """Tells the meter."""
+    """Notes the end of each round."""
 
     def __init__(self, rounds):
         self.rounds = rounds
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        """A round is done."""
         meter.round_done(central_iteration + 1, self.rounds)
         return False, Metrics()
 
@@ -84,7 +81,6 @@ def with_loss(model):
 
 
 def main() -> None:
-    """All rounds."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     np.random.seed(args.seed)  # noqa: NPY002 - pfl's workers must draw alike

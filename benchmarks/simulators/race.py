@@ -161,7 +161,7 @@ def _pss(pid: int) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """The machine."""
+    """Processor, cores, memory and system of this machine."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

@@ -134,7 +134,7 @@ def _grid(record: dict[str, Any], works: list[str], cell: Any) -> list[str]:
 
 
 def _ahead(record: dict[str, Any], name: str) -> str:
-    """A line of ratios."""
+    """The row of a workload: the fastest peer, ours, their ratio, and the distance to the limit of the machine."""
     rows, facts = _good(record, name), record["workloads"][name]
     peers, ours = [r for r in rows if r["name"] in _PEERS], [r for r in rows if r["name"] == "ours"]
     if not peers or not ours:

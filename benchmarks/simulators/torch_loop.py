@@ -11,7 +11,6 @@ meter.mark("import")
 
 
 def main() -> None:
-    """All rounds."""
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)

@@ -55,7 +55,7 @@ def make(facts: dict[str, Any]) -> nn.Module:
 
 
 def _names(model: nn.Module) -> dict[str, str]:
-    """Ours -> theirs."""
+    """Name of a parameter in our model -> its name in PyTorch's."""
     if isinstance(model, CNN):
         pairs = {"convolution 0": "c0", "convolution 1": "c1", "layer 0": "l0", "layer 1": "l1"}
     elif isinstance(model, LSTM):

@@ -74,7 +74,7 @@ def test_words_become_the_tokens_of_the_training_messages(data_folder):
     tokens = data.encoding.transform(["a very bad film", "good film"])
     assert rows_of(tokens) == rows_of(data.x)
     encoded = data.encoding.encode(["good book"])
-    assert encoded.remarks.messages() == ("words or characters that are not in the vocabulary: 1",)
+    assert encoded.remarks.messages() == ("Words or characters are not in the vocabulary (1)",)
     assert [data.vocabulary[i] for i in encoded.x[0]] == ["<pad>", "good", "<unknown>"]
 
 
@@ -88,7 +88,7 @@ def test_arrays_are_checked_and_a_range_far_from_the_training_range_is_said():
     encoded = encoding.encode(frame)
     np.testing.assert_array_equal(encoded.x, np.float32([[0.1, 0.2]]))
     assert (encoded.remarks.unused, list(encoded.names)) == (("extra",), ["patient 7"])
-    with pytest.raises(InputError, match=r"not one column 'a', .*did you mean"):
+    with pytest.raises(InputError, match=r"no column 'a', .*did you mean"):
         encoding.encode(frame.rename(columns={"a": "aa"}))
     with pytest.raises(InputError, match=r"row 0: the value nan is not allowed; allowed are finite numbers"):
         encoding.encode(np.full((1, 2), np.nan))

@@ -108,7 +108,7 @@ def test_imputing_changes_missing_values_only_and_notes_it():
     frame = people()
     data = from_frame(frame, "hospital", "ill", missing="impute", scale="none")
     assert data.features == ("id", "age", "height", "smokes", "city=Bern", "city=Oslo", "city=Rome")
-    assert data.notes[0] == "missing values imputed from the pooled training rows: 5 (columns: 2)"
+    assert data.notes[0] == "Missing values are imputed from the pooled training rows (values: 5, columns: 2)"
     order = column(data, "id").astype(int)
     present = frame["age"].notna()[order].to_numpy()
     assert (~present).sum() == 3
@@ -174,7 +174,7 @@ def test_text_is_one_hot_encoded_as_pandas_does(kind):
     dummies = pd.get_dummies(frame[["city"]], prefix_sep="=", dtype=np.float32)
     assert data.features == ("id", *dummies.columns)
     np.testing.assert_array_equal(data.x[:, 1:], dummies.iloc[data.x[:, 0].astype(int)])
-    assert data.notes[0] == "columns one-hot encoded: 1 (as 0/1 columns: 3)"
+    assert data.notes[0] == "Columns of text are one-hot encoded (columns: 1, 0/1 inputs: 3)"
 
 
 def test_numbers_of_category_type_are_categories_and_unused_levels_are_left_out():
@@ -215,7 +215,7 @@ def test_a_damaged_encoding_or_one_of_another_version_is_refused(tmp_path):
         read_encoding(path)
     with pytest.raises(InputError, match=r"version 99, .* reads 1: install the version that wrote it"):
         from_plain(to_plain(from_frame(wine(), "site", "cultivar").encoding) | {"version": 99})
-    with pytest.raises(DamagedFileError, match=r"is no encoding"):
+    with pytest.raises(DamagedFileError, match=r"is not an encoding"):
         from_plain({"version": 1, "kind": "table"})
 
 
@@ -327,7 +327,7 @@ def test_labels_of_other_rows_are_classes_of_the_fitted_table():
     frame.loc[5, "cultivar"] = None
     with pytest.raises(InputError, match=r"row 5, column 'cultivar': the label is missing"):
         fitted.encode_labels(frame)
-    with pytest.raises(InputError, match=r"not one column 'cultivar', the label"):
+    with pytest.raises(InputError, match=r"no column 'cultivar', the label"):
         fitted.encode_labels(frame.drop(columns="cultivar"))
 
 
@@ -369,9 +369,9 @@ def test_columns_without_use_and_imputed_values_are_said():
     assert (remarks.unused, remarks.imputed) == (("id", "extra"), (("age", 3), ("city", 2)))
     assert remarks.messages() == ("'age': 3 of 60 values are missing and were imputed",
                                   "'city': 2 of 60 values are missing and were imputed",
-                                  "columns that the model does not use: 'id', 'extra'")
+                                  "The model does not use the columns 'id', 'extra'")
     data = from_frame(people().assign(extra=0), "hospital", "ill", encoding=encoding)
-    assert data.notes == ("inputs made by a fitted encoding", *remarks.messages())
+    assert data.notes == ("The inputs are made by a fitted encoding", *remarks.messages())
 
 
 def test_new_rows_are_read_from_a_file_as_the_training_table_was(tmp_path):

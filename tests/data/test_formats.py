@@ -30,7 +30,7 @@ def test_leafs_users_and_test_samples_are_those_of_its_files(data_folder):
     np.testing.assert_array_equal(data.party("u1", "test")[0], [[2, 2]])
     np.testing.assert_array_equal(data.party("u2", "test")[0], [[9, 9]])
     assert sorted(data.party("u1")[0][:, 0]) == [1, 3, 5]
-    assert data.notes == ("users with test samples only, left out: 1",)
+    assert data.notes == ("Users that have test samples only are left out (users: 1)",)
     assert sum(datasets.leaf(train="train.json", test=0.4).sizes("test")) == 1
 
 

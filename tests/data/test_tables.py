@@ -21,7 +21,7 @@ def test_wine():
     assert data.features == tuple(load_wine().feature_names)
     assert (data.name, data.task) == ("wine", "classification")
     assert (data.x.dtype, data.x.shape) == (np.float32, (178, 13))
-    assert data.notes == ("numbers scaled to mean 0 and deviation 1 over the pooled training rows",)
+    assert data.notes == ("Numbers are scaled to mean 0 and deviation 1 over the pooled training rows",)
     total = np.sum([data.sizes(s) for s in SPLITS], axis=0)
     np.testing.assert_array_equal(total, [(frame["site"] == p).sum() for p in data.parties])
     counts = data.summary().set_index("party")[[f"class {c}" for c in data.classes]]
@@ -169,12 +169,12 @@ def test_two_columns_of_one_name_are_refused():
 
 def test_a_column_that_looks_like_an_identifier_is_pointed_out():
     notes = from_frame(people(), "hospital", "ill", missing="impute").notes
-    assert notes[-1] == ("column 'id' looks like an identifier, because its 60 values are whole numbers that all "
+    assert notes[-1] == ("Column 'id' looks like an identifier, because its 60 values are whole numbers that all "
                          "differ: if it is one, leave it out with exclude: ['id']")
     chosen = from_frame(people(), "hospital", "ill", features=["id"])
     assert chosen.notes[-1].endswith("if it is one, remove it from features")
     texts = from_frame(people().assign(id=lambda f: "nr " + f["id"].astype(str)), "hospital", "ill", features=["id"])
-    assert "column 'id' looks like an identifier, because its 60 values are texts" in texts.notes[-1]
+    assert "Column 'id' looks like an identifier, because its 60 values are texts" in texts.notes[-1]
     frame = people()
     frame.loc[4, "id"] = np.nan
     gap = from_frame(frame, "hospital", "ill", features=["id"], missing="impute")

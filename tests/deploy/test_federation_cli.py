@@ -202,7 +202,7 @@ def test_parts_of_the_users_own_are_refused_before_they_are_imported(part, monke
     monkeypatch.setattr("resolvent.study.own_parts._module", lambda *a: pytest.fail("it was imported"))
     key = part.partition(":")[0]
     text = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswith(key)) + f"\n{part}\n"
-    with pytest.raises(InputError, match="no part of the library"):
+    with pytest.raises(InputError, match="not a part of the library"):
         experiment_from_text(text, "mine")
 
 
@@ -314,7 +314,7 @@ def test_a_command_says_what_it_needs(tmp_path, monkeypatch):
         commands.federate("digits", rehearse=True)
     monkeypatch.undo()
     monkeypatch.setattr(commands, "_require_engine", lambda: None)
-    with pytest.raises(InputError, match="is no kit"):
+    with pytest.raises(InputError, match="is not a kit"):
         commands.server("start", kit=tmp_path)
 
 

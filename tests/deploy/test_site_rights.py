@@ -132,7 +132,7 @@ class OwnSolver(rv.solvers.GD):
 REFUSED = {
     "pooled data": (lambda: rv.pooled(GD), "pooled samples"),
     "an attack": (lambda: rv.attacked(rv.fedavg(GD), rv.attacks.NaN(), share=0.4), "malicious"),
-    "a class of the user": (lambda: rv.fedavg(OwnSolver(0.1)), "OwnSolver, which is no part of the library"),
+    "a class of the user": (lambda: rv.fedavg(OwnSolver(0.1)), "OwnSolver, which is not a part of the library"),
 }
 
 

@@ -106,7 +106,7 @@ def test_own_parts_are_bound_checked_and_written_like_those_of_the_library(sourc
     ("model.name=SOURCE:number", "SOURCE:number returned a int, and a Model or Policy is needed: return one"),
     ("model.name=SOURCE:unsettable", "an experiment file cannot set its parameter layers: annotate it"),
     ("model.name=SOURCE:open_ended", "it has the parameter options, which is not named in a call"),
-    ("algorithms.mine.name=SOURCE:INSTANCE", "SOURCE:INSTANCE is no function: name a function, or a class, that"),
+    ("algorithms.mine.name=SOURCE:INSTANCE", "SOURCE:INSTANCE is not a function: name a function, or a class, that"),
     ("model.features=3", "model.features: the experiment supplies it; remove this setting"),
     ("model.name=nowhere_at_all:model", "nowhere_at_all cannot be imported: ModuleNotFoundError"),
     ("model.name=nowhere.py:model", "there is no file "),

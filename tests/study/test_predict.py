@@ -70,7 +70,7 @@ def test_rows_of_one_site_are_predicted_with_its_model(sites, call, new_rows, tm
     assert f"accuracy on 60 rows with labels: {scores['accuracy']:.1%}" in outcome.out
     missing = int(new_rows["pressure"].isna().sum())
     assert f"'pressure': {missing} of 60 values are missing and were imputed" in outcome.err
-    assert "columns that the model does not use: 'patient'" in outcome.err
+    assert "The model does not use the columns 'patient'" in outcome.err
     assert len(outcome.err.splitlines()) == 2
 
 

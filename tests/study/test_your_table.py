@@ -47,7 +47,7 @@ def test_table_is_read_trained_on_and_reported(kind, visits, call, tmp_path):
     counts = visits["hospital"].value_counts()
     assert all(summary["data"]["train"][k] + summary["data"]["test"][k] < counts[party]
                for k, party in enumerate(summary["data"]["parties"]))
-    assert "columns one-hot encoded: 1 (as 0/1 columns: 2)" in summary["data"]["notes"]
+    assert "Columns of text are one-hot encoded (columns: 1, 0/1 inputs: 2)" in summary["data"]["notes"]
     assert summary["methods"]["alone"]["final"]["mean"] > 0.7  # a random guess has 0.5
     assert len(pd.read_parquet(folder / "metrics.parquet")["party"].dropna().unique()) == 3
     note = json.loads((folder / "models" / "FedAvg" / "tree.json").read_text())

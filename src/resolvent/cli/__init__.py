@@ -60,7 +60,7 @@ def _report(error: BaseException) -> int:
         number = error.number if isinstance(error, Interrupted) else 2
         print_interruption(number)
         return 128 + number
-    if isinstance(error, ImportError) and "shared object" in str(error):  # perhaps of JAX, which failures imports
+    if isinstance(error, ImportError) and "shared object" in str(error):  # such as JAX, which `failures` imports
         print_error(f"{' '.join(str(error).split())}: there is not enough memory for the library (ulimit -v), or it is "
                     "not installed completely")
         return NO_RESOURCE

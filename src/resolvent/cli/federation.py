@@ -124,7 +124,7 @@ def party(
         action: check, or start.
         kit: the site's kit.
         site: the site's file: its table, names of columns that differ, and its limits.
-        experiment: for check: the lead's experiment file.
+        experiment: the lead's experiment file, for check.
     """
     from resolvent.cli import terminal
     from resolvent.deploy.nvflare_processes import kit_note

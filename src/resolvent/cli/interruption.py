@@ -23,8 +23,8 @@ from resolvent.data.atomic_files import INTERRUPTIONS, is_writing
 
 __all__ = ["Interrupted", "answer_interruptions", "end_process", "print_interruption"]
 
-_ANSWER_SECONDS = 1.5  # after which the process ends if the main thread has not raised the interruption
-_CLEANUP_SECONDS = 8.0  # after which it ends if the main thread has raised it
+_ANSWER_SECONDS = 1.5  # until the process ends if the main thread has not raised the interruption
+_CLEANUP_SECONDS = 8.0  # until the process ends if the main thread has raised the interruption
 _STOP = 0
 
 
@@ -109,7 +109,6 @@ class _Watcher:
         return hook
 
     def stop(self) -> None:
-        """End the thread."""
         signal.set_wakeup_fd(self._former)
         os.write(self._write, bytes([_STOP]))
         self._thread.join()

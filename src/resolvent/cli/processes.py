@@ -27,8 +27,8 @@ Processes = int | Literal["cluster"]
 _COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")
 _VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS
 _POLL_SECONDS = 0.05
-_END_SECONDS = 10.0  # for a checkpoint that is being written, when a process is asked to end
-_SHOWN_BYTES = 4000  # of the output of a process that failed
+_END_SECONDS = 10.0  # until a process that was asked to end is killed; it may be writing a checkpoint
+_SHOWN_BYTES = 4000  # bytes that are shown of the output of a process that failed
 
 
 class _Process(NamedTuple):

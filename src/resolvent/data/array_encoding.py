@@ -30,19 +30,19 @@ class PixelScaling:
 
     Attributes:
         mean: mean of each pixel, or one number for all pixels; empty: inputs are p/255.
-        deviation: likewise.
+        deviation: standard deviation of each pixel, or one number for all pixels; empty: inputs are p/255.
     """
 
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
 
     def to_unit(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """Pixels in [0, 1]."""
+        """p/255 for each pixel p."""
         unit: NDArray[np.float32] = np.divide(pixels, _WHITE, dtype=np.float32)
         return unit
 
     def standardise(self, unit: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The inputs of pixels in [0, 1]."""
+        """(u - mean/255) / (deviation/255) for each pixel u in [0, 1]; unchanged without mean and deviation."""
         if not self.mean:
             return unit
         shape = () if len(self.mean) == 1 else unit.shape[1:]
@@ -112,7 +112,7 @@ class ArrayEncoding(Encoding):
                 the tokens, or a list of n texts; of inputs with names also a data frame with these columns.
 
         Raises:
-            InputError: the rows have another shape or type, or a number is not finite or no token.
+            InputError: the rows have another shape or type, or a number is not finite or not a token.
         """
         import pandas as pd
 
@@ -143,7 +143,8 @@ class ArrayEncoding(Encoding):
                              f"[n, {', '.join(map(str, self.shape))}]")
         for name in self.names:
             if columns.count(name) != 1:
-                raise InputError(f"the table has not one column {shorten(repr(name))}, which the model needs: its "
+                count = "no" if name not in columns else "more than one"
+                raise InputError(f"the table has {count} column {shorten(repr(name))}, which the model needs once: its "
                                  f"columns are {shorten(', '.join(map(repr, columns)))}{nearest(name, columns)}")
         positions = [columns.index(name) for name in self.names]
         unused = tuple(c for c in columns if c not in set(self.names))

@@ -71,12 +71,12 @@ class PackedArray:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """Number of axes, that of the rows included."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of all rows."""
         return math.prod(self.shape)
 
     @property

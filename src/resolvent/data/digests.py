@@ -46,7 +46,7 @@ def check_files(folder: Path, digests: Mapping[str, str], advice: str) -> None:
         if not path.is_file():
             raise DamagedFileError(f"{path} is missing: {advice}")
         if file_digest(path) != digest:
-            raise DamagedFileError(f"{path} is damaged, it has not the SHA-256 with which it was written: {advice}")
+            raise DamagedFileError(f"{path} is damaged, its SHA-256 is not that of the file that was written: {advice}")
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def read_sealed(path: Path, advice: str) -> dict[str, Any]:
         raise DamagedFileError(f"{path} has no SHA-256 of its content, it is damaged or of an earlier version: "
                                f"{advice}")
     if digest != _digest(content):
-        raise DamagedFileError(f"{path} is damaged, its content has not the SHA-256 with which it was written: "
+        raise DamagedFileError(f"{path} is damaged, the SHA-256 of its content is not the one that it states: "
                                f"{advice}")
     return content
 

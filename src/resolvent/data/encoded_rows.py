@@ -64,9 +64,9 @@ class Remarks:
         lines += [f"{shorten(repr(name))}: {count} of {self.rows} values are missing and were imputed"
                   for name, count in self.imputed]
         if self.unknown:
-            lines.append(f"words or characters that are not in the vocabulary: {self.unknown}")
+            lines.append(f"Words or characters are not in the vocabulary ({self.unknown})")
         if self.unused:
-            lines.append(f"columns that the model does not use: {shorten(', '.join(map(repr, self.unused)))}")
+            lines.append(f"The model does not use the columns {shorten(', '.join(map(repr, self.unused)))}")
         return tuple(lines)
 
 
@@ -108,7 +108,7 @@ class Encoding(ABC):
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input."""
+        """The shape of one input, without the axis of the rows."""
 
     @property
     @abstractmethod

@@ -50,7 +50,7 @@ def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encod
         title: their name in errors.
 
     Raises:
-        InputError: they are of a later version, or no encoding.
+        InputError: they are of a later version, or do not describe an encoding.
     """
     version = content.get("version")
     if version != _VERSION:
@@ -60,7 +60,7 @@ def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encod
     try:
         return {"table": _table_encoding, "array": _array_encoding}[content["kind"]](fields)
     except (KeyError, TypeError) as error:
-        raise DamagedFileError(f"{title} is no encoding ({shorten(repr(error))}): {_ADVICE}") from error
+        raise DamagedFileError(f"{title} is not an encoding ({shorten(repr(error))}): {_ADVICE}") from error
 
 
 def _table_encoding(fields: dict[str, Any]) -> TableEncoding:

@@ -107,7 +107,7 @@ class FederatedData:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input."""
+        """The shape of one input, without the axis of the samples."""
         return tuple(self.x.shape[1:])
 
     @property

@@ -41,8 +41,8 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
 
     Args:
         name: name of the data set in ``sources``.
-        folder: where files are written; default: the first data folder, which is ``RESOLVENT_DATA`` if that is set.
-        progress: called with (file, bytes so far, bytes in all), or 0 for the latter if the server does not state it.
+        folder: folder for the files; default: the first data folder, which is ``RESOLVENT_DATA`` if that is set.
+        progress: function of (file, bytes so far, bytes in total); the total is 0 if the server does not state it.
         sources: the data sets that can be downloaded.
 
     Returns:

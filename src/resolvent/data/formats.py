@@ -60,7 +60,7 @@ def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, te
         validation=validation, test=test if held_out is None else [len(more.y) for more in extra], seed=seed,
         name=path.name.split(".json")[0], vocabulary=characters)
     left_out = len(set(testing) - set(training))
-    return data.with_notes(f"users with test samples only, left out: {left_out}") if left_out else data
+    return data.with_notes(f"Users that have test samples only are left out (users: {left_out})") if left_out else data
 
 
 def _check_alike(path: Path, users: Mapping[str, LeafSamples], first: LeafSamples) -> None:

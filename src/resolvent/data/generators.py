@@ -131,7 +131,7 @@ def splitting_logistic(*, parties: int = 10, samples: int = 1000, features: int 
         raise InputError(f"all of the {y.size} labels drawn are the same: ask for more samples")
     data = FederatedData.from_arrays(list(a.astype(np.float32)), list(2 * y.astype(int) - 1), classes=["-1", "1"],
                                      validation=validation, test=test, seed=seed, name="splitting logistic")
-    return data.with_notes(f"H = {_gradient_dissimilarity(a, y):.4g} over all samples")
+    return data.with_notes(f"The heterogeneity H is {_gradient_dissimilarity(a, y):.4g} over all samples")
 
 
 def _gradient_dissimilarity(a: NDArray[np.float64], y: NDArray[np.bool_]) -> float:

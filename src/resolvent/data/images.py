@@ -194,7 +194,7 @@ def _federate(images: _Images, partition: Partition, shift: Shift | None, scale:
         data.input_shape, data.task, data.classes, pixels=scaling))
     if scale == "unit":
         return data
-    return data.with_notes("pixels standardised by the mean and deviation of all images, pooled")
+    return data.with_notes("Pixels are standardised by the mean and deviation of all images, pooled")
 
 
 def _fit_scaling(pixels: NDArray[np.uint8], scale: Scale) -> PixelScaling:

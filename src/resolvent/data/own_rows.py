@@ -45,7 +45,7 @@ class OwnRows:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """Number of axes, that of the rows included."""
         return len(self.shape)
 
     @property

@@ -48,7 +48,7 @@ def check_encodable(text: str, title: str) -> None:
     """Raise an error if a text cannot be written in UTF-8, because it has half of a surrogate pair.
 
     Raises:
-        InputError: it cannot; the message begins with ``title``.
+        InputError: the text cannot be written in UTF-8; the message begins with ``title``.
     """
     try:
         text.encode()

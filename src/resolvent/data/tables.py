@@ -183,7 +183,7 @@ def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncod
     labels = y[data.x] if encoding.task == "classification" else data.y
     data = replace(_weighted(data, frame, weight), x=encoded.x[data.x], y=labels, classes=encoding.classes,
                    features=encoding.features, encoding=encoding)
-    return data.with_notes("inputs made by a fitted encoding", *encoded.remarks.messages())
+    return data.with_notes("The inputs are made by a fitted encoding", *encoded.remarks.messages())
 
 
 def _choose_columns(
@@ -265,7 +265,7 @@ def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
             kind = "texts" if is_text(present) else "whole numbers"
             title = shorten(repr(name))
             advice = "remove it from features" if is_chosen else f"leave it out with exclude: [{title}]"
-            notes.append(f"column {title} looks like an identifier, because its {len(present)} values are {kind} that "
+            notes.append(f"Column {title} looks like an identifier, because its {len(present)} values are {kind} that "
                          f"all differ: if it is one, {advice}")
     return notes
 
@@ -274,11 +274,11 @@ def _notes(columns: Columns, encoding: TableEncoding, scale: Scale) -> list[str]
     gaps = missing_values(columns)
     notes = []
     if gaps:
-        notes.append(f"missing values imputed from the pooled training rows: {sum(g.sum() for g in gaps.values())} "
-                     f"(columns: {len(gaps)})")
+        notes.append("Missing values are imputed from the pooled training rows "
+                     f"(values: {sum(g.sum() for g in gaps.values())}, columns: {len(gaps)})")
     if encoding.categories:
-        notes.append(f"columns one-hot encoded: {len(encoding.categories)} "
-                     f"(as 0/1 columns: {sum(len(c.levels) for c in encoding.categories)})")
+        notes.append(f"Columns of text are one-hot encoded (columns: {len(encoding.categories)}, "
+                     f"0/1 inputs: {sum(len(c.levels) for c in encoding.categories)})")
     if encoding.numbers and scale != "none":
-        notes.append("numbers scaled to mean 0 and deviation 1 over the pooled training rows")
+        notes.append("Numbers are scaled to mean 0 and deviation 1 over the pooled training rows")
     return notes

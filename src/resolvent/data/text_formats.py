@@ -1,6 +1,6 @@
 """How a text table is written: its encoding, its separator and its decimal mark.
 
-What the file leaves no doubt about is recognised. Otherwise an error names the setting that decides.
+A format that is clear from the file is recognised. Otherwise an error names the setting that decides.
 """
 
 import codecs
@@ -80,7 +80,7 @@ def to_utf8(data: bytes, encoding: str, name: str) -> bytes:
     if encoding == "utf-8":
         if b"\0" in data:
             raise InputError(f"{name} cannot be read as text in UTF-8, because it has bytes 0: if it is text in "
-                             "UTF-16, set encoding: utf-16-le; otherwise it is no text table")
+                             "UTF-16, set encoding: utf-16-le; otherwise it is not a text table")
         try:
             data.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -48,7 +48,7 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
 
     A role's speeches are joined by newlines. A sample is ``length`` characters; its label is the next character. The
     80 characters are LEAF's; every other character becomes a space. FedProx uses 143 roles: ``partition: {name:
-    by_user, parties: 143, least: 64}``. Source: FedProx, section 5.1 and C.1.
+    by_user, parties: 143, min_samples: 64}``. Source: FedProx, section 5.1 and C.1.
 
     Args:
         file: JSON lines with play, role and text. Or plain text (Tiny Shakespeare): the role and a colon are on the
@@ -124,7 +124,7 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
 
     An input is the first ``words`` words of a message, padded in front. Words are in lower case; emoticons count as
     words. They are numbered by their frequency in all messages. FedProx uses 772 accounts: ``partition: {name: by_user,
-    parties: 772, least: 40}``. Source: FedProx, section 5.1 and C.1.
+    parties: 772, min_samples: 40}``. Source: FedProx, section 5.1 and C.1.
 
     Args:
         file: a CSV with these columns, or Sentiment140's own file, which has no header. An absolute path, or one in a

@@ -94,7 +94,7 @@ def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
 
     Raises:
         InputError: the algorithm pools the data, attacks the federation, or has a part from another package, and this
-            is no rehearsal.
+            is not a rehearsal.
     """
     if rehearsal:
         return
@@ -104,8 +104,8 @@ def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
     if contains(algorithm, Attacked):
         raise InputError(f"the algorithm makes some of its parties malicious: {advice}")
     if (part := next(_foreign_parts(algorithm), None)) is not None:
-        raise InputError(f"the algorithm has {shorten(part)}, which is no part of the library: only installed code of "
-                         f"resolvent runs at a site; {advice}")
+        raise InputError(f"the algorithm has {shorten(part)}, which is not a part of the library: only installed code "
+                         f"of resolvent runs at a site; {advice}")
 
 
 def _steps_of(solver: LocalSolver, samples: int) -> int:

@@ -124,7 +124,7 @@ class TableReport:
         """The report of plain values from a site.
 
         Raises:
-            InputError: they are no report.
+            InputError: they are not a report.
         """
         try:
             columns = tuple(ColumnReport(**column) for column in content["columns"])

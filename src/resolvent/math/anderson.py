@@ -36,7 +36,7 @@ class History(eqx.Module):
 
     @classmethod
     def of(cls, point: Vector, history_size: int) -> "History":
-        """``history_size`` rows that all have one point, with itself as its image."""
+        """A history of ``history_size`` rows, each with this point as its point and as its image."""
         def rows(leaf: Array) -> Array:
             return jnp.array(jnp.broadcast_to(leaf, (history_size, *leaf.shape)))
         return cls(jax.tree.map(rows, point), jax.tree.map(rows, point))
@@ -48,12 +48,12 @@ class History(eqx.Module):
         return History(jax.tree.map(write, self.points, point), jax.tree.map(write, self.images, image))
 
     def point(self, row: Int[Array, ""]) -> Vector:
-        """The point in a row."""
+        """The point in a row, leaves [...]."""
         return jax.tree.map(lambda leaf: leaf[row], self.points)
 
     def inner_products(self, row: Int[Array, ""],
                        weights: Float[Array, " N"] | None = None) -> tuple[Float[Array, "m m"], Float[Array, " m"]]:
-        """The inner products that Anderson acceleration needs. Those of rows that are not filled are arbitrary.
+        """The inner products that Anderson acceleration needs. Products of rows that are not filled are arbitrary.
 
         Args:
             row: row of the newest point u.
@@ -75,7 +75,7 @@ class History(eqx.Module):
         return jnp.sum(jnp.stack(gram), axis=0), jnp.sum(jnp.stack(advance), axis=0)
 
     def combine(self, weights: Float[Array, " m"]) -> Vector:
-        """The weighted sum of the images; rows of weight zero may have any values, nan included."""
+        """The weighted sum of the images; rows of weight zero may have any values, also nan."""
         def of_leaf(t: Array) -> Array:
             used = tree.widen(jnp.where(tree.column(weights != 0, t), t, 0))
             return jnp.tensordot(weights.astype(used.dtype), used, axes=1, precision="highest").astype(t.dtype)

@@ -26,7 +26,7 @@ class CentreInfo(NamedTuple):
     Attributes:
         iterations: number of points at which the objective was evaluated; the mean is the first.
         residual: |weighted sum of the pulls of the points on the centre| / (weighted sum of their norms): 0 at the
-            optimum, at most 1, and independent of scale. It is that of the centre before it is rounded to half
+            optimum, at most 1, and independent of scale. It is computed before the centre is rounded to half
             precision.
     """
 
@@ -146,7 +146,7 @@ class _Iterate(NamedTuple):
     Attributes:
         w: the current point.
         stepped: the point after a step of certain descent from w.
-        previous: the same for the point before w.
+        previous: the point after a step of certain descent from the point before w.
         age: steps since the last restart of the momentum.
         value: the objective at w.
         residual: the residual at w.

@@ -126,7 +126,7 @@ class Codec(CheckedArguments, eqx.Module):
         return Wire(self, self.pack(flat, key), is_finite, structure, shapes, self.count(flat.size, flat.dtype))
 
     def decode(self, wire: Wire) -> Vector:
-        """Decode ``wire``."""
+        """The vector that ``wire`` stands for, in the structure, shapes and dtypes of the encoded one."""
         flat, unravel = ravel_pytree(wire.zeros())
         decoded: Vector = unravel(self.unpack(wire.content, flat))
         return decoded
@@ -137,7 +137,7 @@ class Codec(CheckedArguments, eqx.Module):
         return self.count(sum(leaf.size for leaf in leaves), jnp.result_type(*leaves) if leaves else tree.dtype(x))
 
     def step(self, size: int) -> float:
-        """The theory's step size of a shift: 1/(1 + omega), and 1 for a contraction. Source: DIANA; EF21."""
+        """The step size of a shift in the theory: 1/(1 + omega), and 1 for a contraction. Source: DIANA; EF21."""
         return 1 / (1 + self.omega(size)) if self.unbiased else 1.0
 
 
@@ -171,7 +171,7 @@ class Sparse(Codec):
         k: number of entries that are sent; smaller vectors are sent whole.
 
     Raises:
-        ValueError: ``share`` lies outside (0, 1], or ``k`` is less than 1.
+        InputError: ``share`` lies outside (0, 1], or ``k`` is less than 1.
     """
 
     share: float = eqx.field(static=True, default=0.1)
@@ -224,7 +224,7 @@ class TopK(Sparse):
 
     @override
     def pack(self, x: Float[Array, " d"], key: Array) -> PyTree[Array]:
-        """Indices and values."""
+        """The indices of the k entries, and their values."""
         indices = jax.lax.top_k(jnp.abs(x), self.entries(x.size))[1]
         return indices, x[indices]
 
@@ -299,7 +299,7 @@ class QSGD(Codec):
         levels: s, in [1, 2^15 - 1].
 
     Raises:
-        ValueError: ``levels`` lies outside of this range.
+        InputError: ``levels`` lies outside this range.
     """
 
     levels: int = eqx.field(static=True, default=15)

@@ -45,7 +45,7 @@ class Penalty(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def value(self, x: Vector) -> Float[Array, ""]:
-        """The penalty at ``x``."""
+        """phi(x), over all leaves together."""
 
     @abstractmethod
     def prox(self, x: Vector, t: ArrayLike) -> Vector:
@@ -81,7 +81,8 @@ def _envelope(penalty: Penalty, x: Vector, t: ArrayLike) -> Array:
 
 @_envelope.def_jvp  # type: ignore[untyped-decorator]
 def _envelope_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
-    # By Danskin's theorem the minimiser is a constant, so the prox is not differentiated: at a kink that is arbitrary.
+    # By Danskin's theorem the minimiser counts as a constant. The prox is not differentiated, because its derivative is
+    # arbitrary at a kink.
     penalty, x, t = primals
     prox, pull = penalty.prox(x, t), penalty.pull(x, t)
 
@@ -214,7 +215,7 @@ class Quadratic(Penalty):
             ``jax.flatten_util.ravel_pytree``.
 
     Raises:
-        ValueError: ``weight`` has another shape.
+        InputError: ``weight`` has another shape.
     """
 
     weight: Float[Array, "d d"] | Float[Array, " d"]
@@ -298,8 +299,8 @@ class PerLayer(Penalty):
         default: the penalty of all other layers; required if there are any.
 
     Raises:
-        TypeError: the parameters are not a dict. Raised at the first use, as the next.
-        KeyError: a layer does not exist, or a layer has no penalty.
+        TypeError: at the first use: the parameters are not a dict.
+        KeyError: at the first use: a layer does not exist, or a layer has no penalty.
 
     Example:
         Sparse differences of the head, small differences of all other layers:

@@ -27,7 +27,7 @@ def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLik
     Args:
         points: leaves [C, ...].
         weights: [C].
-        fraction: in [0, 1/2).
+        fraction: the share of the weight that is removed at each end, in [0, 1/2).
     """
     weights = tree.widen(weights)
     mass = (weights / jnp.sum(weights)).astype(tree.dtype(points))
@@ -175,7 +175,7 @@ def clipped_mean(points: Vector, weights: Float[Array, " C"], centre: Vector, ra
         points: leaves [C, ...].
         weights: [C].
         centre: leaves [...].
-        radius: at least 0.
+        radius: largest length of a difference, at least 0.
     """
     radius = jnp.maximum(radius, jnp.finfo(tree.dtype(points)).tiny)  # type: ignore[no-untyped-call]
     pulls = jax.vmap(lambda p: L2Norm().pull(_difference(p, centre), radius))(points)

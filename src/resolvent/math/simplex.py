@@ -1,4 +1,4 @@
-"""The unit simplex, {x : x_i >= 0, sum_i x_i = 1}: the nearest point of it, and the minimiser of a convex quadratic."""
+"""The unit simplex, {x : x_i >= 0, sum_i x_i = 1}: the projection to it, and the minimiser of a convex quadratic."""
 
 from typing import NamedTuple
 

@@ -27,7 +27,7 @@ from resolvent.problem.problem import Problem
 
 __all__ = ["ControlOracle", "LinearQuadraticProblem", "linear_quadratic"]
 
-_DOUBLINGS = 30  # of the Riccati iteration, each of which doubles its horizon
+_DOUBLINGS = 30  # steps of the Riccati iteration, each of which doubles its horizon
 
 
 class ControlOracle(Oracle):
@@ -69,7 +69,7 @@ class ControlOracle(Oracle):
         return self.grad(w)
 
     def optimal_gain(self) -> Float[Array, "m d"]:
-        """The minimiser K = (R + B'PB)^-1 B'PA, with P of the discrete algebraic Riccati equation, by doubling."""
+        """The minimiser K = (R + B'PB)^-1 B'PA, where P solves the discrete algebraic Riccati equation."""
         identity = jnp.eye(len(self.dynamics), dtype=self.dynamics.dtype)
 
         def double(_: Array, abc: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -147,7 +147,7 @@ class LinearQuadraticProblem(Problem):
 
     @override
     def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        """The cost, and how much larger it is than that of the optimal policy, as a fraction of the latter."""
+        """The cost, and its excess over the cost of the optimal policy, as a fraction of the latter."""
         oracle = self.oracle(k)
         cost, optimum = oracle.value(w), oracle.value(oracle.optimal_gain())
         return cost, (cost - optimum) / optimum
@@ -161,7 +161,7 @@ class LinearQuadraticProblem(Problem):
 
 
 def _check_cost(name: str, cost: Array, size: int) -> None:
-    """Refuse a cost that is not a symmetric positive definite matrix of a size."""
+    """Refuse a cost that is not a symmetric positive definite matrix [size, size]."""
     if cost.shape != (size, size):
         raise InputError(f"LinearQuadraticProblem: {name} needs the shape {(size, size)}, got {cost.shape}")
     matrix = np.asarray(cost)

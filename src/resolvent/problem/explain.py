@@ -21,7 +21,7 @@ class Explanation:
     """Which operations of a model's gradient are replaced; ``str`` makes a table of it.
 
     Attributes:
-        replacements: operation with shapes -> how often it stands in the program of the gradient.
+        replacements: operation with shapes -> how often it occurs in the program of the gradient.
         is_enabled: whether operations are replaced on this device, in this version of JAX and for this model.
     """
 
@@ -30,7 +30,7 @@ class Explanation:
 
     def __str__(self) -> str:
         if not self.is_enabled:
-            return ("No operation is replaced: the device is no CPU, this version of JAX was not tested, or it was "
+            return ("No operation is replaced: the device is not a CPU, this version of JAX was not tested, or it was "
                     "switched off.")
         if not self.replacements:
             return "No operation is replaced: the model has none that is slow in a compiled loop on a CPU."
@@ -46,7 +46,7 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
     path. The simulator replaces them, and carries their channels-last layout through the operations in between.
     ``scan`` is a sum of products over the steps of a scan, which becomes one product after it.
     ``RESOLVENT_REWRITES=0`` in the environment or ``replace_slow_operations=False`` of ``from_functions``,
-    ``from_equinox`` and ``from_flax`` switches all of it off.
+    ``from_equinox`` and ``from_flax`` switches these replacements off.
 
     Args:
         model: the model.

@@ -36,7 +36,7 @@ class LearningProblem(Problem):
         x: [total, ...] inputs.
         y: [total] labels; with weights [total, 2], pairs of the label and the weight.
         offset: [splits, N] first row of each party's samples.
-        length: [splits, N] number of them.
+        length: [splits, N] number of rows of each party.
         block: rows per step of a pass over all samples.
         has_classes: whether labels are class numbers.
 

@@ -26,7 +26,7 @@ from resolvent.problem.solvers.lbfgs import lbfgs
 
 __all__ = ["MixedProblem", "mixed"]
 
-_MAX_STEPS = 3000  # of L-BFGS, for one minimiser
+_MAX_STEPS = 3000  # steps of L-BFGS for one minimiser
 
 
 class MixedProblem(SolvedProblem):

@@ -44,7 +44,7 @@ class Problem(CheckedArguments, eqx.Module):
 
     @property
     def parties(self) -> int:
-        """N."""
+        """N, the number of parties."""
         return int(self.sizes.shape[0])
 
     def row(self, k: Int[Array, "..."]) -> Int[Array, "..."]:
@@ -53,7 +53,7 @@ class Problem(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
-        """The first model."""
+        """The model before the first round, drawn from a key."""
 
     @abstractmethod
     def oracle(self, k: Int[Array, ""]) -> Oracle:

@@ -90,12 +90,12 @@ def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int
                         seed: int = 0) -> SolvedProblem:
     """Logistic regression with normal inputs, f_k(w) = sum_j log(1 + exp(-b_kj a_kj'w)) + |w|^2 / (2 m n).
 
-    The samples are those of the data set splitting_logistic. What is minimised is the mean over the parties (the paper
+    The samples are those of the data set splitting_logistic. The objective is the mean over the parties (the paper
     has the sum); f_k is a sum over samples, as the paper's steps of 1e-2 suppose. The defaults are the paper's sizes.
     Source: operator-splitting paper, A.1.
 
     Args:
-        parties: how many parties (m).
+        parties: number of parties (m).
         samples: samples of every party (n).
         features: the dimension of w.
         heterogeneity: standard deviation of the parties' true weights around the common ones.

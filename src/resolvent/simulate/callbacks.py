@@ -32,7 +32,7 @@ class Callback(CheckedArguments):
 
     @abstractmethod
     def __call__(self, event: EvaluationEvent) -> None:
-        """Called after each evaluation of a run."""
+        """Read an evaluation of a run, and stop the run if it should end."""
 
     def close(self) -> None:
         """Release resources after a run."""
@@ -89,7 +89,7 @@ class KeepBest(Callback):
         folder: parent of a folder per method and seed, such as ``best/FedAvg-seed-0``.
         metric: name of the metric; default: the score.
         split: the samples on which it is measured: ``validation``, or ``train``.
-        higher_is_better: as for ``EarlyStopping``.
+        higher_is_better: whether a larger value is better; default: as the loss, the score or the metric defines it.
 
     Example:
         >>> callback = rv.callbacks.KeepBest("best")
@@ -110,7 +110,7 @@ class KeepBest(Callback):
         work, old = hidden_sibling(target, "best"), hidden_sibling(target, "old")
         remove_folder(work)
         event.result().save(work)
-        # The models before stay until the new ones are in their place.
+        # The earlier models stay until the new ones are complete.
         remove_folder(old)
         if target.exists():
             target.rename(old)
@@ -163,7 +163,7 @@ class Writer(Callback):
         """Write the means of a round."""
 
     def end(self, target: Any) -> None:
-        """Close a target."""
+        """Close a target after the last evaluation of its run."""
 
     @override
     def __call__(self, event: EvaluationEvent) -> None:

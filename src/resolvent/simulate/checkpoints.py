@@ -95,7 +95,7 @@ class CheckpointTimer:
     """Says when to write again, so that writing takes at most a fraction of the run time.
 
     Args:
-        fraction: of the run time, in (0, 1).
+        fraction: largest fraction of the run time that writing takes, in (0, 1).
     """
 
     def __init__(self, fraction: float = 0.05) -> None:
@@ -108,7 +108,7 @@ class CheckpointTimer:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Time what is written within; the pause until the next time is proportional to it."""
+        """Time the writing in the block; the pause until the next writing is proportional to it."""
         begin = time.monotonic()
         yield
         end = time.monotonic()

@@ -17,7 +17,7 @@ from resolvent.problem.subset import Gatherer
 
 __all__ = ["fits_device", "memory_limit", "party_state_shapes", "tree_bytes"]
 
-_MAX_MODELS_PER_PARTY = 100  # no party's state has as many models
+_MAX_MODELS_PER_PARTY = 100  # the state of a party has fewer models with every algorithm
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -50,5 +50,5 @@ def party_state_shapes(algorithm: Algorithm, problem: Problem) -> PyTree[jax.Sha
 
 
 def tree_bytes(x: PyTree[Any]) -> int:
-    """Bytes of all leaves."""
+    """Number of bytes of all leaves together."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(x))

@@ -16,7 +16,7 @@ __all__ = ["LINE_POINTS", "READS_ALL_PARTIES", "RECORDED", "Diagnostic", "Dissim
            "loss_along_line", "pooled_optimum"]
 
 Diagnostic = Literal["model_change", "start_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
-# By the rounds; the others are measured by evaluations.
+# Diagnostics that the rounds record; the others are measured at evaluations.
 RECORDED = frozenset({"model_change", "start_change", "inexactness", "steps"})
 READS_ALL_PARTIES = frozenset({"dissimilarity", "heterogeneity"})  # the samples of all parties at once
 LINE_POINTS = 11

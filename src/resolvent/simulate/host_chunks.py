@@ -19,8 +19,8 @@ from resolvent.simulate.predrawn import PredrawnCohorts, draw_cohorts
 
 __all__ = ["GatheredChunk", "HostChunks", "PendingChunk", "gather_parties", "replace_rows", "to_device"]
 
-_CHUNK_BYTES = 2**28  # of one chunk's data and states; the memory in use is about four times as much
-_SPLITS = ("train", "validation")  # which the rounds read
+_CHUNK_BYTES = 2**28  # bytes of one chunk's data and states; the memory in use is about four times as much
+_SPLITS = ("train", "validation")  # the splits that the rounds read
 
 
 class GatheredChunk(NamedTuple):

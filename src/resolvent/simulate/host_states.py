@@ -26,7 +26,7 @@ from resolvent.simulate.row_file import RowFile
 
 __all__ = ["HostStates", "StoredRows", "compute_first_rows"]
 
-_ROWS_AT_ONCE = 256  # whose digest is computed
+_ROWS_AT_ONCE = 256  # rows that are read at a time for the digest
 
 
 class StoredRows(NamedTuple):
@@ -44,20 +44,18 @@ class StoredRows(NamedTuple):
 class HostStates:
     """The states of all parties of a run; without a file if the algorithm's parties have no state.
 
+    Args:
+        algorithm: the algorithm.
+        problem: a problem of any of the parties, for the shapes.
+        parties: number of parties.
+        seed: seed of the first states.
+        folder: folder of the file; None: a temporary folder, which is removed with this object.
+
     Attributes:
         shapes: shapes and dtypes of one party's state.
     """
 
     def __init__(self, algorithm: Algorithm, problem: Problem, parties: int, seed: int, folder: Path | None) -> None:
-        """Prepare.
-
-        Args:
-            algorithm: the algorithm.
-            problem: a problem of any of the parties, for the shapes.
-            parties: number of parties.
-            seed: seed of the first states.
-            folder: folder of the file; None: a temporary folder, which is removed with this object.
-        """
         self._algorithm, self._parties, self._seed = algorithm, parties, jnp.array(seed)
         self.shapes = party_state_shapes(algorithm, problem)
         self._checkpoint_folder = None if folder is None else folder.parent

@@ -52,7 +52,7 @@ class HostStorage(Storage):
     problem: PartySubset
 
     def __init__(self, plan: Plan) -> None:
-        """Prepare a run, and begin to gather its first chunk."""
+        """Compute the first state of the server, and begin to gather the first chunk."""
         assert plan.task.model is not None
         assert plan.task.data is not None
         self._plan, self._model, self._data = plan, plan.task.model, plan.task.data

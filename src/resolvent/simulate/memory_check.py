@@ -15,7 +15,7 @@ from resolvent.simulate.plan import Plan
 
 __all__ = ["check_memory"]
 
-_SMALL_SHARE = 1e-4  # of the memory: a model that takes less is not examined further
+_SMALL_SHARE = 1e-4  # share of the memory; a model that takes less is not examined further
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 

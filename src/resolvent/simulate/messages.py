@@ -35,7 +35,7 @@ def message_bytes(algorithm: Algorithm, problem: Problem, state: Federation) -> 
     return MessageBytes(*(-(-wire_bits(part) // 8) for part in shapes))
 
 
-@jax.jit  # Never run. The trace is cached, so that a second run does not trace the party's work again.
+@jax.jit  # It is only traced. The trace is cached, so that a second run does not trace the party's work again.
 def _messages(algorithm: Algorithm, problem: Problem, server: ServerState, row: PartyState,
               k: Array) -> tuple[list[Message], list[Reply]]:
     """All messages and replies of one party in a round."""

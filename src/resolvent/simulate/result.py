@@ -1,4 +1,4 @@
-"""The result of a run."""
+"""The result of a run: models, metrics and facts, and how they are saved."""
 
 import pickle
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectedModels", "Result"]
 
-_MODELS_AT_ONCE = 1000  # of parties on the host
+_MODELS_AT_ONCE = 1000  # personal models that are computed at a time, of parties on the host
 _PYTREES = ("algorithm", "problem", "state")
 
 

@@ -140,7 +140,7 @@ class RowFile:
 
     @property
     def bytes(self) -> int:
-        """Bytes on the disk."""
+        """Size of the file on the disk, in bytes."""
         return os.fstat(self._file).st_blocks * 512
 
 

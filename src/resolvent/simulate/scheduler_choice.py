@@ -48,7 +48,7 @@ def choose_scheduler(choice: SchedulerChoice, parties: int) -> Scheduler:
 
 
 def scheduler_candidates(parties: int) -> dict[str, Scheduler]:
-    """The schedulers that ``measured`` times for a cohort, by name; each does something else than the others."""
+    """The schedulers that ``measured`` times for a cohort, by name; no two of them do the same."""
     parties_per_device = -(-parties // min(jax.device_count(), parties))
     widths = [width for width in _WIDTHS if width < parties_per_device]
     candidates: dict[str, Scheduler] = {

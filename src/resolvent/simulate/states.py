@@ -27,9 +27,9 @@ class RoundRecord(eqx.Module):
 
     Attributes:
         index: [C] ids of the parties in the cohort.
-        counted: [C] whose reply counted.
-        invited: [C] to whom a message was sent.
-        refused: [C] whose reply did not count: it was not finite, or the replies had a total weight of zero.
+        counted: [C] whether the party's reply counted.
+        invited: [C] whether a message was sent to the party.
+        refused: [C] whether the party's reply was refused: it was not finite, or the total weight of the replies was 0.
         party: name -> [C], a scalar of each party.
         server: name -> scalar.
     """

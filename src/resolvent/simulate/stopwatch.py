@@ -30,7 +30,7 @@ class Stopwatch:
 
     Attributes:
         total: seconds in total.
-        compile: of these, seconds of compilation.
+        compile: seconds of compilation, which are part of ``total``.
         cpu: CPU seconds of all threads of this process.
     """
 

@@ -26,7 +26,7 @@ from resolvent.simulate.tree_files import digest
 
 __all__ = ["CohortView", "DeviceStorage", "EvaluationView", "Storage", "call_capacity", "whole_cohort"]
 
-_MAX_RECORDS = 2**20  # of parties in the record of a compiled call; a record has about 10 bytes
+_MAX_RECORDS = 2**20  # parties' records in one compiled call; a record has about 10 bytes
 
 
 class EvaluationView(NamedTuple):
@@ -141,7 +141,7 @@ class Storage(ABC):
 
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 of the state."""
+        """SHA-256 of the states of the server and of the parties."""
 
 
 class DeviceStorage(Storage):

@@ -59,7 +59,7 @@ class VirtualClock(CheckedArguments):
 
         Args:
             index: [R, C] ids of the parties in the cohort.
-            arrived: [R, C] whose reply arrived.
+            arrived: [R, C] whether the party's reply arrived.
             steps: [R, C] number of gradient steps of each party.
             message_bytes: bytes that one party receives and sends in a round.
         """

@@ -51,7 +51,7 @@ class Entry:
     parts: Mapping[str, str]
 
     def record(self) -> dict[str, Any]:
-        """The entry as plain data."""
+        """The entry as values that JSON can hold."""
         return asdict(self)
 
 

@@ -25,7 +25,7 @@ from resolvent.study.experiment import Experiment
 
 __all__ = ["compare"]
 
-_SOLVER = SGD(0.1)  # of an experiment file, for algorithms without one; an algorithm of a program has its solver
+_SOLVER = SGD(0.1)  # an experiment needs a solver for algorithms without one; those of a program have their own
 
 
 @checked

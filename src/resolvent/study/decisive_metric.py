@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DecisiveMetric", "choose_decisive_metric", "decisive_score"]
 
-_MAX_SHARE = 0.8  # of one class; above it, the accuracy mostly says how often this class occurs
+_MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs
 
 
 class DecisiveMetric(NamedTuple):
@@ -59,10 +59,10 @@ def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[s
             return DecisiveMetric(score, dict(metrics), "")
         chosen = BalancedAccuracy()
         return DecisiveMetric(chosen.name, {chosen.name: chosen, **metrics},
-                              f"methods are compared by the balanced accuracy, because class {shorten(name)} has "
+                              f"Methods are compared by the balanced accuracy, because class {shorten(name)} has "
                               f"{share:.0%} of all samples (decide_by changes this)")
     if decide_by in (score, "loss", *metrics):
-        return DecisiveMetric(decide_by, dict(metrics), f"methods are compared by: {decide_by.replace('_', ' ')}")
+        return DecisiveMetric(decide_by, dict(metrics), _note(decide_by))
     registry = REGISTRIES[Metric]
     part = registry.name_of(decide_by)
     if part is None:
@@ -71,7 +71,7 @@ def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[s
                          f"{nearest(decide_by, names)}")
     added: Metric = registry.functions[part]()
     name = decide_by if decide_by != part else added.name
-    return DecisiveMetric(name, {**metrics, name: added}, f"methods are compared by: {name.replace('_', ' ')}")
+    return DecisiveMetric(name, {**metrics, name: added}, _note(name))
 
 
 def decisive_score(experiment: "Experiment", problem: Problem) -> tuple[str, bool]:
@@ -80,6 +80,10 @@ def decisive_score(experiment: "Experiment", problem: Problem) -> tuple[str, boo
     if name in metrics:
         return name, metrics[name].higher_is_better
     return name, problem.higher_is_better and name != "loss"
+
+
+def _note(name: str) -> str:
+    return f"Methods are compared by this metric: {name.replace('_', ' ')}"
 
 
 def _largest_class(data: FederatedData) -> tuple[float, str]:

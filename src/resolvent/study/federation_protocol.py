@@ -46,7 +46,7 @@ def library_version() -> str:
 
 
 def request_bytes(kind: str, **content: Any) -> bytes:
-    """A request to a site."""
+    """A request to a site as bytes: its kind, and its content as JSON."""
     return _REQUEST + json.dumps({"kind": kind, **content}).encode()
 
 

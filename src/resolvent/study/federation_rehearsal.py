@@ -44,7 +44,7 @@ __all__ = ["Parity", "Rehearsal", "prepare_rehearsal", "rehearse", "shipped_chan
 
 _HOST, _LEAD = "localhost", "lead@example.org"
 _JOIN_SECONDS = 120.0
-_TOLERANCE = 1e-4  # of the largest parameter: float32 rounding, amplified by the rounds
+_TOLERANCE = 1e-4  # relative to the largest parameter: float32 rounding, amplified by the rounds
 # The changes that make a shipped experiment small enough for a rehearsal.
 _SHIPPED: Mapping[str, Sequence[str]] = {
     "digits": ("data.parties=3", "rounds=20", "evaluate_every=5", "participation=Full",
@@ -96,7 +96,7 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal:
     """Divide the table of an experiment among sites; data in memory are converted to a table first.
 
     Raises:
-        InputError: the data are prices, or inputs that are no vectors of numbers.
+        InputError: the data are prices, or inputs that are not vectors of numbers.
     """
     data = file.bound.parts.get("data")
     if not isinstance(data, Bound):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GAP_COLUMNS", "gap_finding", "gap_table"]
 
-_TARGETS = ("1e-6", "1e-8")  # of the first gap
+_TARGETS = ("1e-6", "1e-8")  # relative to the first gap
 GAP_COLUMNS = {"first gap": "diverged", "final gap": "diverged", **{f"rounds to {t}": "" for t in _TARGETS}}
 
 

@@ -20,7 +20,7 @@ __all__ = ["write_report"]
 
 _NO_CELL = {"text": "–", "interval": "", "side": "", "strength": ""}
 _MAX_NAMED = 10  # sites with few test rows
-_MAX_SITES = 200  # in the table of all scores
+_MAX_SITES = 200  # sites in the table of all scores
 _MAX_ROWS = 40  # the gains of more parties than this are sorted curves instead of a table
 
 

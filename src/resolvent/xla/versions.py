@@ -7,8 +7,8 @@ from jaxlib.version import __version_info__ as jaxlib_version
 
 __all__ = ["is_tested_version", "on_cpu", "supports_call_metadata", "supports_rewrites"]
 
-# Minor versions of JAX and jaxlib with which `tests/xla/compile_sweep.py` was run. Call metadata is no public interface
-# of XLA: any other version, older or newer, is used without it.
+# Minor versions of JAX and jaxlib with which `tests/xla/compile_sweep.py` was run. Call metadata is not a public
+# interface of XLA: any other version, older or newer, is used without it.
 _TESTED_VERSIONS = frozenset([(0, 10)])
 
 

@@ -43,7 +43,7 @@ class Model(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
-        """The first parameters."""
+        """The parameters before training, drawn from a key."""
 
     @abstractmethod
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:

@@ -94,7 +94,7 @@ def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any]
         random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
 
     Raises:
-        InputError: PyTorch is not installed, ``module`` is no module, or it has batch statistics.
+        InputError: PyTorch is not installed, ``module`` is not a module, or it has batch statistics.
 
     Example:
         >>> import torch  # doctest: +SKIP

@@ -30,7 +30,7 @@ from resolvent.problem.portfolio.policies import Policy
 
 __all__ = ["BURN_IN_DAYS", "AgentOracle", "PolicyDays"]
 
-BURN_IN_DAYS = 5  # after which the first weights have almost no influence
+BURN_IN_DAYS = 5  # after these days the first weights have almost no influence
 
 
 class PolicyDays(NamedTuple):
@@ -39,7 +39,7 @@ class PolicyDays(NamedTuple):
     Attributes:
         windows: closing prices in units of the last one.
         relatives: y_t, the relative prices of the day after each decision, cash first.
-        earlier: y_{t-1}, those of the day before it.
+        earlier: y_{t-1}, the relative prices of the day before each decision.
     """
 
     windows: Float[Array, "l B m"]

@@ -22,7 +22,7 @@ _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def report_fitting(progress: Progress) -> Iterator[None]:
-    """Call ``progress`` with (parties done, parties in total) while augmenters are fitted within: GANs take minutes."""
+    """Call ``progress`` with (parties done, parties in total) in a block that fits augmenters: GANs take minutes."""
     token = _progress.set(progress)
     try:
         yield

@@ -100,8 +100,9 @@ def bcrp(relatives: Float[Array, "days m+1"]) -> ConstantRebalanced:
 def log_optimal_weights(relatives: Float[Array, "days n"]) -> Float[Array, " n"]:
     """The maximiser over the simplex of the mean logarithmic growth, f(b) = mean_t ln(y_t . b).
 
-    Newton's method with a quadratic subproblem on the simplex. It stops when max_i mean_t(y_{i,t} / (y_t . b)) - 1 is
-    at most 8 times the machine epsilon; this number bounds f(optimum) - f(b), because f is concave.
+    It is computed by Newton's method, with a quadratic subproblem on the simplex. The method stops when
+    max_i mean_t(y_{i,t} / (y_t . b)) - 1 is at most 8 times the machine epsilon; this number bounds f(optimum) - f(b),
+    because f is concave.
 
     Args:
         relatives: y, positive numbers [days, n].

@@ -80,7 +80,7 @@ def paired_difference(first: Float[Array, "universes days"], second: Float[Array
 
 
 def expected_best_ratio(deviation: ArrayLike, trials: ArrayLike) -> Float[Array, ""]:
-    """About the expected largest of N Sharpe ratios that are normal with mean 0.
+    """The approximate expectation of the largest of N Sharpe ratios that are independent and normal with mean 0.
 
     It is deviation * ((1 - gamma) Phi^-1(1 - 1/N) + gamma Phi^-1(1 - 1/(N e))), with gamma = 0.5772.
 
@@ -120,7 +120,7 @@ def probabilistic_ratio(ratio: ArrayLike, benchmark: ArrayLike, days: ArrayLike,
 
 def deflated_sharpe_ratio(growth: Float[Array, " days"], trial_ratios: Float[Array, " trials"],
                           days_per_year: int = DAYS_PER_YEAR) -> Float[Array, ""]:
-    """The probability that a strategy is better than the best of as many useless trials would look.
+    """The probability that a strategy's Sharpe ratio exceeds the largest one expected from as many useless trials.
 
     It is ``probabilistic_ratio`` with ``expected_best_ratio`` as the benchmark. The strategy is usually the best of the
     trials. Below 0.95 its Sharpe ratio is commonly regarded as a result of the search.

@@ -57,9 +57,9 @@ class PortfolioProblem(Problem):
     Attributes:
         policy: the policy.
         closes: [N, markets, days, m] real closing prices, in units of the first; pooled data have several markets.
-        periods: for training, validation and testing.
+        periods: the periods for training, validation and testing.
         costs: costs of trades in the reward; back-tests use the exact factor with the same rate.
-        discount: see ``AgentOracle``; so are ``lag`` and ``is_stored``.
+        discount: gamma; the reward of position b in a minibatch has the weight gamma^b.
         lag: number of the latest closes that a decision does not use yet.
         is_stored: whether parties have a portfolio-vector memory.
         augmented: synthetic prices; None if there are none.

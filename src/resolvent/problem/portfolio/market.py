@@ -72,7 +72,7 @@ def traded_share(drifted: Float[Array, " m+1"], target: Float[Array, " m+1"]) ->
 
 
 class Costs(CheckedArguments, eqx.Module):
-    """The costs of a trade."""
+    """The costs of a trade, as the share of the wealth that is left after it."""
 
     @abstractmethod
     def factor(self, drifted: Float[Array, " m+1"], target: Float[Array, " m+1"]) -> Float[Array, ""]:

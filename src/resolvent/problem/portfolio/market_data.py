@@ -55,7 +55,7 @@ class MarketData:
         prices: closing prices of all days.
         filled: [days, assets] the same; before an asset's first price they are that price.
         universes: [N, m] the columns of each party's assets.
-        periods: for training, validation and testing; one after the other.
+        periods: the periods for training, validation and testing, one after the other.
         trading: how parties trade and train.
     """
 
@@ -67,7 +67,7 @@ class MarketData:
 
     @property
     def name(self) -> str:
-        """Of the prices, for reports and errors."""
+        """The name of the file of prices, for reports and errors."""
         return self.prices.name
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class MarketData:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """The parties' names."""
+        """The parties' names, ``party 0``, ``party 1``, ..."""
         return tuple(f"party {k}" for k in range(len(self.universes)))
 
     def tickers(self, k: int) -> tuple[str, ...]:
@@ -172,10 +172,10 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
         encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
         rate: the share of a purchase or a sale that is paid as a fee.
         lag: number of the latest closes that a decision does not use yet: 0, or 1.
-        discount: in (0, 1]; the b-th reward of a minibatch has the weight discount^b.
+        discount: discount of the rewards, in (0, 1]; the b-th reward of a minibatch has the weight discount^b.
         memory: ``stored``: each party keeps the last output of each day; ``recomputed``: a minibatch computes the
             weights before it from 5 days.
-        augmentation: synthetic years of prices on which the parties train, too.
+        augmentation: synthetic years of prices on which the parties also train.
 
     Raises:
         InputError: the file is wrong, or a number or a date is out of range.

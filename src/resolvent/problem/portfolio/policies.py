@@ -28,7 +28,7 @@ from resolvent.xla import kernels
 __all__ = ["EIIE", "Evaluator", "Policy", "eiie_cnn", "eiie_lstm", "eiie_rnn"]
 
 _KERNEL = 3  # days of the first convolution
-_MAPS = 2  # of the first convolution
+_MAPS = 2  # maps of the first convolution
 _glorot = jax.nn.initializers.glorot_uniform
 
 
@@ -43,7 +43,7 @@ class Policy(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
-        """The first parameters."""
+        """The parameters before training, drawn from a key."""
 
     @abstractmethod
     def votes(self, params: PyTree[Any], windows: Float[Array, "l columns"]) -> Float[Array, " columns"]:
@@ -71,7 +71,7 @@ class Evaluator(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def init(self, key: Array, lookback: int, units: int) -> Vector:
-        """The first parameters."""
+        """The parameters before training, drawn from a key."""
 
     @abstractmethod
     def __call__(self, params: PyTree[Any], windows: Float[Array, "l columns"]) -> Float[Array, "units columns"]:

@@ -20,7 +20,7 @@ from resolvent.math import simplex
 
 __all__ = ["OLMAR", "ONS", "BuyAndHold", "ConstantRebalanced", "MeanReversionState", "NewtonState", "Strategy"]
 
-_TOLERANCE = 1e-4  # of the sum of weights, which may be rounded to float32
+_TOLERANCE = 1e-4  # tolerance of the sum of weights, which may be rounded to float32
 StrategyState: TypeAlias = PyTree[Array]
 
 

@@ -63,7 +63,7 @@ class LocalSolver(CheckedArguments, eqx.Module):
             start: the first parameters.
             key: a random key.
             effort: the fraction of the full work that is done, in [0, 1]; 0 changes nothing.
-            memory: memory of the oracle and of the solver. Where it is (), they begin anew.
+            memory: memory of the oracle and of the solver; a part that is () begins anew.
 
         Returns:
             The last parameters, the number of gradient steps made, and the memory after them. By default the memory

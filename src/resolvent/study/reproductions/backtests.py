@@ -66,7 +66,7 @@ class Backtests:
         """A metric of baselines, which is the same in the first and in the last round.
 
         Raises:
-            InputError: the measure is no metric of a back-test.
+            InputError: the measure is not a metric of a back-test.
         """
         if view.baselines and view.measure not in Metrics._fields:
             raise InputError(f"baselines have no measure {quote(view.measure)}; they have "

@@ -24,7 +24,7 @@ _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "byte
          "bytes_up": "bytes sent by the parties", "lambda": "lambda (0: own model, 1: shared model)",
          "days": "trading days"}
 _SMALL = 1e-2  # the numbers on an axis of values below it are long
-_MAX_TICK_LABELS = 9  # of a sweep's horizontal axis
+_MAX_TICK_LABELS = 9  # tick labels of a sweep's horizontal axis
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]

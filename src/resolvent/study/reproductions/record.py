@@ -12,8 +12,8 @@ from resolvent.study.reproductions.schema import Claim, Setting
 
 __all__ = ["claim_record", "panel_record", "rounded"]
 
-_MAX_POINTS = 60  # of a curve
-_FIRST_POINTS = 10  # that are always in the record
+_MAX_POINTS = 60  # points of a curve
+_FIRST_POINTS = 10  # first points of a curve, which are always in the record
 
 
 def claim_record(claim: Claim, items_by_seed: Sequence[Sequence[Item]], setting: Setting) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from resolvent.xla.small_call import no_inline
 __all__ = ["convolution", "inverse"]
 
 _NUMBERS = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC")}
-_MAX_TERMS = 64  # of a sum that is written out
+_MAX_TERMS = 64  # terms of a sum that is written out
 _MAX_DENSE_GROUPS = 4  # with more groups, the zeros of a dense filter cost more than they save
-_MIN_FILTERS = 32  # for the full rate of the library's matrix product
+_MIN_FILTERS = 32  # filters that the library's matrix product needs for its full rate
 _MAX_NEIGHBOURS = 4
 
 

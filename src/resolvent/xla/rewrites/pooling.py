@@ -22,7 +22,7 @@ from resolvent.xla.small_call import no_inline
 
 __all__ = ["select_and_gather", "select_and_scatter", "window_max", "window_min", "window_sum"]
 
-_MAX_ENTRIES = 64  # of a window
+_MAX_ENTRIES = 64  # entries of a window
 _MAX_ENTRIES_ALONG_AXIS = 16
 
 

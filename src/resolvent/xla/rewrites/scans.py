@@ -204,7 +204,7 @@ def _scan(equation: JaxprEqn, sums: Sequence[_Sum], results: Sequence[_Result], 
     outputs = [number for number in range(len(body.outvars) - carried) if number not in {r.number for r in results}]
     inputs = body.invars[consts + carried:]
     of_all_steps: dict[Any, Array] = dict(zip(inputs, operands[consts + carried:], strict=True))
-    # Factors that differ between steps and are no inputs of the scan are further results of it.
+    # Factors that differ between steps and are not inputs of the scan are further results of it.
     factors = [*(v for s in sums for v in s.factors), *(v for r in results for v in r.factors)]
     stored = [v for v in dict.fromkeys(factors) if v not in of_all_steps]
     step_body = body.replace(  # type: ignore[no-untyped-call]
@@ -247,7 +247,7 @@ def _sum(s: _Sum, a: Array, b: Array) -> Array:
         batch = len(of_a.batch)
         of_second = b.ndim - 1 - len(of_b.contracted) - batch
         axes = range(batch, result.ndim)
-        # Without a barrier, XLA would compute the transposed product, by a slow path.
+        # Without a barrier, XLA would compute the transposed product on a slow path.
         result = jnp.transpose(_barrier(result), (*range(batch), *axes[of_second:], *axes[:of_second]))
     return _transposed(transpositions, result)
 

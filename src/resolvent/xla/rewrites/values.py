@@ -17,7 +17,7 @@ class Factor:
     """A factor of a dimension: a dimension of 8 channels may have the factors 2 (groups) and 4.
 
     Attributes:
-        size: at least 2.
+        size: number of entries, at least 2.
         axis: the axis of the stored array; None if the value does not depend on it.
     """
 

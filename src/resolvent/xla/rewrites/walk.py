@@ -66,7 +66,7 @@ class Rewriter:
         return call
 
     def replacements(self, f: Program, *args: Any) -> Counter[Replacement]:
-        """What is replaced in ``f(*args)``, and how often it stands in the program."""
+        """The operations that are replaced in ``f(*args)``, and how often each occurs in the program."""
         if not supports_rewrites():
             return Counter()
         jaxpr = jax.make_jaxpr(f)(*args).jaxpr

@@ -1,4 +1,4 @@
-"""Stylised facts of daily returns: by these, synthetic series are compared with real ones."""
+"""Stylised facts of daily returns, by which synthetic series are compared with real ones."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ class StylisedFacts(NamedTuple):
         volatility: annual standard deviation.
         kurtosis: fourth standardised moment; 3 for the normal distribution.
         memory: autocorrelation of the returns, mean over lags of 1 to 10 days; near 0 for real prices.
-        volatility_memory: the same of the absolute returns; positive for real prices, whose volatility clusters.
+        volatility_memory: the same autocorrelation of the absolute returns; positive for real prices, whose volatility
+            clusters.
         correlation: correlation of different assets on the same day, mean over pairs; 0 for a single asset.
     """
 

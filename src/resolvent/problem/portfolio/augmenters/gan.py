@@ -25,8 +25,8 @@ class RecurrentNetwork(eqx.Module):
 
     Attributes:
         inputs: weights of the inputs, for the gates input, forget, output and the candidate.
-        recurrent: weights of the last day's output, likewise.
-        bias: biases of the gates, likewise.
+        recurrent: weights of the last day's output, for the same gates.
+        bias: biases of these gates.
         readout: weights of the linear layer.
         offset: its bias.
     """

@@ -16,7 +16,7 @@ class FittedGBM(FittedAugmenter):
     The expected price after T years is S_0 exp(mu T).
 
     Attributes:
-        drift: mu, annual.
+        drift: mu, the annual drift.
         covariance: covariance of the logarithmic returns of a year.
     """
 

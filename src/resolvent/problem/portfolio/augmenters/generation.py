@@ -22,9 +22,9 @@ from resolvent.problem.portfolio.augmenters.gan import GAN
 
 __all__ = ["generate", "log_returns"]
 
-_VERSION = 2  # of the files in the cache: another one is not read
-_MAX_PARTIES = 10  # that are fitted at a time, after which the progress is reported
-_MIN_DAYS = 30  # of real returns
+_VERSION = 2  # version of the files in the cache; files of other versions are not read
+_MAX_PARTIES = 10  # parties that are fitted between two reports of the progress
+_MIN_DAYS = 30  # days of real returns
 
 
 def generate(augmenters: Sequence[Augmenter], closes: NDArray[np.float64], universes: NDArray[np.int64], *,
@@ -37,14 +37,14 @@ def generate(augmenters: Sequence[Augmenter], closes: NDArray[np.float64], unive
     or years.
 
     Args:
-        augmenters: at least 1.
+        augmenters: the augmenters, at least 1.
         closes: real closing prices [days, stocks]; NaN before a stock's first price.
         universes: the stocks of each party [parties, assets], as columns of ``closes``.
         years: number of years for each party.
         seed: seed of all random numbers.
         cache: a folder for results that took seconds to compute; default: ``augmented`` in the user's cache folder of
             resolvent.
-        progress: called with (parties done, parties in total).
+        progress: function that is called with (parties done, parties in total).
 
     Raises:
         InputError: there is no augmenter, or a party has fewer than 30 days on which all of its stocks were traded.
