@@ -84,6 +84,8 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "FedLin": lambda solver, _: rv.fedlin(solver),
     "Scaffnew": lambda solver, _: rv.scaffnew(solver, p=0.5),
     "IFCA": lambda solver, _: rv.ifca(solver),
+    "MARINA": lambda solver, _: rv.marina(solver, codec=rv.codecs.RandK(k=2), p=0.5),
+    "PAGE": lambda solver, _: rv.page(solver, p=0.5),
     "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm()),
 }
 
@@ -106,6 +108,7 @@ COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
     "HeldOutInterpolation": lambda inner: rv.combinators.HeldOutInterpolation(inner, rv.solvers.GD(0.1), points=3),
     **{f"{name} compressed": lambda inner, codec=codec: rv.combinators.Compressed(inner, codec)
        for name, codec in CODECS.items()},
+    "CompressedMessages": lambda inner: rv.combinators.CompressedMessages(inner, rv.codecs.TopK(k=3)),
     "QSGD without shifts": lambda inner: rv.combinators.Compressed(inner, rv.codecs.QSGD(), step=0.0),
     **{f"{name} attack": lambda inner, attack=attack: rv.combinators.Attacked(inner, attack, share=0.2)
        for name, attack in ATTACKS.items()},

@@ -62,10 +62,15 @@ ROWS = {
     "ifca": rv.ifca,
     "fedsam": rv.fedsam,
     "fedspeed": rv.fedspeed,
+    "fedrep": lambda s: rv.fedrep(s, layers=("layer 1",)),
+    "marina": lambda s: rv.marina(s, p=0.5),
+    "page": rv.page,
+    "ef21_sgdm": rv.ef21_sgdm,
+    "ef21_bc": lambda s: rv.ef21_bc(s, message_codec=rv.codecs.QSGD()),
 }
 # Rows whose parts are all in other rows; they run at night.
 NIGHTLY = {"fedpd", "feddr", "fedsam", "fedspeed", "fedavg_plus", "fomaml", "dcgd", "average of Anderson on the mean",
-           "average of Anderson at the parties", "Anderson of Fed+"}
+           "average of Anderson at the parties", "Anderson of Fed+", "page", "ef21_sgdm", "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
 KINDS = {"fedavg", "splitting", "fedsplit", "scaffold", "perfedavg", "robust", "personal_splitting", "flix"}

@@ -259,6 +259,33 @@ def test_fednova_is_consistent_and_fedavg_is_not():
     assert distance[rv.fednova, 0.002] < 0.1 < distance[rv.fedavg, 0.002]
 
 
+def test_fednova_with_momentum_by_numpy_and_with_equal_numbers_of_steps_is_fedavg():
+    """|a_k| is the sum of the weights of the gradients, here counted step by step."""
+    problem, eta, rho, taus = quadratic(), 0.05, 0.6, np.array([4, 4, 2, 1, 3, 1])
+    solver = rv.solvers.momentum(eta, decay=rho, steps=4)
+    participation = rv.participation.FixedEffort(jnp.asarray(taus / 4), rv.participation.Full("uniform"))
+    h, g, _ = arrays(problem)
+    shared = np.zeros(4)
+    for state in trajectory(rv.fednova(solver), problem, ROUNDS, participation)[1:]:
+        changes, totals = [], []
+        for k, tau in enumerate(taus):
+            w, average, weights = shared, np.zeros(4), np.zeros(tau)
+            for step in range(tau):
+                average = rho * average + h[k] @ w - g[k]
+                w = w - eta * average
+                weights[:step + 1] += rho ** np.arange(step, -1, -1)
+            changes.append(w - shared)
+            totals.append(weights.sum())
+        directions = np.array(changes) / np.array(totals)[:, None]
+        shared = shared + np.mean(totals) * directions.mean(axis=0)
+        np.testing.assert_allclose(state.server, shared, atol=1e-12)
+    everyone = rv.participation.Full("uniform")
+    equal([s.server for s in trajectory(rv.fednova(solver), problem, 3, everyone)],
+          [s.server for s in trajectory(rv.fedavg(solver), problem, 3, everyone)])
+
+
 def test_fednova_needs_plain_gradient_steps():
     with pytest.raises(rv.InputError, match="plain gradient steps, got ClosedForm"):
         rv.fednova(rv.solvers.ClosedForm())
+    with pytest.raises(rv.InputError, match="plain gradient steps, got OptaxSolver"):
+        rv.fednova(rv.solvers.momentum(0.1, keep=True))

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import classification, equal, personal_models, quadratic, trajectory
+from helpers import classification, equal, limit, personal_models, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.problem.maps import Ascent
+from resolvent.simulate.messages import message_bytes
+from resolvent.simulate.rounds import initial_state
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 PersonalLayers = rv.combinators.PersonalLayers
@@ -60,6 +62,49 @@ def test_personal_layers_refuses_patterns_that_select_nothing_or_everything(laye
 def test_personal_layers_refuses_an_algorithm_that_exchanges_something_else_than_models(inner):
     with pytest.raises(rv.InputError, match=r"whose replies are models|that sends one model"):
         trajectory(PersonalLayers(inner, ["bias"]), classification(), 1)
+
+
+def test_fedrep_by_a_plain_loop():
+    """Two steps on the own bias with the weights fixed, then two on the weights with this bias fixed."""
+    problem, algorithm = classification(), rv.fedrep(GD, layers=("bias",))
+    states = trajectory(algorithm, problem, 3)
+    shares = np.asarray(problem.sizes) / np.sum(problem.sizes)
+    weight, biases = jnp.asarray(states[0].server.inner["weight"]), [jnp.zeros(3)] * 6
+
+    def only(name):
+        def gradient(oracle, w):
+            return {key: g * (key == name) for key, g in oracle.grad(w).items()}
+        return gradient
+
+    for state in states[1:]:
+        models = []
+        for k in range(6):
+            model = descend(problem, k, {"weight": weight, "bias": biases[k]}, only("bias"))
+            models.append(descend(problem, k, model, only("weight")))
+        weight = sum(share * model["weight"] for share, model in zip(shares, models, strict=True))
+        biases = [model["bias"] for model in models]
+        equal(state.server.inner["weight"], weight)
+        equal(state.parties.personal["bias"], np.stack(biases))
+
+
+def test_fedrep_finds_the_representation_that_parties_share():
+    """Linear regression y = h_k (b . x): the shared b ends in the common direction, which no party knows."""
+    rng = np.random.default_rng(0)
+    direction, heads = np.array([3.0, 4.0, 0.0]) / 5, np.array([1.0, -2.0, 0.5, 3.0])
+    x = [rng.normal(size=(30, 3)) for _ in heads]
+    data = rv.FederatedData.from_arrays(x, [h * (rows @ direction) for h, rows in zip(heads, x, strict=True)],
+                                        validation=0, test=0)
+    model = rv.models.from_functions(
+        lambda key: {"body": jnp.array([1.0, 0.0, 0.5]), "head": jnp.ones(1)},
+        lambda w, x: (x @ w["body"]) * w["head"], loss="squared_error")
+    algorithm = rv.fedrep(rv.solvers.GD(0.05, steps=1), personal_solver=rv.solvers.GD(0.1, steps=20))
+    body = np.asarray(limit(algorithm, rv.problems.LearningProblem(model, data), 600).server.inner["body"])
+    np.testing.assert_allclose(np.abs(body @ direction) / np.linalg.norm(body), 1, atol=1e-6)
+
+
+def test_personal_leaves_are_not_sent():
+    problem, algorithm = classification(), PersonalLayers(rv.fedavg(GD), ["bias"])  # 9 weights and 3 biases, float64
+    assert message_bytes(algorithm, problem, initial_state(algorithm, problem)) == (72, 72)
 
 
 def test_ifca_separates_two_groups_and_solves_the_problem_of_each():

@@ -10,12 +10,16 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
+from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.maps import Gradient, Map, through
 from resolvent.problem.oracle import Oracle, QuadraticOracle
 
 __all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
@@ -67,7 +71,7 @@ def is_personal(algorithm: Algorithm) -> bool:
     alone, the one that its own step computes from arbitrary replies.
     """
     rng = np.random.default_rng(0)
-    server = _fill(algorithm.init(jnp.zeros(_SMALL_MODEL_SIZE), _shares()), rng)
+    server = _fill(algorithm.init(_model(_SMALL_MODEL_SIZE), _shares()), rng)
     oracles = [_fill(_oracle(_SMALL_MODEL_SIZE), rng) for _ in range(2)]
     states = [_fill(_states(algorithm, _SMALL_MODEL_SIZE).party, rng) for _ in range(2)]
 
@@ -80,7 +84,7 @@ def is_personal(algorithm: Algorithm) -> bool:
     if not _differ(personal_model(0, 0, server), personal_model(0, 1, server)):
         return False
     # The messages differ, but perhaps only because this state of the server cannot occur.
-    server = algorithm.init(jnp.zeros(_SMALL_MODEL_SIZE), _shares())
+    server = algorithm.init(_model(_SMALL_MODEL_SIZE), _shares())
     for phase, reply in zip(algorithm.phases, _exchanges(algorithm, _SMALL_MODEL_SIZE)[1], strict=True):
         server, _ = phase.server(server, _replies(_fill(reply, rng, _PARTIES)), jax.random.key(0))
     return _differ(personal_model(0, 0, server), personal_model(0, 1, server))
@@ -132,14 +136,33 @@ def _shares() -> Array:
 def _oracle(size: int) -> Oracle:
     """The shapes of a party's objective."""
     def make() -> Oracle:
-        return QuadraticOracle(jnp.array(1), jnp.eye(size), jnp.zeros(size), jnp.zeros(()))
+        return through(QuadraticOracle(jnp.array(1), jnp.eye(size), jnp.zeros(size), jnp.zeros(())), _Joined())
     return cast(Oracle, jax.eval_shape(make))
+
+
+class _Joined(Map):
+    """T(w): the leaves of the parameters as one vector."""
+
+    @override
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        return ravel_pytree(w)[0]
+
+    @override
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        joined: Vector = ravel_pytree(w)[1](g)
+        return joined
+
+
+def _model(size: int) -> Vector:
+    """A model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
+    head = -(-size // 8)
+    return {"body": jnp.zeros(size - head), "head": jnp.zeros(head)}
 
 
 def _states(algorithm: Algorithm, size: int) -> _States:
     """The shapes of the first states."""
     def make(oracle: Oracle) -> _States:
-        w0 = jnp.zeros(size)
+        w0 = _model(size)
         return _States(algorithm.init(w0, _shares()), algorithm.init_party(w0, oracle, jax.random.key(0)))
     return cast(_States, jax.eval_shape(make, _oracle(size)))
 

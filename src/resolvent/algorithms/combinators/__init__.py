@@ -5,6 +5,7 @@ from resolvent.algorithms.combinators.anderson import Anderson
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.combinators.compressed import Compressed
+from resolvent.algorithms.combinators.compressed_messages import CompressedMessages
 from resolvent.algorithms.combinators.decentralised_anderson import DecentralisedAnderson
 from resolvent.algorithms.combinators.ergodic import ErgodicAveraging
 from resolvent.algorithms.combinators.explicit_mixture import ExplicitMixture
@@ -22,7 +23,8 @@ from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.combinators.warm_start import WarmStart
 
-__all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "DecentralisedAnderson",
-           "ErgodicAveraging", "ExplicitMixture", "FineTuned", "HeldOutInterpolation", "HeldOutSelection",
-           "MetaLearned", "Momentum", "PersonalLayers", "PooledData", "PrivateParties", "ServerOptimizer",
-           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart"]
+__all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",
+           "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture", "FineTuned",
+           "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "PersonalLayers",
+           "PooledData", "PrivateParties", "ServerOptimizer", "SharedUntilTrained", "SharpnessAware",
+           "StaleReplies", "WarmStart"]

@@ -56,6 +56,10 @@ class Momentum(Combinator):
 
     Raises:
         InputError: ``decay`` is outside [0, 1), or the inner algorithm has several phases.
+
+    Example:
+        >>> inner = rv.robust(rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.TrimmedMean(share=0.4))
+        >>> algorithm = rv.combinators.Momentum(inner, decay=0.9)
     """
 
     decay: ArrayLike = eqx.field(kw_only=True, default=0.9)

@@ -7,11 +7,13 @@ r"""Personal layers: some leaves of the parameters stay at the parties, and only
     server:  the inner algorithm's step on the shared part
 
 Personal heads are FedPer and, with the roles of body and head exchanged, LG-FedAvg; personal normalisation layers are
-FedBN.
+FedBN. With a ``personal_solver`` a party first trains the personal part with the shared part fixed, and then the shared
+part with the personal part fixed: FedRep.
 
 Source: Arivazhagan, Aggarwal, Singh, Choudhary, *Federated Learning with Personalization Layers*, Algorithm 1; Li,
 Jiang, Zhang, Kamp, Dou, *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*; Liang et al.,
-*Think Locally, Act Globally: Federated Learning with Local and Global Representations*.
+*Think Locally, Act Globally: Federated Learning with Local and Global Representations*; Collins, Hassani, Mokhtari,
+Shakkottai, *Exploiting Shared Representations for Personalized Federated Learning*, Algorithm 1.
 """
 
 from collections.abc import Iterable
@@ -22,17 +24,29 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty, InnerServer
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, local_work
+from resolvent.algorithms.combinators.combinator import (
+    Combinator,
+    CombinatorState,
+    InnerMessage,
+    InnerParty,
+    InnerServer,
+)
+from resolvent.algorithms.keys import substep_key
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.maps import Gradient, Map, through
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["PersonalLayers", "PersonalLayersState"]
+
+_PERSONAL_WORK = 301  # number of the work on the personal leaves, different from those of inner algorithms
 
 
 class PersonalLayersState(NamedTuple):
@@ -58,6 +72,8 @@ class PersonalLayers(Combinator):
         layers: patterns of the paths of the personal leaves, such as ``head*``, with the wildcards of ``fnmatch``. A
             path joins the keys by dots, such as ``layer 1.weight``; a pattern that matches a prefix which ends at a
             dot selects all leaves below it.
+        personal_solver: trains the personal leaves before the inner algorithm trains the shared ones; default: the
+            inner algorithm trains all leaves together.
 
     Raises:
         InputError: the inner algorithm does not exchange models; no pattern, or, at the first round, a pattern that
@@ -67,13 +83,16 @@ class PersonalLayers(Combinator):
         >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
         >>> fedper = rv.combinators.PersonalLayers(rv.fedavg(solver), ["head"])
         >>> fedbn = rv.combinators.PersonalLayers(rv.fedavg(solver), ["*norm*"])
+        >>> fedrep = rv.combinators.PersonalLayers(rv.fedavg(solver), ["head"], rv.SGD(0.1, batch_size=20, epochs=10))
     """
 
     layers: tuple[str, ...] = eqx.field(static=True)
+    personal_solver: LocalSolver | None
     replies_models: ClassVar[bool] = False  # they are a part of a model
 
-    def __init__(self, inner: Algorithm, layers: Iterable[str]) -> None:
+    def __init__(self, inner: Algorithm, layers: Iterable[str], personal_solver: LocalSolver | None = None) -> None:
         self.inner, self.layers = inner, (layers,) if isinstance(layers, str) else tuple(layers)
+        self.personal_solver = personal_solver
         if not self.layers:
             raise InputError("PersonalLayers needs at least one pattern of layers, such as 'head*'")
         if not inner.replies_models or len(inner.phases) != 1:
@@ -93,9 +112,20 @@ class PersonalLayers(Combinator):
         return self._split(w0)[0]
 
     @override
+    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
+        """The inner message with empty arrays instead of the personal leaves, which a party replaces by its own."""
+        whole = inner(state.inner, k)
+        return self._merged(whole, {path: leaf.ravel()[:0] for path, leaf in self._split(whole)[0].items()})
+
+    @override
     def party(self, inner: InnerParty, state: PersonalLayersState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PersonalLayersState, dict[str, Array], Info]:
-        after, model, info = inner(state.inner, self._merged(message, state.personal), oracle, key, effort)
+        model = self._merged(message, state.personal)
+        if self.personal_solver is not None:
+            of_personal = Subproblem(through(replace(oracle, memory=None), _Only(self.layers, True)), model)
+            model, _ = local_work(self.personal_solver, of_personal, model, substep_key(key, _PERSONAL_WORK), effort)
+            oracle = through(oracle, _Only(self.layers, False))
+        after, model, info = inner(state.inner, model, oracle, key, effort)
         personal, shared = self._split(model)
         return PersonalLayersState(after, personal), shared, info
 
@@ -125,7 +155,7 @@ class PersonalLayers(Combinator):
             if not any(_matches(pattern, path) for path in leaves):
                 raise InputError(f"PersonalLayers(layers={list(self.layers)}): {pattern!r} matches no parameter; they "
                                  f"are {', '.join(leaves)[:200]}")
-        personal = {path: leaf for path, leaf in leaves.items() if any(_matches(p, path) for p in self.layers)}
+        personal = {path: leaf for path, leaf in leaves.items() if _is_selected(self.layers, path)}
         shared = {path: leaf for path, leaf in leaves.items() if path not in personal}
         if not shared:
             raise InputError(f"PersonalLayers(layers={list(self.layers)}) matches all parameters, so that nothing is "
@@ -138,6 +168,32 @@ class PersonalLayers(Combinator):
         paths = [path for path, _ in tree.named_leaves(model)]
         return jax.tree.unflatten(jax.tree.structure(model), [
             leaves.get(path, leaf) for path, leaf in zip(paths, jax.tree.leaves(model), strict=True)])
+
+
+class _Only(Map):
+    """T(w) = w, with T' taken as the projection on some leaves, so that steps along the gradient change only these.
+
+    Attributes:
+        layers: patterns of the paths of the personal leaves.
+        personal: whether these leaves change, or all others.
+    """
+
+    layers: tuple[str, ...] = eqx.field(static=True)
+    personal: bool = eqx.field(static=True)
+
+    @override
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        return w
+
+    @override
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        leaves = [leaf if _is_selected(self.layers, path) == self.personal else jnp.zeros_like(leaf)
+                  for path, leaf in tree.named_leaves(g)]
+        return jax.tree.unflatten(jax.tree.structure(g), leaves)
+
+
+def _is_selected(layers: tuple[str, ...], path: str) -> bool:
+    return any(_matches(pattern, path) for pattern in layers)
 
 
 def _matches(pattern: str, path: str) -> bool:

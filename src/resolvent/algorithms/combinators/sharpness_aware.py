@@ -28,6 +28,10 @@ class SharpnessAware(Combinator):
     Attributes:
         inner: any algorithm.
         ascent: the step to the point whose gradient is used.
+
+    Example:
+        >>> inner = rv.scaffold(rv.SGD(0.1, batch_size=20, epochs=1))
+        >>> algorithm = rv.combinators.SharpnessAware(inner, ascent=rv.problems.Ascent(0.05))
     """
 
     ascent: Ascent = eqx.field(kw_only=True)

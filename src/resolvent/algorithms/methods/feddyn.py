@@ -20,13 +20,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Method, Phase, Replies
+from resolvent.algorithms.methods.primal_dual import dual_step
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
-from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["FedDyn", "FedDynState"]
 
@@ -80,9 +80,7 @@ class FedDyn(Method):
 
     def _party(self, g: Vector, shared: Vector, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        linear = jax.tree.map(jnp.negative, g)
-        w, info = local_work(self.solver, Subproblem(oracle, shared, self.alpha, linear), shared, key, effort)
-        return tree.axpy(-jnp.asarray(self.alpha), tree.sub(w, shared), g), w, info
+        return dual_step(self.solver, self.alpha, g, shared, oracle, key, effort)
 
     def _server(self, state: FedDynState, replies: Replies, key: Array) -> tuple[FedDynState, Info]:
         changes = jax.tree.map(lambda w, shared: jnp.where(replies.column(w), w - shared, 0), replies.payload,

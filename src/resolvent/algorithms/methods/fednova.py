@@ -2,25 +2,31 @@ r"""FedNova: averaging that does not weigh parties by their number of steps.
 
 .. code-block:: text
 
-    party:   w_k = tau_k gradient steps on f_k from w~;   d_k = (w_k - w~) / tau_k
-    server:  w~ <- w~ + tau_eff * mean(d_k),   tau_eff = mean(tau_k)
+    party:   w_k = tau_k gradient steps on f_k from w~;   d_k = (w_k - w~) / |a_k|
+    server:  w~ <- w~ + mean(|a_k|) * mean(d_k)
+
+|a_k| is the sum of the weights with which the tau_k gradients enter w_k. With plain steps it is tau_k; with momentum of
+factor rho, which begins at zero, it is (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho).
 
 Source: Wang, Liu, Liang, Joshi, Poor, *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-Optimization*, with plain gradient steps: a_k = (1, ..., 1), so that |a_k|_1 = tau_k. Both means are over the replies,
-with their weights.
+Optimization*, section 4, with plain steps and with local momentum. Both means are over the replies, with their weights.
 """
 
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import optax
+from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod, local_work
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import GD, SGD
+from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.optax_solver import OptaxSolver
+from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["FedNova", "NormalizedUpdate"]
@@ -31,33 +37,58 @@ class NormalizedUpdate(NamedTuple):
 
     Attributes:
         direction: d_k, the mean step.
-        steps: tau_k.
+        total: |a_k|, the total weight of the gradients.
     """
 
     direction: Vector
-    steps: Float[Array, ""]
+    total: Float[Array, ""]
 
 
 class FedNova(SharedModelMethod):
     """FedNova. A party stores nothing.
 
     Attributes:
-        solver: plain gradient steps; momentum or a proximal term would need another normalisation.
+        solver: ``SGD``, ``GD``, or ``rv.solvers.momentum`` with momentum that begins at zero in every round.
+
+    Raises:
+        InputError: ``solver`` is another one.
     """
 
-    solver: SGD | GD
+    solver: LocalSolver
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.solver, SGD | GD) and _momentum(self.solver) is None:
+            raise InputError(f"FedNova needs plain gradient steps, got {type(self.solver).__name__}: use SGD or GD, or "
+                             "rv.solvers.momentum(..., keep=False)")
 
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, NormalizedUpdate, Info]:
         w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        tau = info["steps"]
-        direction = tree.map2(lambda a, b: (a - b) / jnp.maximum(tau, 1), w, shared)
-        return state, NormalizedUpdate(direction, tau), info
+        total = _total_weight(info["steps"], _momentum(self.solver))
+        direction = tree.map2(lambda a, b: (a - b) / jnp.maximum(total, 1), w, shared)
+        return state, NormalizedUpdate(direction, total), info
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         mean = replies.mean()
-        return tree.axpy(mean.steps, mean.direction, shared), {}
+        return tree.axpy(mean.total, mean.direction, shared), {}
+
+
+def _momentum(solver: LocalSolver) -> ArrayLike | None:
+    """rho of steps with momentum; None for other steps."""
+    if not isinstance(solver, OptaxSolver) or solver.keep or not isinstance(solver.optimizer, TracedOptimizer):
+        return None
+    optimizer = solver.optimizer
+    is_momentum = optimizer.factory is optax.sgd and set(optimizer.hyperparams) == {"learning_rate", "momentum"}
+    return optimizer.hyperparams["momentum"] if is_momentum and not optimizer.options else None
+
+
+def _total_weight(steps: Float[Array, ""], momentum: ArrayLike | None) -> Float[Array, ""]:
+    """|a_k|, the sum of the weights of the gradients after this number of steps."""
+    if momentum is None:
+        return steps
+    rho = jnp.asarray(momentum, steps.dtype)
+    return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)

@@ -29,7 +29,30 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["PrimalDual"]
+__all__ = ["PrimalDual", "dual_step"]
+
+
+def dual_step(solver: LocalSolver, weight: ArrayLike, g: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+    """Local work with a dual variable, of FedPD and of FedDyn.
+
+    w_k = argmin f_k(w) - <g_k, w> + weight/2 |w - w~|^2 from w~;   g_k <- g_k - weight (w_k - w~)
+
+    Args:
+        solver: local solver.
+        weight: weight of the proximal term.
+        g: g_k.
+        shared: w~.
+        oracle: f_k.
+        key: key of the work.
+        effort: the fraction of the work that is done.
+
+    Returns:
+        The next g_k, w_k, and the info of the local work.
+    """
+    linear = jax.tree.map(jnp.negative, g)
+    w, info = local_work(solver, Subproblem(oracle, shared, weight, linear), shared, key, effort)
+    return tree.axpy(-jnp.asarray(weight), tree.sub(w, shared), g), w, info
 
 
 class PrimalDual(SharedModelMethod):
@@ -58,10 +81,7 @@ class PrimalDual(SharedModelMethod):
     @override
     def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        weight = 1 / jnp.asarray(self.eta)
-        linear = jax.tree.map(jnp.negative, state)
-        w, info = local_work(self.solver, Subproblem(oracle, shared, weight, linear), shared, key, effort)
-        g = tree.axpy(-weight, tree.sub(w, shared), state)
+        g, w, info = dual_step(self.solver, 1 / jnp.asarray(self.eta), state, shared, oracle, key, effort)
         return g, tree.axpy(-jnp.asarray(self.eta), g, w), info
 
     @override

@@ -17,6 +17,7 @@ Every docstring has these paragraphs, which ``resolvent list`` and the site read
 from resolvent.algorithms.presets import (
     automatic,
     baselines,
+    compression,
     corrections,
     meta,
     mixing,
@@ -30,6 +31,7 @@ from resolvent.algorithms.presets import (
 )
 from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.baselines import *
+from resolvent.algorithms.presets.compression import *
 from resolvent.algorithms.presets.corrections import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.mixing import *
@@ -54,3 +56,4 @@ __all__ += robustness.__all__
 __all__ += automatic.__all__
 __all__ += mixing.__all__
 __all__ += structures.__all__
+__all__ += compression.__all__

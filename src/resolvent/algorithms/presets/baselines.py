@@ -90,8 +90,9 @@ def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
 def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedNova: FedAvg in which parties that make more local steps do not have more influence.
 
-    The server averages the changes per step, and moves by the mean number of steps. This is the paper's method with
-    plain steps, a_k = (1, ..., 1): without momentum and without a proximal term.
+    The server averages the changes per step, and moves by the mean number of steps. This is the paper's method without
+    a proximal term, with plain steps or with local momentum rho, for which tau_k becomes the total weight of the
+    gradients, (tau_k - rho (1 - rho^tau_k)/(1 - rho))/(1 - rho).
 
     Problem: min over w of the average loss. With steps of length eta the fixed point is within O(eta) of the minimiser,
     whatever number of steps each party makes; that of FedAvg is near the minimiser of the loss in which f_k has the
@@ -103,20 +104,21 @@ def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Alg
     each party.
 
     Args:
-        solver: gradient steps, SGD or GD.
+        solver: gradient steps: SGD, GD, or momentum whose state is new in every round.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        InputError: ``solver`` is not SGD or GD.
+        InputError: ``solver`` is another one.
 
     Example:
         >>> algorithm = rv.fednova(rv.SGD(0.1, batch_size=20, epochs=5))
+        >>> with_momentum = rv.fednova(rv.solvers.momentum(0.02, decay=0.8, batch_size=20, epochs=5))
 
     References:
         Wang, Liu, Liang, Joshi, Poor: Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-        Optimization, NeurIPS 2020.
+        Optimization, NeurIPS 2020, section 4.
     """
-    return FedNova(solver=require_gradient_steps("fednova", solver), stragglers=stragglers)
+    return FedNova(solver=solver, stragglers=stragglers)
 
 
 @checked

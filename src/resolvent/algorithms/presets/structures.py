@@ -1,6 +1,7 @@
-"""Several shared models, and sharpness-aware gradients."""
+"""Several shared models, personal layers, and sharpness-aware gradients."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
 from resolvent.algorithms.methods.clustered import Clustered
 from resolvent.algorithms.methods.primal_dual import PrimalDual
@@ -9,7 +10,7 @@ from resolvent.arguments import checked
 from resolvent.problem.maps import Ascent
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["fedsam", "fedspeed", "ifca"]
+__all__ = ["fedrep", "fedsam", "fedspeed", "ifca"]
 
 
 @checked
@@ -42,6 +43,43 @@ def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1,
         1 with model averaging (option II).
     """
     return Clustered(solver=solver, clusters=clusters, spread=spread, stragglers=stragglers)
+
+
+@checked
+def fedrep(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), personal_solver: LocalSolver | None = None,
+           stragglers: StragglerPolicy = "keep") -> Algorithm:
+    """FedRep: a shared body and personal heads; each party trains its head first, then the body.
+
+    It is ``PersonalLayers`` around ``fedavg`` with a ``personal_solver``. FedPer, which trains head and body together,
+    is the same combinator without it.
+
+    Problem: min over the body b of the average of min over h_k of f_k(b, h_k), up to FedAvg's bias.
+    Update: h_k <- solve f_k(b~, .) from h_k; b_k = solve f_k(., h_k) from b~; b~ <- mean of b_k.
+    Communication: down the body, up the body; a party stores its head.
+    Defaults: the layers whose name begins with ``head``; one solver for both parts. The authors train the head longer
+    than the body.
+    Use when: parties share features but not labels, or the meaning of labels differs. Name the last layer of your
+    network, such as ``layer 1`` of ``rv.models.mlp``.
+
+    Args:
+        solver: local solver of the body.
+        layers: patterns of the names of the personal layers, see ``PersonalLayers``.
+        personal_solver: local solver of the head; default: ``solver``.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: in the first round, a pattern matches no layer, or the patterns match all layers.
+
+    Example:
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> algorithm = rv.fedrep(solver, layers=("layer 1",), personal_solver=rv.SGD(0.1, batch_size=20, epochs=5))
+
+    References:
+        Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated Learning,
+        ICML 2021, Algorithm 1.
+    """
+    return PersonalLayers(fedavg(solver, stragglers=stragglers), layers,
+                          solver if personal_solver is None else personal_solver)
 
 
 @checked
