@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
+from resolvent.cli.options import Changes
 from resolvent.simulate.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ _LABEL_WIDTH = 24
 _POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
 _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
-
-Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 
 
 def _require_engine() -> None:

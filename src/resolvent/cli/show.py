@@ -7,14 +7,13 @@ from typing import Annotated
 
 import tyro
 
-__all__ = ["show"]
+from resolvent.cli.options import Changes
 
-_Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction,
-                     tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
+__all__ = ["show"]
 
 
 def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml|RUN")], *,
-         set: _Changes = (), json: bool = False) -> None:
+         set: Changes = (), json: bool = False) -> None:
     """Print an experiment as YAML with every default and its explanation, ready to edit; or the outcome of a run.
 
     Try `resolvent show digits > mine.yaml`, and `resolvent show runs/mine` after a run.

@@ -1,18 +1,14 @@
 """``resolvent tune``: choose the hyperparameters of an experiment's methods."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
+from resolvent.cli.options import Changes, Source
 from resolvent.simulate.progress import progress_bars
 
 __all__ = ["tune"]
 
 _LABEL_WIDTH = 24
-
-Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
-Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
 
 
 def tune(
