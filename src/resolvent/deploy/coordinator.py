@@ -14,20 +14,22 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState, algorithm_of_round
-from resolvent.algorithms.cohort import Cohort, check_cohort
+from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import collect_replies, initial_server, server_step, working_parties
 from resolvent.deploy.exchange import Answers, RoundRules, exchange
 from resolvent.deploy.limits import check_parts
+from resolvent.deploy.membership import check_change_of_members, draw_cohort, members_of_round
 from resolvent.deploy.record_metrics import metrics_of_reports
 from resolvent.deploy.reports import (
     EvaluationReport,
     FinishReport,
+    MembersReport,
     PhaseReport,
     Report,
     StartReport,
@@ -35,6 +37,7 @@ from resolvent.deploy.reports import (
     report_from_entry,
 )
 from resolvent.deploy.server_messages import (
+    Ready,
     Scores,
     model_message,
     read_ready,
@@ -87,7 +90,8 @@ class Coordinator:
     Args:
         algorithm: the algorithm; the parties must have the same one.
         source: the problem; or a model's ``init``, random key -> first model.
-        transport: sends messages to the parties.
+        transport: sends messages to the parties. If its parties are not those of the stored run, parties join and
+            leave from the next round on, see ``membership``.
         store: the server's folder. A run that is stored in it is resumed.
         rounds: number of rounds, at least 1.
         seed: seed of all random numbers, as in ``simulate``.
@@ -152,27 +156,69 @@ class Coordinator:
 
     def _begin(self) -> ServerRecord:
         names = self._transport.parties
-        like = jax.eval_shape(_initial_server, self._algorithm, self._model, jnp.ones(len(names)))
-        record = self._store.read(like)
+        record = self._store.read(
+            lambda parties: jax.eval_shape(_initial_server, self._algorithm, self._model, jnp.ones(parties)))
         if record is None:
             return self._start(names)
         different = [name for name, value in self._identity.items() if record.identity.get(name) != value]
-        different += [] if record.parties == names else ["parties"]
         if different:
             raise InputError(f"{self._store.folder} has another run, with another value of {', '.join(different)}: "
                              "choose another folder")
         if record.round > self._rounds:
             raise InputError(f"the run in {self._store.folder} has {record.round} rounds, beyond rounds={self._rounds}")
         self._reports = [report_from_entry(entry) for entry in self._store.entries()]
-        self._observe(StartReport(record.run, names, record.sizes, resumed=record.round))
+        self._observe(StartReport(record.run, record.parties, record.sizes, resumed=record.round))
+        record = self._change_members(record)
         return record._replace(excluded=()) if self._lost_state == "restart" else record
+
+    def _change_members(self, record: ServerRecord) -> ServerRecord:
+        """Let parties join and leave from the next round on, if the transport has other parties than the run.
+
+        Raises:
+            FederationStoppedError: a party that joins does not answer.
+            InputError: the parties cannot change with this algorithm, or a new party has other sample sets.
+        """
+        names, members = self._transport.parties, record.members[-1][1]
+        before = {record.parties[k] for k in members}
+        if before == {*names} or record.round >= self._rounds:
+            return record
+        check_change_of_members(self._algorithm, self._shapes)
+        new = [name for name in names if name not in record.parties]
+        parties = (*record.parties, *new)
+        answers, ready = self._ask_to_start(record.run, {name: parties.index(name) for name in new})
+        for name, party in zip(new, ready, strict=True):
+            if (party.splits, party.score) != (record.splits, record.score):
+                raise InputError(f"{name} has other sample sets or another score than the run: use the same experiment")
+        sizes = (*record.sizes, *(party.samples for party in ready))
+        check_sizes(np.array(sizes))
+        split_sizes = tuple((*of_split, *(party.split_sizes[i] for party in ready))
+                            for i, of_split in enumerate(record.split_sizes))
+        protected = (*record.protected, *(parties.index(name) for name, party in zip(new, ready, strict=True)
+                                          if party.protected))
+        first = record.round + (record.working is not None)  # a round that has begun keeps its cohort
+        earlier = tuple(entry for entry in record.members if entry[0] < first)
+        ids = tuple(sorted(parties.index(name) for name in names))
+        self._algorithm.check(len(ids))
+        report = MembersReport(first, tuple(name for name in names if name not in before),
+                               tuple(name for name in record.parties if name in before and name not in names), sizes)
+        record = record._replace(parties=parties, sizes=sizes, split_sizes=split_sizes, protected=protected,
+                                 members=(*earlier, (first, ids)))
+        return self._stored(record, report, answers)
+
+    def _ask_to_start(self, run: str, ids: Mapping[str, int]) -> tuple[Answers, list[Ready]]:
+        """Let parties start; returns their answers in the order of ``ids``.
+
+        Raises:
+            FederationStoppedError: a party does not answer.
+        """
+        messages = {name: self._start_message(run, name, k) for name, k in ids.items()}
+        answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
+        self._require(answers, len(ids), "the start, in which every party must answer")
+        return answers, [answers.values[name] for name in ids]
 
     def _start(self, names: tuple[str, ...]) -> ServerRecord:
         run = secrets.token_hex(8)
-        messages = {name: self._start_message(run, k) for k, name in enumerate(names)}
-        answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
-        self._require(answers, len(names), "the start, in which every party must answer")
-        ready = [answers.values[name] for name in names]
+        answers, ready = self._ask_to_start(run, {name: k for k, name in enumerate(names)})
         if len({(party.splits, party.score) for party in ready}) > 1:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
         sizes = tuple(party.samples for party in ready)
@@ -182,19 +228,20 @@ class Coordinator:
         split_sizes = tuple(zip(*(party.split_sizes for party in ready), strict=True))
         protected = tuple(k for k, party in enumerate(ready) if party.protected)
         record = ServerRecord(run, names, self._identity, sizes, ready[0].splits, split_sizes, ready[0].score, state,
-                              protected=protected)
+                              protected=protected, members=((0, tuple(range(len(names)))),))
         return self._stored(record, StartReport(run, names, sizes), answers)
 
-    def _start_message(self, run: str, k: int) -> bytes:
+    def _start_message(self, run: str, name: str, k: int) -> bytes:
         key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
-        return start_message(run, self._transport.parties[k], self._model, key, self._experiment)
+        return start_message(run, name, self._model, key, self._experiment)
 
     # A phase
 
     def _run_phase(self, record: ServerRecord) -> ServerRecord:
         """Ask the parties of a phase, step, and store."""
         t, phase = record.round, record.phase
-        round_key, cohort = self._draw_cohort(record)
+        members = members_of_round(record.members, t)
+        round_key, cohort = draw_cohort(self._participation, members, record.sizes, self._seed, t)
         asked, answers = self._asked(record, cohort), Answers()
         report = PhaseReport(t, phase, 0, tuple(asked), (), {}, {}, ())
         if asked:
@@ -215,19 +262,18 @@ class Coordinator:
             refused={**record.refused, **dict.fromkeys(report.refused, (t, phase))})
         return self._stored(record, report, answers)
 
-    def _draw_cohort(self, record: ServerRecord) -> tuple[Array, Cohort]:
-        sizes = jnp.asarray(record.sizes, jnp.int32)
-        round_key, cohort = _draw_cohort(self._participation, sizes, self._seed, record.round)
-        check_cohort(cohort, rows=self._participation.capacity(len(sizes)), parties=len(sizes),
-                     owner=type(self._participation).__name__, start=record.round)
-        return round_key, cohort
-
     def _asked(self, record: ServerRecord, cohort: Cohort) -> list[int]:
         """The ids of the parties that take part in the phase."""
         index = np.asarray(cohort.index)
         if record.working is None:
             return [int(k) for k in index[np.asarray(working_parties(self._algorithm, cohort))]]
-        return [int(k) for k in index if k in record.working]
+        left = self._left(record, cohort)
+        return [int(k) for k in index if k in record.working and k not in left]
+
+    def _left(self, record: ServerRecord, cohort: Cohort) -> list[int]:
+        """The parties that have left the federation in the middle of the round."""
+        return [int(k) for k in np.asarray(cohort.index)
+                if k in (record.working or ()) and record.parties[k] not in self._transport.parties]
 
     def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort,
              round_key: Array) -> tuple[Answers, ServerRecord]:
@@ -250,6 +296,7 @@ class Coordinator:
         answers = exchange(self._transport, messages, read, self._rules, recover)
         answers.absent |= {record.parties[k]: "it has lost its state and is no longer asked"
                            for k in asked if k in record.excluded}
+        answers.absent |= {record.parties[k]: "it has left the federation" for k in self._left(record, cohort)}
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
         for k in _ids(record, answers.recovered):
@@ -262,7 +309,7 @@ class Coordinator:
         if self._lost_state == "refuse" and self._shapes.has_party_states:
             return False
         name = record.parties[k]
-        answers = exchange(self._transport, {name: self._start_message(record.run, k)}, read_ready,
+        answers = exchange(self._transport, {name: self._start_message(record.run, name, k)}, read_ready,
                            replace(self._rules, quorum=None))
         return name in answers.values and answers.values[name].samples == record.sizes[k]
 
@@ -310,7 +357,8 @@ class Coordinator:
 
     def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, bytes]:
         return {name: model_message(kind, self._algorithm, record, k)
-                for k, name in enumerate(record.parties) if k not in record.excluded}
+                for k, name in enumerate(record.parties)
+                if name in self._transport.parties and k not in record.excluded}
 
     def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
         """Write the report and the record to disk, and return the new record."""
@@ -329,12 +377,6 @@ def _ids(record: ServerRecord, names: Iterable[str]) -> tuple[int, ...]:
 
 def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
     return {record.parties.index(name): reason for name, reason in reasons.items()}
-
-
-@jax.jit
-def _draw_cohort(participation: Participation, sizes: Int[Array, " N"], seed: int, t: int) -> tuple[Array, Cohort]:
-    round_key = keys.round_key(keys.root_key(seed), jnp.asarray(t))
-    return round_key, participation(keys.cohort_key(round_key), sizes)
 
 
 @jax.jit

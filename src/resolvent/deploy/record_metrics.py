@@ -6,21 +6,23 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 from typing_extensions import override
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.participation import Full, Participation, ParticipationWrapper
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.deploy.membership import draw_cohort, members_of_round
 from resolvent.deploy.reports import EvaluationReport, PhaseReport, Report, SiteScores
 from resolvent.deploy.stores import ServerRecord
 from resolvent.errors import InputError
+from resolvent.math import tree
 from resolvent.simulate.metrics_table import MetricsTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RecordedAnswers", "metrics_of_reports", "recorded_participation"]
+__all__ = ["RecordedCohorts", "metrics_of_reports", "recorded_participation"]
 
 
 def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRecord) -> "pd.DataFrame":
@@ -56,29 +58,36 @@ def _add_scores(table: MetricsTable, rounds: int, prefix: str, scores: Mapping[i
             table.add(rounds, np.array(ids, int), split, prefix + name, values)
 
 
-class RecordedAnswers(ParticipationWrapper):
-    """The cohorts of another participation, restricted to the parties that answered in the recorded run.
+class RecordedCohorts(Participation):
+    """The cohorts of a recorded run, in which the parties without a reply do not take part.
 
     Attributes:
         keys: [R, words] the data of each round's ``keys.cohort_key``.
-        answered: [R, N] whether the reply of a party arrived in time.
-        inner: draws the cohorts, as in the run that was recorded.
+        cohorts: leaves [R, C]; rows beyond the cohort of a round are parties that do not take part.
+        inner: the participation of the recorded run.
     """
 
     keys: UInt32[Array, "R words"]
-    answered: Bool[Array, "R N"]
+    cohorts: Cohort
     inner: Participation = Full()
 
     @override
+    def capacity(self, parties: int) -> int:
+        return int(self.cohorts.index.shape[1])
+
+    @override
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        return self.inner.shares(sizes)
+
+    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        cohort = self.inner(key, sizes)
         is_round = jnp.all(self.keys == jax.random.key_data(key), axis=1)
-        answered = self.answered[jnp.argmax(is_round)][cohort.index]
-        return Cohort(cohort.index, cohort.weight, cohort.shares, cohort.alive & answered, cohort.effort, cohort.late)
+        cohort: Cohort = tree.rows(self.cohorts, jnp.argmax(is_round))
+        return cohort
 
 
 def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed: int,
-                           participation: Participation | None = None) -> RecordedAnswers:
+                           participation: Participation | None = None) -> RecordedCohorts:
     """The participation with which ``simulate`` repeats a run from its record: the same parties answer in each round.
 
     Args:
@@ -95,16 +104,31 @@ def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed
                            ("clips its replies or adds noise", record.protected)):
         if parties:
             raise InputError(f"{record.parties[parties[0]]} {title}, which a simulation cannot repeat")
-    answered = np.ones((max(record.round, 1), len(record.parties)), bool)
+    participation, rounds = Full() if participation is None else participation, max(record.round, 1)
+    absent: dict[int, set[int]] = {t: set() for t in range(rounds)}
     for report in reports:
         if isinstance(report, PhaseReport) and report.round < record.round:
-            absent = list(report.absent)
-            if report.phase and absent:
+            if report.phase and report.absent:
                 raise InputError(
-                    f"in round {report.round + 1}, {record.parties[absent[0]]} answered the first phase and not phase "
-                    f"{report.phase + 1}: a simulation has one cohort for all phases of a round")
-            answered[report.round, absent] = False
-    root = keys.root_key(seed)
-    of_rounds = jax.vmap(lambda t: jax.random.key_data(keys.cohort_key(keys.round_key(root, t))))(
-        jnp.arange(len(answered)))
-    return RecordedAnswers(of_rounds, jnp.asarray(answered), Full() if participation is None else participation)
+                    f"in round {report.round + 1}, {record.parties[min(report.absent)]} answered the first phase and "
+                    f"not phase {report.phase + 1}: a simulation has one cohort for all phases of a round")
+            absent[report.round] |= {*report.absent}
+    drawn = [draw_cohort(participation, members_of_round(record.members, t), record.sizes, seed, t)
+             for t in range(rounds)]
+    capacity = max(len(cohort.index) for _, cohort in drawn)
+    cohorts = [_padded(cohort, absent[t], capacity, len(record.parties)) for t, (_, cohort) in enumerate(drawn)]
+    of_rounds = jnp.stack([jax.random.key_data(keys.cohort_key(key)) for key, _ in drawn])
+    return RecordedCohorts(of_rounds, jax.tree.map(lambda *rows: jnp.stack(rows), *cohorts), participation)
+
+
+def _padded(cohort: Cohort, absent: set[int], capacity: int, parties: int) -> Cohort:
+    """The cohort with ``capacity`` rows, in which absent parties and the added rows do not take part."""
+    index = np.asarray(cohort.index)
+    others = [k for k in range(parties) if k not in index][:capacity - len(index)]
+
+    def padded(values: Array, value: float) -> Array:
+        return jnp.concatenate([values, jnp.full(len(others), value, values.dtype)])
+
+    return Cohort(jnp.asarray([*index.tolist(), *others], cohort.index.dtype), padded(cohort.weight, 0),
+                  padded(cohort.shares, 0), padded(cohort.alive & ~np.isin(index, [*absent]), 0),
+                  padded(cohort.effort, 1), padded(cohort.late, 0))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["EvaluationReport", "FinishReport", "PhaseReport", "Report", "SiteScores", "StartReport",
+__all__ = ["EvaluationReport", "FinishReport", "MembersReport", "PhaseReport", "Report", "SiteScores", "StartReport",
            "entry_of_report", "report_from_entry"]
 
 SiteScores: TypeAlias = Mapping[str, Sequence[float | None]]
@@ -23,6 +23,22 @@ class StartReport(NamedTuple):
     parties: tuple[str, ...]
     sizes: tuple[int, ...]
     resumed: int = 0
+
+
+class MembersReport(NamedTuple):
+    """Parties have joined a run, or have left it.
+
+    Attributes:
+        round: number of the first round with these members, from 0.
+        joined: names of the parties that join, or join again.
+        left: names of the parties that are no longer asked.
+        sizes: [N] number of training samples of each party of the run, also of those that have left.
+    """
+
+    round: int
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    sizes: tuple[int, ...]
 
 
 class PhaseReport(NamedTuple):
@@ -81,8 +97,8 @@ class FinishReport(NamedTuple):
     absent: Mapping[int, str]
 
 
-Report: TypeAlias = StartReport | PhaseReport | EvaluationReport | FinishReport
-_KINDS = {kind.__name__: kind for kind in (StartReport, PhaseReport, EvaluationReport, FinishReport)}
+Report: TypeAlias = StartReport | MembersReport | PhaseReport | EvaluationReport | FinishReport
+_KINDS = {kind.__name__: kind for kind in (StartReport, MembersReport, PhaseReport, EvaluationReport, FinishReport)}
 
 
 def entry_of_report(report: Report) -> dict[str, Any]:

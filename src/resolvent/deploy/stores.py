@@ -7,8 +7,9 @@ record contains the length of the log at the time of writing; later lines are re
 
 import contextlib
 import json
+import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -43,7 +44,6 @@ class PartyRecord(NamedTuple):
         message: identity of the message that asked for it.
         pending: the state after the last work; it is committed if the server says that the reply counted. None before
             the first work.
-        reply: the reply to that message, as it was sent.
     """
 
     run: str
@@ -53,7 +53,6 @@ class PartyRecord(NamedTuple):
     phase: int = 0
     message: str = ""
     pending: PartyState | None = None
-    reply: bytes = b""
 
     def settled(self, counted: tuple[int, int] | None, refused: tuple[int, int] | None) -> PartyState:
         """The party's state, given which of its replies counted.
@@ -88,6 +87,7 @@ class ServerRecord(NamedTuple):
         working: ids of the parties that take part in the next phase; None at the beginning of a round.
         counted: party id -> (round, phase) of its last reply that counted.
         refused: party id -> (round, phase) of its last reply that arrived and did not count.
+        members: (first round, ids of the parties that are asked from this round on), in the order of the rounds.
         evaluated: the number of rounds after which the last evaluation was made; -1 before the first evaluation.
         restarted: ids of parties that lost their state and restarted.
         excluded: ids of parties that are no longer asked, because they lost their state.
@@ -110,6 +110,7 @@ class ServerRecord(NamedTuple):
     working: tuple[int, ...] | None = None
     counted: Mapping[int, tuple[int, int]] = {}
     refused: Mapping[int, tuple[int, int]] = {}
+    members: tuple[tuple[int, tuple[int, ...]], ...] = ()
     evaluated: int = -1
     restarted: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
@@ -178,7 +179,7 @@ class _Store:
     def _read_record(self) -> Message | None:
         path = self.folder / self._record_name
         try:
-            return decode(path.read_bytes(), _LARGEST_FILE)
+            return decode(_content_of(path), _LARGEST_FILE)
         except FileNotFoundError:
             return None
         except WireError as error:
@@ -214,16 +215,27 @@ class PartyStore(_Store):
         return PartyRecord(
             message.run, message.fact("start", str), self._restore(message, "committed.", like),
             message.round - 1, message.phase, message.fact("message", str),
-            self._restore(message, "pending.", like) if has_pending else None, message.arrays["reply"].tobytes())
+            self._restore(message, "pending.", like) if has_pending else None)
 
-    def write(self, record: PartyRecord) -> None:
-        """Write the record.
+    def read_reply(self) -> bytes:
+        """The reply that was written with the record; it stays on the disk, because it can be as large as a model.
+
+        Raises:
+            InputError: the record is damaged or absent.
+        """
+        message = self._read_record()
+        if message is None:
+            raise DamagedFileError(f"{self.folder / self._record_name} is missing: it was there before")
+        return message.arrays["reply"].tobytes()
+
+    def write(self, record: PartyRecord, reply: bytes) -> None:
+        """Write the record, and the reply to the last message.
 
         Raises:
             OSError: it cannot be written; the record before is still there.
         """
         arrays = {**_prefixed("committed.", record.committed), **_prefixed("pending.", record.pending),
-                  "reply": np.frombuffer(record.reply, np.uint8)}
+                  "reply": np.frombuffer(reply, np.uint8)}
         facts = {"start": record.start, "message": record.message, "has_pending": record.pending is not None}
         self.write_file(self._record_name,
                         Message("record", record.run, record.round + 1, record.phase, facts, arrays))
@@ -247,7 +259,7 @@ class PartyStore(_Store):
         if not path.exists():
             return None
         try:
-            message = decode(path.read_bytes(), _LARGEST_FILE)
+            message = decode(_content_of(path), _LARGEST_FILE)
         except WireError as error:
             raise DamagedFileError(f"{path} cannot be used: {error}") from error
         shared = self._restore(message, "shared.", like) if message.fact("has_shared", bool) else None
@@ -264,11 +276,11 @@ class ServerStore(_Store):
         """Whether the folder has a record."""
         return (self.folder / self._record_name).exists()
 
-    def read(self, like: ServerState) -> ServerRecord | None:
+    def read(self, like: Callable[[int], ServerState]) -> ServerRecord | None:
         """The record, or None if the run has not begun. Entries of the log after the record are removed.
 
         Args:
-            like: a server state, or its shapes.
+            like: number of parties -> a server state, or its shapes.
 
         Raises:
             InputError: the record is damaged, or of another algorithm.
@@ -278,8 +290,8 @@ class ServerStore(_Store):
         facts: dict[str, Any] = {name: _as_tuples(value) for name, value in message.facts.items()}
         for name in ("counted", "refused"):  # JSON has no numbers as keys
             facts[name] = {int(k): position for k, position in facts[name].items()}
-        record = ServerRecord(run=message.run, state=self._restore(message, "state.", like), round=message.round,
-                              phase=message.phase, **facts)
+        state = self._restore(message, "state.", like(len(facts["parties"])))
+        record = ServerRecord(run=message.run, state=state, round=message.round, phase=message.phase, **facts)
         self._truncate_log(record.log_bytes)
         return record
 
@@ -312,6 +324,14 @@ def _as_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _as_tuples(item) for key, item in value.items()}
     return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _content_of(path: Path) -> bytes | memoryview:
+    """The bytes of a file, which the operating system reads when they are used. An empty file cannot be mapped."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _write_message(path: Path, message: Message) -> None:

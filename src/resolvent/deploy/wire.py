@@ -23,12 +23,11 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from resolvent.errors import InputError, quote, shorten
 from resolvent.math.codecs import Wire
 from resolvent.math.packing import pack_wire, packed_size, unpack_wire
-from resolvent.simulate.tree_files import NUMPY_NAMES
+from resolvent.simulate.tree_files import FILE_NAMES, NUMPY_NAMES
 
 __all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
            "restore_tree", "size_of"]
@@ -74,7 +73,7 @@ class Message:
             WireError: it is missing or of another type.
         """
         value = self.facts.get(name)
-        if type(value) is not kind:  # not isinstance: True is no number here
+        if type(value) is not kind:  # not isinstance: True is not a number here
             raise WireError(f"the message '{self.kind}' has {quote(value)} for {name}")
         return value
 
@@ -90,22 +89,41 @@ def encode(message: Message) -> bytes:
     return b"".join(encode_parts(message))
 
 
-def encode_parts(message: Message) -> tuple[bytes, bytes]:
-    """The message as two parts, which a file can hold one after the other without another copy in memory."""
+def encode_parts(message: Message) -> list[bytes | memoryview]:
+    """The message as parts that follow each other: the checksum, the header, and a view of each array, not a copy."""
     header = {"version": _VERSION, "kind": message.kind, "run": message.run, "round": message.round,
               "phase": message.phase, "facts": dict(message.facts)}
     arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
-    content = save(arrays, metadata={"header": json.dumps(header, allow_nan=False, sort_keys=True)})
-    return _MAGIC + hashlib.sha256(content).digest(), content
+    parts = _safetensors_parts(arrays, {"header": json.dumps(header, allow_nan=False, sort_keys=True)})
+    checksum = hashlib.sha256()
+    for part in parts:
+        checksum.update(part)
+    return [_MAGIC + checksum.digest(), *parts]
 
 
-def identity_of_message(data: bytes) -> str:
+def _safetensors_parts(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
+    """A safetensors file as parts. The library's own writer holds two copies of all arrays."""
+    # Arrays of wider numbers come first, as the library orders them, so that every array is aligned.
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    tensors, views, end = {}, [], 0
+    for name in names:
+        array = arrays[name]
+        views.append(memoryview(array.reshape(-1).view(np.uint8)))
+        tensors[name] = {"dtype": FILE_NAMES[array.dtype.name], "shape": list(array.shape),
+                         "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    header = json.dumps({"__metadata__": dict(metadata), **tensors}).encode()
+    header += b" " * (-len(header) % _LENGTH_BYTES)
+    return [len(header).to_bytes(_LENGTH_BYTES, "little") + header, *views]
+
+
+def identity_of_message(data: bytes | memoryview) -> str:
     """The checksum of a message, which identifies it: equal bytes are the same message, however often they arrive."""
     return data[len(_MAGIC):_CONTENT].hex()
 
 
-def decode(data: bytes, limit: int = MAX_BYTES) -> Message:
-    """Read a message from bytes.
+def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
+    """Read a message from bytes. Its arrays are views of the bytes, not copies.
 
     Args:
         data: the bytes.
@@ -122,7 +140,7 @@ def decode(data: bytes, limit: int = MAX_BYTES) -> Message:
         raise WireError("the bytes are not a message of this version of resolvent")
     content = memoryview(data)[_CONTENT:]
     if hashlib.sha256(content).digest() != data[len(_MAGIC):_CONTENT]:
-        raise WireError("the message is damaged or truncated: it has not the checksum with which it was sent")
+        raise WireError("the message is damaged or truncated: its checksum is not the one with which it was sent")
     tensors, header, start = _read_header(content)
     try:
         arrays = {name: _as_array(tensor, content[start:]) for name, tensor in tensors.items()}

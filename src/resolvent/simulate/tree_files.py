@@ -22,12 +22,13 @@ from resolvent.data.digests import DamagedFileError
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 
-__all__ = ["NUMPY_NAMES", "BlockedLeaf", "digest", "join_blocks", "named_leaves", "read_tree", "write_tree"]
+__all__ = ["FILE_NAMES", "NUMPY_NAMES", "BlockedLeaf", "digest", "join_blocks", "named_leaves", "read_tree",
+           "write_tree"]
 
-_DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
-           "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
-           "float64": "F64"}  # names in the header of a safetensors file
-NUMPY_NAMES = {name: dtype for dtype, name in _DTYPES.items()}
+FILE_NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
+              "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16",
+              "float32": "F32", "float64": "F64"}  # names in the header of a safetensors file
+NUMPY_NAMES = {name: dtype for dtype, name in FILE_NAMES.items()}
 
 
 class BlockedLeaf(ABC):
@@ -109,7 +110,7 @@ def _write_blocks(path: Path, leaves: Mapping[str, Any], note: dict[str, str]) -
     end = 0
     for name, leaf in leaves.items():
         start, end = end, end + int(np.prod(leaf.shape)) * leaf.dtype.itemsize
-        header[name] = {"dtype": _DTYPES[leaf.dtype.name], "shape": list(leaf.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": FILE_NAMES[leaf.dtype.name], "shape": list(leaf.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     try:
@@ -144,7 +145,7 @@ def _read_leaf(file: Any, path: Path, name: str, like: Any, names: set[str]) -> 
         raise InputError(f"{path} has no leaf for {name!r}, expected {like.dtype}{list(like.shape)}")
     rows = file.get_slice(name)
     shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
-    if shape != like.shape or dtype != _DTYPES[np.dtype(like.dtype).name]:
+    if shape != like.shape or dtype != FILE_NAMES[np.dtype(like.dtype).name]:
         raise InputError(f"{path} has {NUMPY_NAMES.get(dtype, dtype)}{list(shape)} for {name!r}, expected "
                          f"{like.dtype}{list(like.shape)}")
     if isinstance(like, BlockedLeaf):
