@@ -160,7 +160,7 @@ class Party:
                            for model in ("personal", "shared") for name in scores for split in splits]
         return departures
 
-    def handle(self, data: bytes) -> bytes:
+    def handle(self, data: bytes | memoryview) -> bytes:
         """Answer a message. Whatever the bytes are, the result is a message: a refusal says why.
 
         A refusal names no value of the site's data; details are in the log of this process.
@@ -182,7 +182,7 @@ class Party:
             _log.exception("%s failed", self.name)
             code = RefusalCode.FAILED
             reason = f"the work at the site failed with {type(error).__name__}; its log says where"
-        identity = identity_of_message(data) if isinstance(data, bytes) else ""
+        identity = identity_of_message(data) if isinstance(data, bytes | memoryview) else ""
         return encode(Message("refusal", run[:100], *position,
                               facts={"code": code, "reason": reason, "answers": identity, "party": self.name}))
 
@@ -208,7 +208,7 @@ class Party:
             like = {"model": self._shapes.model, "key": _key_shape()}
             content = self._restored(message, like)
             first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
-            self._write(PartyRecord(message.run, identity, first))
+            self._write(PartyRecord(message.run, identity, first), b"")
         elif record.start != identity:
             raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
@@ -227,7 +227,7 @@ class Party:
     def _work(self, message: Message, identity: str) -> bytes:
         record, position = self._record_of(message), (message.round, message.phase)
         if record.message == identity:
-            return self._logged("reply again", message, record.reply)
+            return self._logged("reply again", message, self._store.read_reply())
         if position == (record.round, record.phase):
             raise Refusal(
                 RefusalCode.CONFLICT, "this phase of the round has been answered, and the message has another content")
@@ -249,7 +249,7 @@ class Party:
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
         sent = encode(Message("reply", record.run, *position, self._facts(identity), arrays_of(reply)))
-        self._write(PartyRecord(record.run, record.start, before, *position, identity, after, sent))
+        self._write(PartyRecord(record.run, record.start, before, *position, identity, after), sent)
         return self._logged("reply", message, sent)
 
     def _evaluate(self, message: Message, identity: str) -> bytes:
@@ -264,7 +264,7 @@ class Party:
     def _finish(self, message: Message, identity: str) -> bytes:
         personal, shared = self._models(message)
         record = self._record_of(message)
-        self._write(record._replace(committed=_state_after(record, message), pending=None))
+        self._write(record._replace(committed=_state_after(record, message), pending=None), self._store.read_reply())
         self._store.write_models(personal, shared, message.round)
         if self._finished is not None:
             self._finished(personal, shared)
@@ -316,8 +316,8 @@ class Party:
     def _facts(self, identity: str) -> dict[str, Any]:
         return {"answers": identity, "party": self.name}
 
-    def _write(self, record: PartyRecord) -> None:
-        self._store.write(record)
+    def _write(self, record: PartyRecord, reply: bytes) -> None:
+        self._store.write(record, reply)
         self._record = record  # after the file: if the disk is full, the party keeps its state before the message
 
     def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
