@@ -1,14 +1,17 @@
 """Privacy accounting of the Gaussian mechanism with Poisson sampling, by dp-accounting (extra ``privacy``)."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal
 
 from resolvent.errors import InputError, check_range
 
-__all__ = ["Accountant", "gaussian_epsilon", "steps_within"]
+__all__ = ["Accountant", "gaussian_epsilon", "noise_within", "steps_within"]
 
 Accountant = Literal["pld", "rdp"]
 _MAX_STEPS = 1_000_000
+_MAX_NOISE = 1e6
+_NOISE_TOLERANCE = 1e-3  # relative
 
 
 def gaussian_epsilon(noise_multiplier: float, rate: float, steps: int, delta: float,
@@ -19,10 +22,10 @@ def gaussian_epsilon(noise_multiplier: float, rate: float, steps: int, delta: fl
     standard deviation ``noise_multiplier``.
 
     Args:
-        noise_multiplier: at least 0; 0 gives infinity.
+        noise_multiplier: standard deviation of the noise, at least 0; 0 gives infinity.
         rate: probability with which a record is in a sample, in (0, 1].
         steps: number of sums, at least 0.
-        delta: in (0, 1).
+        delta: the delta of differential privacy, in (0, 1).
         accountant: ``pld``, privacy loss distributions, which is tight; or ``rdp``, Renyi differential privacy, an
             upper bound that older papers state.
 
@@ -63,6 +66,45 @@ def steps_within(epsilon: float, noise_multiplier: float, rate: float, delta: fl
         else:
             high = middle
     return low
+
+
+def noise_within(epsilon: float, rate: float, steps: int, delta: float, accountant: Accountant = "pld") -> float:
+    """The smallest noise multiplier, to 0.1 %, whose ``gaussian_epsilon`` is at most ``epsilon``.
+
+    Args:
+        epsilon: positive.
+        rate: probability with which a record is in a sample, in (0, 1].
+        steps: number of sums, at least 1.
+        delta: the delta of differential privacy, in (0, 1).
+        accountant: ``pld`` or ``rdp``.
+
+    Raises:
+        InputError: a number is outside its range, no noise multiplier below a million is large enough, or dp-accounting
+            is not installed.
+    """
+    check_range("noise_within", "(0, inf)", epsilon=epsilon)
+    check_range("noise_within", "[1, inf)", steps=steps)
+    # Renyi accounting bounds epsilon from above and is fast, also where there is little noise.
+    upper = _smallest_noise(lambda noise: gaussian_epsilon(noise, rate, steps, delta, "rdp") <= epsilon, 0.0, None)
+    if accountant == "rdp":
+        return upper
+    return _smallest_noise(lambda noise: gaussian_epsilon(noise, rate, steps, delta, accountant) <= epsilon,
+                           upper / 2, upper)
+
+
+def _smallest_noise(is_enough: Callable[[float], bool], low: float, high: float | None) -> float:
+    """The smallest noise multiplier that is enough, by bisection between ``low`` and ``high``."""
+    if high is None:
+        high = 1.0
+        while not is_enough(high):
+            low, high = high, 2 * high
+            if high > _MAX_NOISE:
+                raise InputError(f"no noise multiplier below {_MAX_NOISE:g} is large enough: give a larger epsilon or "
+                                 "delta, or fewer steps")
+    while high - low > _NOISE_TOLERANCE * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
 
 
 def _library() -> ModuleType:

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.algorithms import keys
+from resolvent.algorithms.privacy import PrivacyLedger
 from resolvent.algorithms.round import uses_shared_model
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, SolvedProblem
@@ -31,6 +33,11 @@ __all__ = ["Measurements"]
 class Measurements:
     """The metrics of one run, and its seconds and bytes.
 
+    Args:
+        plan: the plan of the run.
+        storage: the data and the states of the parties.
+        message: bytes of a party's messages in a round.
+
     Attributes:
         stop_reason: why the run ended before its last round; None if it did not.
     """
@@ -38,13 +45,6 @@ class Measurements:
     stop_reason: str | None = None
 
     def __init__(self, plan: Plan, storage: Storage, message: MessageBytes) -> None:
-        """Prepare.
-
-        Args:
-            plan: the plan of the run.
-            storage: the data and the states of the parties.
-            message: bytes of a party's messages in a round.
-        """
         problem = storage.problem
         self._algorithm, self._evaluation, self._storage, self._problem, self._message = (
             plan.algorithm, plan.evaluation, storage, problem, message)
@@ -54,6 +54,9 @@ class Measurements:
         self._seconds_per_round: list[float] = []
         self._cpu_per_round: list[float] = []
         self._bytes = {"down": 0, "up": 0}
+        self._ledger = None if plan.privacy is None else PrivacyLedger(
+            plan.privacy, plan.algorithm, jax.eval_shape(plan.task.init, keys.root_key(0)), plan.task.sizes,
+            plan.participation)
         self._index = plan.evaluation.parties
         self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
         # The parties of a subset under local ids, for functions of all parties of a problem.
@@ -67,19 +70,28 @@ class Measurements:
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""
         stopped = {} if self.stop_reason is None else {"stopped": self.stop_reason}
+        private = {} if self._ledger is None else {"private_rounds": self._ledger.rounds.tolist()}
         return {"seconds_per_round": self._seconds_per_round, "cpu_per_round": self._cpu_per_round,
-                "seconds": self._seconds, "bytes": self._bytes, "evaluated_parties": len(self._index), **stopped}
+                "seconds": self._seconds, "bytes": self._bytes, "evaluated_parties": len(self._index), **stopped,
+                **private}
 
     def restore(self, metrics: "pd.DataFrame", facts: dict[str, Any]) -> None:
         """Continue from the measurements of an earlier part of the run."""
         self._table.restore(metrics)
         self._seconds, self._bytes, self.stop_reason = facts["seconds"], facts["bytes"], facts.get("stopped")
         self._seconds_per_round, self._cpu_per_round = facts["seconds_per_round"], facts["cpu_per_round"]
+        if self._ledger is not None:
+            if "private_rounds" not in facts:
+                raise InputError("privacy: the run began without privacy=, so that the rounds of its parties were not "
+                                 "counted: run it again")
+            self._ledger.rounds[:] = facts["private_rounds"]
 
     def evaluate(self, rounds: int) -> None:
         """Evaluate the personal models and the shared model on every split, after this number of rounds."""
         with stopwatch() as watch:
             self._evaluate(self._storage.evaluated_parties(), rounds)
+            if self._ledger is not None:
+                self._table.add(rounds, self._index, "train", "epsilon", self._ledger.epsilons()[self._index])
         self._add_seconds(watch, "evaluation")
 
     def _evaluate(self, views: list[EvaluationView], rounds: int) -> None:
@@ -197,12 +209,20 @@ class Measurements:
         record: RoundRecord = jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], chunk.record)
         numbers = np.arange(start + 1, start + rounds + 1)
         self._add_communication(record, numbers)
+        if self._ledger is not None:
+            self._ledger.add(record.index, record.invited)
+            self.stop_reason = self._ledger.reason_to_stop
         at, _ = np.nonzero(record.counted)
         for metric, values in record.party.items():
             if metric in self._evaluation.diagnostics:  # the clock needs steps, even if they are no diagnostic
                 self._table.add(numbers[at], record.index[record.counted], "train", metric, values[record.counted])
         for metric, values in record.server.items():
             self._table.add(numbers, None, None, metric, values)
+
+    def last_private_round(self, done: int, rounds: int) -> int:
+        """The number of rounds, at most ``rounds``, up to which the privacy budget lasts after ``done`` rounds."""
+        left = None if self._ledger is None else self._ledger.rounds_left
+        return rounds if left is None else min(rounds, done + left)
 
     def _add_communication(self, record: RoundRecord, numbers: np.ndarray[Any, Any]) -> None:
         """Replies, refused replies, bytes, and the seconds of the virtual clock, by round."""

@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.algorithms.round import uses_held_out
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.math.tree import Vector
-from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.device_memory import fits_device
 from resolvent.simulate.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulate.events import OnEvaluation
-from resolvent.simulate.party_metrics import PartyMetrics, name_metrics
+from resolvent.simulate.party_metrics import PartyMetrics
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.schedulers import Sharded
 from resolvent.simulate.systems import VirtualClock
@@ -72,7 +73,7 @@ class Task:
 
     @property
     def parties(self) -> int:
-        """N."""
+        """N, the number of parties."""
         if self.problem is not None:
             return self.problem.parties
         assert self.data is not None
@@ -166,6 +167,7 @@ class Plan:
         evaluation: when and how models are evaluated.
         checkpoint: where checkpoints are.
         callbacks: functions that are called at evaluations.
+        privacy: measures what the parties spend of their privacy, and stops the run; or None.
     """
 
     name: str
@@ -179,6 +181,7 @@ class Plan:
     evaluation: EvaluationPlan
     checkpoint: CheckpointPlan
     callbacks: tuple[OnEvaluation, ...] = ()
+    privacy: PrivacyBudget | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 1:

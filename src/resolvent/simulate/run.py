@@ -14,6 +14,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
@@ -74,6 +75,7 @@ def simulate(
     checkpoint: Path | str | None = None,
     resume: bool = False,
     on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None = None,
+    privacy: PrivacyBudget | None = None,
     progress: bool | Progress = True,
     name: str = "run",
 ) -> Result:
@@ -115,6 +117,8 @@ def simulate(
             that of the first model. It can read metrics and models, and stop the run; ``rv.callbacks`` has
             ready-made ones. With a checkpoint folder a checkpoint is written before each call, and a run that is
             resumed does not repeat calls.
+        privacy: measure each party's epsilon at every evaluation, and stop before one exceeds a limit; see
+            ``rv.privacy.PrivacyBudget``. The algorithm must be differentially private.
         progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total),
             about every half second.
         name: name of the method, in the metrics.
@@ -125,6 +129,12 @@ def simulate(
     Raises:
         InputError: the arguments do not fit together. It is raised before the first round.
         ProcessLostError: the run has several processes, and another one has ended.
+
+    Example:
+        >>> data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10)
+        >>> result = rv.simulate(rv.fedavg(rv.SGD(0.1)), model, data, rounds=2, progress=False)
+        >>> result.scores("test").shape  # rounds 0, 1 and 2, and three parties
+        (3, 3)
     """
     enable_compilation_cache()
     task = Task.from_arguments(model, data)
@@ -139,7 +149,7 @@ def simulate(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
             diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task)),
-        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation))
+        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy)
     with detect_lost_process():
         return _run(plan, place(plan), progress)
 
@@ -176,17 +186,18 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
         report(done, plan.rounds)
         while done < plan.rounds and measurements.stop_reason is None:
             next_evaluation = min(done - done % every + every, plan.rounds)
+            end = measurements.last_private_round(done, next_evaluation)
             with stopwatch() as watch:
-                chunk, count = storage.advance(placement.run_chunk, done, next_evaluation, pace.rounds)
+                chunk, count = storage.advance(placement.run_chunk, done, end, pace.rounds)
             pace.add(count, watch.run)
             measurements.add_chunk(chunk, done, count, watch)
             done += count
-            is_evaluated = done == next_evaluation
+            is_evaluated = done == next_evaluation or measurements.stop_reason is not None
             if is_evaluated:
                 measurements.evaluate(done)
                 if done in (every, plan.rounds):
                     measurements.measure_line(chunk, done)
-            checkpoints.write_if_due(done)
+            checkpoints.write_if_due(done, must_write=measurements.stop_reason is not None)
             report(done, plan.rounds)
             if is_evaluated and (reason := callbacks.notify(done)) is not None:
                 measurements.stop_reason = reason

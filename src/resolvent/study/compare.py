@@ -6,6 +6,7 @@ from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote, shorten
@@ -43,6 +44,7 @@ def compare(
     metrics: Mapping[str, Metric] | None = None,
     decide_by: str | None = None,
     clock: VirtualClock | None = None,
+    privacy: PrivacyBudget | None = None,
     scheduler: SchedulerChoice = "auto",
     out: Path | str | None = None,
     resume: bool = False,
@@ -72,6 +74,8 @@ def compare(
         decide_by: the metric that compares the methods; default: the score of the model, or the balanced accuracy if
             one class has more than 80 % of the samples.
         clock: virtual clock of the seconds and the bytes of each round.
+        privacy: measure each party's epsilon in every run, and stop a run before one exceeds a limit, see ``simulate``.
+            All methods must be differentially private.
         scheduler: how the work is distributed on the machine, see ``simulate``.
         out: a folder for models, metrics, summary and report; it is complete when the function returns. Without it
             nothing is written; ``Comparison.save`` writes it later.
@@ -112,7 +116,7 @@ def compare(
         data=samples, model=task.model, problem=task.problem, solver=_SOLVER, algorithms=dict(algorithms),
         participation=Full() if participation is None else participation, rounds=rounds, seed=seed, seeds=seeds,
         evaluate_every=evaluate_every, diagnostics=tuple(diagnostics), clock=clock, metrics=extra or None,
-        decide_by=decide_by, title=title)
+        decide_by=decide_by, title=title, privacy=privacy)
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     with bars as report:

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -240,7 +239,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                 participation=experiment.participation, evaluate_every=experiment.evaluate_every,
                 diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
                 name=label, resume=resume, scheduler=scheduler, start=start,
-                on_evaluation=tuple((experiment.callbacks or {}).values()),
+                on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
                 checkpoint=None if checkpoints is None else checkpoints / folder,
                 progress=(lambda done, total, title=title: progress(title, done, total)) if progress else False)  # type: ignore[misc]
             results[label] = _with_shared_samples(result, results)
@@ -274,12 +273,10 @@ def samples_of(experiment: Experiment, seed: int,
 
 
 def _measure(experiment: Experiment, results: dict[str, Result], samples: Samples) -> RowValues | None:
-    """The values of the test rows of one seed; None if several processes have a part of the rows each."""
-    first = next(iter(results.values()))
-    if jax.process_count() > 1:
-        return None
-    name, higher = decisive_score(experiment, first.problem)
-    return measure_rows(results, Score(name, higher, (experiment.metrics or {}).get(name)), samples.rows)
+    """The values of the test rows of one seed; of several processes, all must call it."""
+    name, higher = decisive_score(experiment, next(iter(results.values())).problem)
+    with detect_lost_process():
+        return measure_rows(results, Score(name, higher, (experiment.metrics or {}).get(name)), samples.rows)
 
 
 def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:

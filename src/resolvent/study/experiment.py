@@ -11,6 +11,7 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
@@ -69,6 +70,8 @@ class Experiment:
         search: hyperparameters that `resolvent tune` chooses on validation samples; `resolvent run` does not read it.
         start: a finished run, or one folder of its `models`, whose shared model the server and all parties begin with;
             default: the first model of the seed.
+        privacy: the delta at which each party's epsilon is measured, and the epsilon before which a run stops, such as
+            {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private.
         callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
     """
 
@@ -91,6 +94,7 @@ class Experiment:
     class_weight: Literal["balanced", "balanced_per_party"] | dict[str, float] | None = None
     search: Search | None = None
     start: str | None = None
+    privacy: PrivacyBudget | None = None
     callbacks: dict[str, Callback] | None = None
 
     @property
@@ -213,6 +217,8 @@ class ExperimentFile:
         parts["participation"] = self._part("participation").build()
         if "clock" in self.bound.parts:
             parts["clock"] = self._part("clock").build()
+        if "privacy" in self.bound.parts:
+            parts["privacy"] = self._part("privacy").build()
         callbacks = self.bound.parts.get("callbacks", {})
         assert isinstance(callbacks, dict)
         parts["callbacks"] = {label: part.build() for label, part in callbacks.items()}

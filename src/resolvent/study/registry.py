@@ -16,11 +16,12 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets
+from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, privacy
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.arguments import hints_of
 from resolvent.data import datasets, partitions, shifts
 from resolvent.data.federated import FederatedData
@@ -138,6 +139,7 @@ _REGISTRIES = (
     Registry(Augmenter, "augmenter", "augmenters", (augmenters,)),
     Registry(Partition, "partition", "partitions", (partitions,)),
     Registry(VirtualClock, "clock", "clocks", (systems,), default="VirtualClock"),
+    Registry(PrivacyBudget, "privacy budget", "privacy", (privacy,), default="PrivacyBudget"),
     Registry(Shift, "shift", "shifts", (shifts,)),
     Registry(Algorithm, "algorithm", "algorithms", (presets, combinators), supplied=frozenset({"solver"}),
              typical="fedavg"),

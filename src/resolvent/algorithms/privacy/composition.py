@@ -21,6 +21,7 @@ from resolvent.algorithms.combinators.combinator import layers
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.keys import root_key
 from resolvent.errors import InputError, check_range
+from resolvent.math import accounting
 from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import ShapeOracle
@@ -28,7 +29,7 @@ from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["PrivateWork", "check_private_records", "party_epsilon", "record_epsilons", "rounds_within"]
+__all__ = ["PrivateWork", "check_private_records", "noise_within", "party_epsilon", "record_epsilons", "rounds_within"]
 
 _MARK = "private_work"
 
@@ -125,13 +126,45 @@ def rounds_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[A
         >>> w0 = model.init(jax.random.key(0))
         >>> rv.privacy.check_private_records(rv.fedavg(solver), w0).calls
         1
-        >>> rv.privacy.rounds_within(rv.fedavg(solver), w0, data.sizes, epsilon=3, delta=1e-4)  # doctest: +SKIP
+        >>> rv.privacy.rounds_within(rv.fedavg(solver), w0, data.sizes(), epsilon=3, delta=1e-4)  # doctest: +SKIP
     """
     check_range("rounds_within", "(0, inf)", epsilon=epsilon)
     solver, calls = check_private_records(algorithm, w0)
     rate = min(1.0, solver.batch_size / min(int(size) for size in sizes))
     steps = steps_within(epsilon, float(solver.noise_multiplier), rate, delta, accountant)  # type: ignore[arg-type]
     return steps // (round(float(solver.steps)) * calls)  # type: ignore[arg-type]
+
+
+def noise_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Array, " N"], *, rounds: int,
+                 epsilon: float, delta: float, accountant: Accountant = "pld") -> float:
+    """The smallest noise multiplier, to 0.1 %, for which no party's epsilon is larger after ``rounds`` rounds.
+
+    The smallest party determines it. The noise multiplier that ``algorithm`` has is not read.
+
+    Args:
+        algorithm: with ``DPSGD`` as its local solver.
+        w0: a model, or its shapes.
+        sizes: numbers of samples of the parties.
+        rounds: number of rounds, at least 1.
+        epsilon: largest epsilon of any party, positive.
+        delta: in (0, 1), usually below one over the number of samples.
+        accountant: ``pld`` (tight) or ``rdp``.
+
+    Raises:
+        InputError: the composition is not private (``check_private_records``), a number is outside its range, or
+            dp-accounting is not installed.
+
+    Example:
+        >>> solver, w0 = rv.solvers.DPSGD(0.1, batch_size=16, steps=5), {"weight": jnp.zeros((10, 64))}
+        >>> noise = rv.privacy.noise_within(rv.fedavg(solver), w0, [100, 300], rounds=20, epsilon=3,
+        ...                                 delta=1e-4)  # doctest: +SKIP
+        >>> private = dataclasses.replace(solver, noise_multiplier=noise)  # doctest: +SKIP
+    """
+    check_range("noise_within", "[1, inf)", rounds=rounds)
+    solver, calls = check_private_records(algorithm, w0)
+    rate = min(1.0, solver.batch_size / min(int(size) for size in sizes))
+    steps = round(float(solver.steps)) * calls * rounds  # type: ignore[arg-type]
+    return accounting.noise_within(epsilon, rate, steps, delta, accountant)
 
 
 def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,

@@ -1,0 +1,166 @@
+"""The privacy budget of a run: each party's epsilon at every evaluation, and a stop before one exceeds a limit."""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.combinator import layers
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.participation import Bernoulli, Full, Participation
+from resolvent.algorithms.privacy.composition import check_private_records
+from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError, check_range
+from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
+from resolvent.math.tree import Vector
+
+__all__ = ["PrivacyBudget", "PrivacyLedger"]
+
+
+@dataclass(frozen=True)
+class PrivacyBudget(CheckedArguments):
+    """The delta at which a run measures each party's epsilon, and the largest epsilon that it may spend.
+
+    With ``DPSGD``, epsilon is that of the records of a party; it grows with every round for which the party is asked to
+    work. With ``PrivateParties``, epsilon is that of single parties; it is the same for all, and grows with every
+    round. The metrics of the run then have ``epsilon`` of the split ``train``, for each party and evaluation.
+
+    Attributes:
+        delta: in (0, 1), usually below one over the number of samples of a party, or over the number of parties.
+        epsilon: the run stops before the first round that could make any party's epsilon larger than this; default:
+            epsilon is only measured.
+        accountant: ``pld`` (tight) or ``rdp`` (faster to compute).
+
+    Raises:
+        InputError: a number is outside its range; when a run starts: the composition is not private, its participation
+            is not accounted for, or the first round spends more than ``epsilon``.
+
+    Example:
+        >>> budget = rv.privacy.PrivacyBudget(delta=1e-4, epsilon=3)
+        >>> result = rv.simulate(rv.fedavg(rv.solvers.DPSGD(0.1)), rv.models.logistic(64, 10),
+        ...                      rv.datasets.digits(), rounds=1000, privacy=budget)  # doctest: +SKIP
+        >>> result.scores("train", "epsilon").iloc[-1].max() <= 3  # doctest: +SKIP
+        True
+    """
+
+    delta: float
+    epsilon: float | None = None
+    accountant: Accountant = "pld"
+
+    def __post_init__(self) -> None:
+        check_range(self, "(0, 1)", delta=self.delta)
+        check_range(self, "(0, inf)", epsilon=self.epsilon)
+
+
+class PrivacyLedger:
+    """What the parties of one run have spent so far.
+
+    Args:
+        budget: the budget.
+        algorithm: the algorithm of the run.
+        w0: a model, or its shapes.
+        sizes: [N] numbers of training samples of the parties.
+        participation: participation of the run.
+
+    Attributes:
+        rounds: [N] number of rounds that count for each party.
+
+    Raises:
+        InputError: see ``PrivacyBudget``.
+    """
+
+    def __init__(self, budget: PrivacyBudget, algorithm: Algorithm, w0: Vector, sizes: ArrayLike,
+                 participation: Participation) -> None:
+        self._budget, samples = budget, np.asarray(sizes)
+        self.rounds = np.zeros(len(samples), np.int64)
+        if uses_pooled_data(algorithm):
+            raise InputError("privacy: pooled samples belong to no party, so that no party's epsilon is defined: leave "
+                             "privacy out, or use a federated method")
+        self._protects_parties = any(isinstance(layer, PrivateParties) for layer in layers(algorithm))
+        if self._protects_parties:
+            private = next(layer for layer in layers(algorithm) if isinstance(layer, PrivateParties))
+            self._multiplier, self._steps = float(private.effective_multiplier), 1
+            self._rates = np.full(len(samples), _party_rate(participation))
+        else:
+            work = check_private_records(algorithm, w0)
+            self._multiplier = float(work.solver.noise_multiplier)  # type: ignore[arg-type]
+            self._steps = round(float(work.solver.steps)) * work.calls  # type: ignore[arg-type]
+            self._rates = np.minimum(1.0, work.solver.batch_size / samples)
+        if self.rounds_left == 0:
+            first = self._epsilon(self._rates.max(), 1)
+            raise InputError(f"privacy: epsilon={budget.epsilon:g} is less than the first round spends, {first:.3g}: "
+                             "give a larger epsilon, or more noise, fewer steps or smaller batches")
+
+    def add(self, index: Int[Array, "R C"], invited: Bool[Array, "R C"]) -> None:
+        """Add rounds.
+
+        Args:
+            index: ids of the parties of each cohort.
+            invited: which of them were asked to work.
+        """
+        if self._protects_parties:
+            self.rounds += len(index)
+        else:
+            np.add.at(self.rounds, np.asarray(index)[np.asarray(invited)], 1)
+
+    def epsilons(self) -> Float[np.ndarray, " N"]:
+        """[N] each party's epsilon so far."""
+        spent = {pair: self._epsilon(*pair) for pair in set(zip(self._rates.tolist(), self.rounds.tolist(),
+                                                                strict=True))}
+        return np.array([spent[pair] for pair in zip(self._rates.tolist(), self.rounds.tolist(), strict=True)])
+
+    @property
+    def rounds_left(self) -> int | None:
+        """The number of rounds that can follow before any party could exceed the budget; None without a limit."""
+        if self._budget.epsilon is None:
+            return None
+        # The samples of the smallest party are drawn most often: no other party has fewer rounds.
+        left = self._fewest_rounds - int(self.rounds.max())
+        if left > 0:
+            return left
+        at_limit = self.rounds >= self._fewest_rounds
+        at_most = [self._limit(rate) - rounds for rate, rounds in zip(
+            self._rates[at_limit].tolist(), self.rounds[at_limit].tolist(), strict=True)]
+        return max(0, min(at_most, default=0))
+
+    @property
+    def reason_to_stop(self) -> str | None:
+        """Why no further round is possible; None if one is."""
+        if self.rounds_left != 0:
+            return None
+        return f"epsilon = {self.epsilons().max():.4g}, and one more round could exceed {self._budget.epsilon:g}"
+
+    @cached_property
+    def _fewest_rounds(self) -> int:
+        return self._limit(float(self._rates.max()))
+
+    def _limit(self, rate: float) -> int:
+        """The largest number of rounds within the budget."""
+        assert self._budget.epsilon is not None
+        return _steps_within(self._budget.epsilon, self._multiplier, rate, self._budget.delta,
+                             self._budget.accountant) // self._steps
+
+    def _epsilon(self, rate: float, rounds: int) -> float:
+        return _gaussian_epsilon(self._multiplier, rate, rounds * self._steps, self._budget.delta,
+                                 self._budget.accountant)
+
+
+_gaussian_epsilon = lru_cache(maxsize=1024)(gaussian_epsilon)
+_steps_within = lru_cache(maxsize=1024)(steps_within)
+
+
+def _party_rate(participation: Participation) -> float:
+    """The probability with which a party takes part in a round, independently of the others.
+
+    Raises:
+        InputError: parties are not drawn independently.
+    """
+    if isinstance(participation, Full):
+        return 1.0
+    if isinstance(participation, Bernoulli):
+        return float(participation.probability)  # type: ignore[arg-type]
+    raise InputError(f"privacy: {type(participation).__name__} does not draw parties independently of each other, "
+                     "which the accounting of PrivateParties needs: use Bernoulli or Full")

@@ -1,0 +1,127 @@
+"""A run with a privacy budget: epsilon of each party in the metrics, and a stop before it exceeds the limit."""
+
+import math
+
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.algorithms.privacy import budget as budgets
+from resolvent.math import accounting
+
+SOLVER = rv.solvers.DPSGD(0.1, noise_multiplier=2.0, batch_size=4, steps=2)
+EVERY_SECOND = {"evaluate_every": 2, "progress": False}
+
+
+@pytest.fixture
+def simple_accountant(monkeypatch):
+    """An accountant that needs no library: epsilon = rate * steps / noise, so that the expected numbers are exact."""
+    def epsilon(noise, rate, steps, delta, accountant):
+        return rate * steps / noise
+
+    def steps_within(limit, noise, rate, delta, accountant):
+        return math.floor(limit * noise / rate + 1e-9)
+
+    monkeypatch.setattr(budgets, "_gaussian_epsilon", epsilon)
+    monkeypatch.setattr(budgets, "_steps_within", steps_within)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    return rv.FederatedData.from_arrays([rng.normal(size=(n, 3)) for n in (8, 16, 40)],
+                                        [rng.integers(0, 3, n) for n in (8, 16, 40)], validation=0, test=0,
+                                        classes=["0", "1", "2"])
+
+
+def run(data, rounds, epsilon=None, algorithm=None, participation=None, **settings):
+    budget = rv.privacy.PrivacyBudget(delta=1e-3, epsilon=epsilon)
+    return rv.simulate(rv.fedavg(SOLVER) if algorithm is None else algorithm, rv.models.logistic(3, 3), data,
+                       rounds=rounds, participation=participation, privacy=budget, **EVERY_SECOND, **settings)
+
+
+def epsilons(result):
+    return result.scores("train", "epsilon")
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_every_evaluation_has_the_epsilon_of_each_party(data):
+    """Two steps a round with noise 2 on 4 of n samples: 4/n a round."""
+    table = epsilons(run(data, rounds=4))
+    np.testing.assert_allclose(table.loc[[0, 2, 4]].to_numpy(), np.outer([0, 2, 4], [4 / 8, 4 / 16, 4 / 40]))
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_the_run_stops_before_a_party_exceeds_the_budget(data):
+    """The smallest party may make 5 rounds, which is not a multiple of the rounds between evaluations."""
+    result = run(data, rounds=20, epsilon=2.6)
+    assert result.rounds == 5
+    assert epsilons(result).index[-1] == 5
+    assert epsilons(result).to_numpy().max() == pytest.approx(2.5)
+    assert "one more round could exceed 2.6" in result.facts["stopped"]
+    plain = rv.simulate(rv.fedavg(SOLVER), rv.models.logistic(3, 3), data, rounds=5, **EVERY_SECOND)
+    np.testing.assert_array_equal(result.server_model["weight"], plain.server_model["weight"])
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_parties_that_are_drawn_spend_only_in_their_rounds(data):
+    """A party spends in the rounds for which it is asked to work, and a run stops when one of them may not go on."""
+    participation = rv.participation.Uniform(cohort=1)
+    result = run(data, rounds=40, epsilon=2.0, participation=participation, diagnostics=["steps"])
+    steps = result.metrics[result.metrics["metric"] == "steps"]
+    rounds = steps.groupby("party")["value"].count().reindex(range(3), fill_value=0).to_numpy()
+    assert rounds.sum() == result.rounds < 40
+    np.testing.assert_allclose(epsilons(result).iloc[-1], rounds * [4 / 8, 4 / 16, 4 / 40])
+    assert rounds[0] == 4
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_a_resumed_run_continues_its_account(data, tmp_path):
+    run(data, rounds=2, epsilon=2.6, checkpoint=tmp_path / "run")
+    result = run(data, rounds=20, epsilon=2.6, checkpoint=tmp_path / "run", resume=True)
+    assert result.rounds == 5
+    assert epsilons(result).loc[4].tolist() == pytest.approx([2.0, 1.0, 0.4])
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_private_parties_spend_in_every_round(data):
+    private = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1, batch_size=4)), cohort=1.5, noise_multiplier=1.0)
+    result = run(data, rounds=20, epsilon=2.0, algorithm=private, participation=rv.participation.Bernoulli(0.5))
+    assert result.rounds == 4
+    assert (epsilons(result).loc[2] == 1.0).all()
+
+
+@pytest.mark.usefixtures("simple_accountant")
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"algorithm": rv.fedavg(rv.SGD(0.1, batch_size=4))}, "not differentially private"),
+    ({"algorithm": rv.pooled(SOLVER)}, "pooled samples"),
+    ({"epsilon": 0.1}, "less than the first round spends"),
+    ({"algorithm": rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), cohort=1),
+      "participation": rv.participation.Uniform(cohort=1)}, "use Bernoulli or Full"),
+], ids=["sgd", "pooled", "first round", "cohorts of a fixed size"])
+def test_runs_that_cannot_be_accounted_for_are_refused(data, settings, message):
+    with pytest.raises(rv.InputError, match=message):
+        run(data, rounds=4, **settings)
+
+
+class TestLibrary:
+    """With the extra ``privacy``."""
+
+    @pytest.fixture(autouse=True)
+    def _library(self):
+        pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+
+    def test_the_rounds_are_those_of_rounds_within(self, data):
+        algorithm, model = rv.fedavg(SOLVER), rv.models.logistic(3, 3)
+        w0 = {"weight": np.zeros((3, 3)), "bias": np.zeros(3)}
+        expected = rv.privacy.rounds_within(algorithm, w0, data.sizes(), epsilon=3, delta=1e-3)
+        budget = rv.privacy.PrivacyBudget(delta=1e-3, epsilon=3)
+        result = rv.simulate(algorithm, model, data, rounds=expected + 50, evaluate_every=expected + 50,
+                             privacy=budget, progress=False)
+        assert result.rounds == expected
+        assert epsilons(result).iloc[-1].tolist() == pytest.approx(
+            rv.privacy.record_epsilons(algorithm, w0, data.sizes(), rounds=expected, delta=1e-3))
+
+    def test_the_noise_within_a_budget_is_the_smallest(self):
+        noise = accounting.noise_within(2.0, 0.1, 100, 1e-4)
+        assert 1.98 < accounting.gaussian_epsilon(noise, 0.1, 100, 1e-4) <= 2.0
