@@ -161,6 +161,11 @@ class Composed(Oracle):
     def has_random_layers(self) -> bool:
         return self.inner.has_random_layers
 
+    @property
+    @override
+    def replaces_slow_operations(self) -> bool:
+        return self.inner.replaces_slow_operations
+
     @override
     def at_step(self, key: Array) -> "Composed":
         """All gradients of the step have the same random layers, so that it descends one function."""

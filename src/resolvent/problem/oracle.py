@@ -23,7 +23,7 @@ __all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "SampleOracle", "ShapeOra
 
 
 class PartyMemory(NamedTuple):
-    """What a party's local work hands on from one round to the next; () where there is nothing.
+    """The memory that a party's local work hands on from one round to the next; () if there is none.
 
     Attributes:
         oracle: memory of the oracle, such as the last outputs of a policy (``Oracle.init_memory``).
@@ -39,7 +39,7 @@ class Oracle(eqx.Module):
 
     Attributes:
         samples: n_k, the number of samples that minibatches are drawn from; at least 1.
-        memory: what the party's last local work handed on; None if nothing is stored between rounds.
+        memory: the memory from the party's last local work; None if nothing is stored between rounds.
     """
 
     samples: Int[Array, ""]
@@ -83,6 +83,11 @@ class Oracle(eqx.Module):
     def has_random_layers(self) -> bool:
         """Whether minibatch gradients depend on random numbers, see ``Model.has_random_layers``."""
         return False
+
+    @property
+    def replaces_slow_operations(self) -> bool:
+        """Whether operations may be replaced by equal ones, see ``Model.replaces_slow_operations``."""
+        return True
 
     def at_step(self, key: Array) -> "Oracle":
         """The oracle of one minibatch step, whose random layers draw from this key; by default itself."""
@@ -138,6 +143,11 @@ class SampleOracle(Oracle):
     @override
     def has_random_layers(self) -> bool:
         return self.model.has_random_layers
+
+    @property
+    @override
+    def replaces_slow_operations(self) -> bool:
+        return self.model.replaces_slow_operations
 
     @override
     def at_step(self, key: Array) -> "SampleOracle":

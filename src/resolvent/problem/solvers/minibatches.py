@@ -12,6 +12,7 @@ from resolvent.errors import InputError, check_range
 from resolvent.problem.solvers.batches import Batches
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
+from resolvent.xla.rewrites import update_rows
 
 __all__ = ["MinibatchBudget", "Stop", "check_budget", "over_minibatches", "scale_budget"]
 
@@ -80,6 +81,11 @@ def over_minibatches(step: Callable[[State, Subproblem, Array, Array], State], s
     batch_size, samples = budget.batch_size, subproblem.oracle.samples
     total = budget.count_steps(samples, effort)
 
+    def one_step(state: State, subproblem: Subproblem, minibatch: tuple[Array, Array]) -> State:
+        if not subproblem.oracle.replaces_slow_operations:
+            return step(state, subproblem, *minibatch)
+        return update_rows(lambda state: step(state, subproblem, *minibatch))(state)
+
     def draw(steps: Int[Array, " S"]) -> tuple[Array, Array]:
         return batches.draw(key, jnp.minimum(steps, total - 1), samples, batch_size)
 
@@ -87,8 +93,8 @@ def over_minibatches(step: Callable[[State, Subproblem, Array, Array], State], s
     # cheap, and XLA cannot fuse the draw with the gather of samples, where it would repeat it for every feature.
     block = min(_PREFETCHED_STEPS, max(1, _PREFETCHED_SAMPLES // batch_size))
     if not subproblem.oracle.has_random_layers:
-        last = loops.fori_loop_with_prefetch(draw, lambda minibatch, state: step(state, subproblem, *minibatch), state,
-                                             total=total, block=block)
+        last = loops.fori_loop_with_prefetch(draw, lambda minibatch, state: one_step(state, subproblem, minibatch),
+                                             state, total=total, block=block)
         return last, total
 
     def draw_with_keys(steps: Int[Array, " S"]) -> tuple[tuple[Array, Array], Array]:
@@ -96,7 +102,7 @@ def over_minibatches(step: Callable[[State, Subproblem, Array, Array], State], s
 
     def step_with_key(inputs: tuple[tuple[Array, Array], Array], state: State) -> State:
         minibatch, key = inputs
-        return step(state, subproblem.at_step(key), *minibatch)
+        return one_step(state, subproblem.at_step(key), minibatch)
 
     last = loops.fori_loop_with_prefetch(draw_with_keys, step_with_key, state, total=total, block=block)
     return last, total

@@ -9,9 +9,10 @@ are equal up to rounding, and all transformations of JAX work on them: see ``def
 from resolvent.xla.rewrites.convolution import convolution
 from resolvent.xla.rewrites.deferred import Rule
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
+from resolvent.xla.rewrites.row_updates import update_rows
 from resolvent.xla.rewrites.walk import Replacement, Rewriter
 
-__all__ = ["RULES", "Replacement", "rewrite"]
+__all__ = ["RULES", "Replacement", "rewrite", "update_rows"]
 
 RULES: dict[str, Rule] = {
     "conv_general_dilated": convolution,
