@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
 import resolvent as rv
 from resolvent.data.array_encoding import ArrayEncoding
@@ -33,6 +34,59 @@ def test_classes_and_their_probabilities_are_those_of_the_logits(classes):
     assert fitted.predict(ROWS[7:8]) == predicted[7]
     assert fitted.evaluate(ROWS, predicted)["accuracy"] == 1
     assert fitted.evaluate(ROWS, [classes[0]] * 1100)["accuracy"] == np.mean(predicted == classes[0])
+
+
+def test_metrics_of_rows_are_those_of_their_definitions():
+    fitted = classifier(("cat", "dog", "owl"))
+    rows, labels = ROWS[:200], np.array(fitted.classes)[np.arange(200) % 3]
+    named = {"auc": rv.metrics.ROCAUC(), "f1": rv.metrics.F1(average="macro"), "accuracy": rv.metrics.Accuracy()}
+    scores = fitted.evaluate(rows, labels, metrics=named)
+    probabilities, predicted = fitted.predict_proba(rows), fitted.predict(rows)
+    assert list(scores) == ["rows", "loss", "accuracy", "auc", "f1"]
+    expected = [200, log_loss(labels, probabilities), np.mean(predicted == labels),
+                roc_auc_score(labels, probabilities, multi_class="ovr"), f1_score(labels, predicted, average="macro")]
+    np.testing.assert_allclose(list(scores.values()), expected, rtol=1e-5)
+    assert (scores.table["low"] < scores.table["value"]).all()
+    assert (scores.table["value"] < scores.table["high"]).all()
+    assert np.isnan(fitted.evaluate(rows[:5], ["cat"] * 5, metrics=[rv.metrics.ROCAUC()])["roc_auc"])
+    assert "<td>auc</td>" in scores._repr_html_()
+
+
+def test_an_interval_of_a_score_is_that_of_comparisons():
+    """Close to the interval of Agresti and Coull, as long as all rows have the same weight; wider for fewer rows."""
+    fitted = classifier(("no", "yes"))
+    labels = np.where(np.arange(80) % 10 < 8, fitted.predict(ROWS[:80]), "no")
+    scores = fitted.evaluate(ROWS[:80], labels)
+    n, p = 84, (80 * scores["accuracy"] + 2) / 84
+    half = 1.96 * np.sqrt(p * (1 - p) / n)
+    np.testing.assert_allclose(scores.intervals["accuracy"][1:], [p - half, p + half], atol=0.03)
+    few = fitted.evaluate(ROWS[:8], labels[:8]).intervals["accuracy"]
+    assert few.high - few.low > 4 * half
+    assert fitted.evaluate(ROWS[:80], labels).intervals == scores.intervals
+
+
+def test_class_weights_count_in_the_loss_alone():
+    fitted = classifier(("no", "yes"))
+    rows, labels = ROWS[:100], np.array(["no"] * 90 + ["yes"] * 10)
+    losses = -np.log(fitted.predict_proba(rows)[np.arange(100), (labels == "yes").astype(int)])
+    balanced = fitted.evaluate(rows, labels, class_weight="balanced")
+    assert balanced["loss"] == pytest.approx((losses[:90].mean() + losses[90:].mean()) / 2, rel=1e-4)
+    assert balanced["accuracy"] == fitted.evaluate(rows, labels)["accuracy"]
+    named = fitted.evaluate(rows, labels, class_weight={"no": 0, "yes": 3})
+    assert named["loss"] == pytest.approx(losses[90:].mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"metrics": [rv.metrics.MAE()]}, "mae is for regression, and the data are for classification"),
+    ({"class_weight": "even"}, "'even' is not known: use balanced"),
+    ({"class_weight": {"no": 1}}, "class 'yes' has no weight"),
+    ({"class_weight": {"no": -1, "yes": 1}}, "must be finite numbers that are not negative"),
+    ({"labels": None}, "arrays have no label column: give the labels"),
+])
+def test_scores_that_cannot_be_computed_are_refused(settings, message):
+    arguments = {"rows": ROWS[:2], "labels": ["no", "yes"]} | settings
+    with pytest.raises(rv.InputError, match=message):
+        classifier(("no", "yes")).evaluate(**arguments)
 
 
 def test_numbers_are_predicted_for_regression_and_no_probabilities():

@@ -74,6 +74,33 @@ def test_rows_of_one_site_are_predicted_with_its_model(sites, call, new_rows, tm
     assert len(outcome.err.splitlines()) == 2
 
 
+def test_rows_with_labels_are_evaluated(sites, call, new_rows, tmp_path):
+    outcome = call("evaluate", sites.run, "new.csv", "--method", "FedAvg+", "--site", "Essen", "--metrics", "roc_auc",
+                   "{name: f1, average: macro}", "--class-weight", "{ill: 2, well: 1}", "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    fitted = rv.load(sites.run, method="FedAvg+", site="Essen")
+    with pytest.warns(rv.UnusualRowsWarning):
+        expected = fitted.evaluate(new_rows, metrics=[rv.metrics.ROCAUC(), rv.metrics.F1(average="macro")],
+                                   class_weight={"ill": 2, "well": 1})
+    assert json.loads(outcome.out) == {"rows": 60, "scores": {
+        name: pytest.approx(interval._asdict(), rel=1e-6) for name, interval in expected.intervals.items()}}
+    table = call("evaluate", sites.run, "new.csv", "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+    assert "60 rows with labels" in table.out
+    assert f"{expected['accuracy']:.1%}" in table.out
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("unlabelled.csv",), "'unlabelled.csv' has no column 'outcome', the label; its columns are 'patient', 'hospital'"),
+    (("new.csv", "--metrics", "auc"), "there is no metric 'auc'"),
+    (("new.csv", "--class-weight", "{sick: 1}"), "there is no class 'sick'"),
+])
+def test_what_cannot_be_evaluated_is_refused(sites, call, new_rows, tmp_path, arguments, message):
+    new_rows.drop(columns="outcome").to_csv(tmp_path / "unlabelled.csv", index=False)
+    outcome = call("evaluate", sites.run, *arguments, "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
 def test_scores_on_the_test_rows_are_those_of_the_run(sites):
     """The encoding and the model of each site are those with which the run evaluated it."""
     metrics = pd.read_parquet(sites.run / "metrics.parquet")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,13 @@ import pytest
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.simulate.rounds import compiled_programs, run_rounds
+from resolvent.simulate.together import simulate_together
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.tuning import searching
 from resolvent.study.tuning.files import TUNED_FILE, party_table, tune_file
 from resolvent.study.tuning.space import draw, read_space
 from resolvent.study.tuning.strategies import halving_rungs
+from resolvent.study.tuning.trials import Ledger, Reading
 
 CURVATURE, ROUNDS = 2.0, 3
 RATE = {"rate": {"low": 0.05, "high": 0.9, "scale": "log"}}
@@ -132,13 +135,78 @@ def test_interrupted_search_continues_from_its_finished_trials(problem, tmp_path
     monkeypatch.setattr(searching, "simulate", recorded)
     with (tmp_path / "part" / "trials.jsonl").open("a") as file:
         file.write('{"trial": "cut o')  # killed while it was written
-    resumed = search(tmp_path / "part")
+    with pytest.warns(UserWarning, match="the last line was cut off"):
+        resumed = search(tmp_path / "part")
     assert len(simulated) == 4
     assert resumed.table.equals(whole.table)
     assert search(tmp_path / "part").table.equals(whole.table)
     assert len(simulated) == 4
     with pytest.raises(InputError, match="belongs to another search"):
         search(tmp_path / "part", trials=5)
+    with (tmp_path / "part" / "trials.jsonl").open("a") as file:
+        file.write('{"trial": \n')
+    with pytest.raises(InputError, match="is damaged"):
+        search(tmp_path / "part")
+
+
+def test_a_reading_is_appended_without_reading_the_file(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "trials.jsonl", "a search")
+    reading = Reading(0.5, {"A": 0.25, "B": math.nan}, {})
+    monkeypatch.setattr(Path, "read_bytes", None)
+    ledger.add("run", 1, {"rate": 0.1}, 3, reading)
+    monkeypatch.undo()
+    again = Ledger(tmp_path / "trials.jsonl", "a search").get("run", 1, {"rate": 0.1}, 3)
+    np.testing.assert_equal(again._asdict(), reading._asdict())
+    (tmp_path / "cut.jsonl").write_text('{"search": "a s')  # killed while the first line was written
+    with pytest.warns(UserWarning, match="cut off"):
+        Ledger(tmp_path / "cut.jsonl", "a search")
+    assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "trials.jsonl").read_bytes().splitlines(True)[0]
+
+
+@pytest.mark.parametrize("strategy", ["random", "halving"])
+def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated, strategy):
+    """Two structures, as the number of steps is static: trials of each run together."""
+    def make(rate, steps):
+        return rv.fedavg(rv.solvers.GD(rate, steps=steps))
+
+    over, settings = RATE | {"steps": [1, 2]}, {"rounds": 9, "strategy": strategy, "trials": 4, "seeds": 2}
+    single = rv.tune(make, over, problem, **settings)
+    simulated.clear()
+    done = []
+    together = rv.tune(make, over, problem, trials_at_once=3, progress=lambda *report: done.append(report[1]),
+                       **settings)
+    assert not simulated
+    assert set(single.table["steps"]) == {1, 2}
+    gaps = single.table["gap"].to_numpy()
+    np.testing.assert_allclose(together.table["gap"], gaps, rtol=1e-9, atol=1e-15 * gaps.max())
+    assert together.table.drop(columns="gap").equals(single.table.drop(columns="gap"))
+    assert done == sorted(done)
+    assert done[-1] == single.rounds_spent["run"]
+
+
+def test_runs_side_by_side_measure_what_single_runs_measure():
+    """Parties' models, metrics at every evaluation, bytes and states; a run continues from an earlier result."""
+    data, model = rv.datasets.digits(parties=3, classes_per_party=4, seed=0), rv.models.logistic(64, 10)
+    algorithms = [rv.fedavg_plus(rv.SGD(rate, batch_size=20), sigma=0.1) for rate in (0.01, 0.1)]
+    options = {"participation": rv.participation.Uniform(cohort=2), "evaluate_every": 2, "seed": 5,
+               "metrics": [rv.metrics.ROCAUC()]}
+    half = simulate_together(algorithms, model, data, rounds=2, **options)
+    together = simulate_together(algorithms, model, data, rounds=4, earlier=half, **options)
+    for algorithm, result in zip(algorithms, together, strict=True):
+        single = rv.simulate(algorithm, model, data, rounds=4, progress=False, **options)
+        columns = [column for column in single.metrics if column != "value"]
+        assert result.metrics[columns].equals(single.metrics[columns])
+        np.testing.assert_allclose(result.metrics["value"], single.metrics["value"], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(result.personal_model(1)["weight"], single.personal_model(1)["weight"], rtol=1e-9,
+                                   atol=1e-12)
+        assert result.facts["bytes"] == single.facts["bytes"]
+    with pytest.raises(InputError, match="differ in more than traced numbers"):
+        simulate_together([algorithms[0], rv.fedavg(rv.SGD(0.1))], model, data, rounds=1)
+
+
+def test_optuna_proposes_one_trial_at_a_time(problem):
+    with pytest.raises(InputError, match="trials_at_once=2: Optuna proposes"):
+        rv.tune(fedavg, RATE, problem, rounds=1, strategy="optuna", trials_at_once=2)
 
 
 def test_draws_depend_on_seed_and_number_alone():

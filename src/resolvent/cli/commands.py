@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.compare import compare
+from resolvent.cli.evaluate import evaluate
 from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
 from resolvent.cli.federation import COMMANDS
+from resolvent.cli.options import Changes, Source
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.cli.show import show
 from resolvent.cli.tune import tune
@@ -25,8 +27,6 @@ __all__ = ["parse_and_run"]
 
 _LABEL_WIDTH = 24
 
-Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
-Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")]
 
 
@@ -123,7 +123,7 @@ def predict(
         overwrite: replace the file if it exists.
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
-        encoding: of a text file, such as utf-8 or cp1252.
+        encoding: encoding of a text file, such as utf-8 or cp1252.
     """
     from resolvent.cli import terminal
     from resolvent.data.text_formats import TextFormat
@@ -346,7 +346,8 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
 
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
-    commands: dict[str, Callable[..., Any]] = {"run": run, "tune": tune, "predict": predict, "list": list_,
+    commands: dict[str, Callable[..., Any]] = {"run": run, "tune": tune, "predict": predict,
+                                               "evaluate": evaluate, "list": list_,
                                                "show": show, "compare": compare, "report": report,
                                                "reproduce": reproduce, "data": data, **COMMANDS}
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())

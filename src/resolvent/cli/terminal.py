@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from rich.table import Table
 from typing_extensions import override
 
 from resolvent.data.fetch import FileStatus
+from resolvent.problem.evaluation import Evaluation
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
 from resolvent.study.wording import format_signed
 
-__all__ = ["algorithm_table", "file_table", "print_line", "print_note", "print_path", "print_summary", "print_table",
-           "print_warning", "score_table", "text_table"]
+__all__ = ["algorithm_table", "evaluation_table", "file_table", "print_line", "print_note", "print_path", "print_summary",
+           "print_table", "print_warning", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
@@ -45,7 +47,7 @@ def print_path(title: str, path: Path) -> None:
 
 
 def print_warning(text: str) -> None:
-    """Print a warning."""
+    """Print ``warning:`` and text to standard output."""
     _Console().print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)
 
 
@@ -69,7 +71,7 @@ def text_table(title: str, lines: Mapping[str, str]) -> Table:
 
 
 def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """The table of algorithms."""
+    """The table of algorithms, with text that is not read as markup."""
     table = _framed("algorithms", caption)
     for name in head:
         table.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
@@ -149,6 +151,18 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
         use = "train alone" if decision["use"] == summary["alone"] else decision["use"]
         table.add_row(escape(site["name"]), escape(use), format_signed(value, score, unit=False), ends,
                       f"{site['test_rows']}{' (few)' if site['has_few_rows'] else ''}")
+    return table
+
+
+def evaluation_table(evaluation: Evaluation) -> Table:
+    """The scores of a model on rows with known labels."""
+    table = _framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows")
+    table.add_column("score", overflow="fold")
+    for column in ("value", "interval"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, (value, low, high) in evaluation.intervals.items():
+        ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""
+        table.add_row(escape(title_of(name)), format_value(value, name) if isfinite(value) else "not defined", ends)
     return table
 
 

@@ -181,8 +181,10 @@ class TableEncoding(Encoding):
             return self.label.encode(pd.Series(labels, name=self.label.name), self._row_names(frame))
         names = [str(c) for c in frame.columns]
         if names.count(self.label.name) != 1:
-            raise InputError(f"the table has not one column {shorten(repr(self.label.name))}, the label: its columns "
-                             f"are {shorten(', '.join(map(repr, names)))}{nearest(self.label.name, names)}")
+            number = "no" if self.label.name not in names else "more than one"
+            raise InputError(f"the table has {number} column {shorten(repr(self.label.name))}, the label: its columns "
+                             f"are {shorten(', '.join(map(repr, names)))}{nearest(self.label.name, names)}: name one "
+                             "column so, or give the labels")
         return self.label.encode(frame[self.label.name], self._row_names(frame))
 
     @override

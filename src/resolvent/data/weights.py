@@ -17,7 +17,7 @@ from resolvent.errors import InputError, nearest, quote, shorten
 if TYPE_CHECKING:
     from resolvent.data.federated import FederatedData
 
-__all__ = ["ClassWeights", "class_weighted", "normalized_weights", "training_rows"]
+__all__ = ["ClassWeights", "class_weighted", "normalized_weights", "training_rows", "weights_of_labels"]
 
 Balance = Literal["balanced", "balanced_per_party"]
 ClassWeights = Balance | Mapping[str, float]
@@ -85,6 +85,33 @@ def class_weighted(data: "FederatedData", weights: ClassWeights) -> NDArray[np.f
     factors = np.divide(totals.sum(axis=1, keepdims=True), occurring * totals, out=np.ones_like(totals),
                         where=totals > 0)  # a class without training samples has the factor 1
     return normalized_weights(samples * factors[owner, labels], data)
+
+
+def weights_of_labels(labels: NDArray[np.integer], classes: tuple[str, ...],
+                      weights: Literal["balanced"] | Mapping[str, float]) -> NDArray[np.float64]:
+    """[n] the weight of each sample by its class.
+
+    Args:
+        labels: [n] class numbers.
+        classes: the classes' names; empty for regression.
+        weights: ``balanced``, with which every class that occurs counts the same, or the weight of each class, by name.
+
+    Raises:
+        InputError: there are no classes, a class does not exist or has no weight, or no sample has a positive weight.
+    """
+    if not classes:
+        raise InputError("class_weight: it is for classes, and the data are for regression: leave it out")
+    if isinstance(weights, Mapping):
+        of_labels: NDArray[np.float64] = _named(weights, classes)[labels]
+        if not (np.isfinite(of_labels).all() and (of_labels >= 0).all() and of_labels.any()):
+            raise InputError(f"class_weight: {quote(weights)} must be finite numbers that are not negative, and the "
+                             "class of at least one row must have a positive one")
+        return of_labels
+    if weights != "balanced":
+        raise InputError(f"class_weight: {quote(weights)} is not known: use balanced, or a weight for each class")
+    counts = np.bincount(labels, minlength=len(classes))
+    result: NDArray[np.float64] = len(labels) / (np.count_nonzero(counts) * counts[labels])
+    return result
 
 
 def _named(weights: Mapping[str, float], classes: tuple[str, ...]) -> NDArray[np.float64]:

@@ -4,9 +4,10 @@ It needs no training data and no other party, so a party can use it where its ow
 """
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,16 @@ from numpy.typing import NDArray
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, UnusualRowsWarning
 from resolvent.errors import InputError, shorten
 from resolvent.math.tree import Vector
+from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
 from resolvent.problem.models.model import Model
 
+if TYPE_CHECKING:
+    from resolvent.problem.evaluation import Evaluation
+
 __all__ = ["Fitted"]
+
+ClassWeight: TypeAlias = Literal["balanced"] | Mapping[str, float]
 
 _MAX_BLOCK = 1024  # rows that are predicted at a time
 
@@ -108,33 +115,58 @@ class Fitted:
         """
         return self.probabilities(self.outputs(rows))
 
-    def evaluate(self, rows: Any, labels: Any = None) -> dict[str, float]:
-        """The mean loss and the mean score on rows with known labels.
+    def evaluate(self, rows: Any, labels: Any = None, *, metrics: Sequence[Metric] | Mapping[str, Metric] = (),
+                 class_weight: ClassWeight | None = None) -> "Evaluation":
+        """The mean loss, the mean score and further metrics on rows with known labels, with intervals.
+
+        An interval has the level 0.95 and is from a bootstrap over the rows, as those of comparisons. It is about this
+        model and further rows like these.
 
         Args:
             rows: as for `predict`.
             labels: [n] labels; default: the label column of the table.
+            metrics: metrics of ``rv.metrics``, or a name for each.
+            class_weight: weights of the classes in the loss: ``balanced``, with which every class that occurs counts
+                the same, or a weight for each class. The score and the metrics count every row once.
 
         Returns:
-            ``rows``, the number of rows; ``loss``; and the score under its name, such as ``accuracy``.
+            A dictionary with ``rows``, the number of rows; ``loss``; the score under its name, such as ``accuracy``;
+            and the metrics. Its ``intervals`` and its ``table`` have the intervals.
 
         Raises:
-            InputError: the rows cannot be encoded; a label is missing or is none of the classes.
+            InputError: the rows cannot be encoded; there is no label column, a label is missing or is none of the
+                classes; or a metric does not fit the model.
+
+        Example:
+            >>> data = rv.datasets.digits(parties=3, seed=0)
+            >>> result = rv.simulate(rv.fedavg(rv.SGD(0.1)), rv.models.logistic(64, 10), data, rounds=2, progress=False)
+            >>> x, y = data.party(0, "test")
+            >>> scores = result.fitted().evaluate(x, y, metrics=[rv.metrics.LogLoss()])
+            >>> list(scores)
+            ['rows', 'loss', 'accuracy', 'log_loss']
+            >>> low, high = scores.intervals["accuracy"][1:]
+            >>> low <= scores["accuracy"] <= high
+            True
         """
         y = self.encoding.encode_labels(rows, labels)
-        return self.score(self.outputs(rows), y)
+        return self.score(self.outputs(rows), y, metrics, class_weight)
 
-    def score(self, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:
-        """The mean loss and the mean score of outputs, as `evaluate` returns them.
+    def score(self, outputs: NDArray[Any], y: NDArray[Any], metrics: Sequence[Metric] | Mapping[str, Metric] = (),
+              class_weight: ClassWeight | None = None) -> "Evaluation":
+        """The scores of outputs, as `evaluate` returns them.
 
         Args:
             outputs: [n, ...] outputs of the model.
             y: [n] class numbers or targets.
+            metrics: as for `evaluate`.
+            class_weight: as for `evaluate`.
         """
+        from resolvent.data.weights import weights_of_labels
+        from resolvent.problem.evaluation import evaluate_outputs
+
+        weights = None if class_weight is None else weights_of_labels(y, self.classes, class_weight)
         with self._precision():
-            loss, score = (float(np.mean(np.asarray(values), dtype=np.float64))
-                           for values in _scores(self.model, jnp.asarray(outputs), jnp.asarray(y)))
-        return {"rows": len(y), "loss": loss, self.model.loss.score_name: score}
+            return evaluate_outputs(self.model, self.encoding.task, outputs, y, name_metrics(metrics), weights)
 
     def outputs(self, rows: Any) -> NDArray[Any]:
         """[n, ...] the outputs of the model: logits, or predicted numbers.
@@ -168,7 +200,7 @@ class Fitted:
         return np.concatenate(blocks)
 
     def probabilities(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        """[n, classes] the probabilities that outputs mean.
+        """[n, classes] the probabilities of the classes from outputs of the model.
 
         Raises:
             InputError: the model is for regression, or its loss defines no probabilities.
@@ -177,10 +209,10 @@ class Fitted:
             return np.asarray(self.model.loss.probabilities(jnp.asarray(outputs)))
 
     def decode(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        """[n] the labels that outputs mean.
+        """[n] the predicted labels from outputs of the model.
 
         Raises:
-            InputError: the loss does not say what the outputs mean.
+            InputError: the loss does not define a label for these outputs.
         """
         if self.encoding.task == "classification":
             if isinstance(self.model.loss, BinaryCrossEntropy):  # as its score: a logit of 0 is the first class
@@ -203,7 +235,7 @@ class Fitted:
         when the file is used: unknown levels and values far from the training rows are the caller's to detect.
 
         Args:
-            path: of the file.
+            path: path of the file.
             batch: the number of rows of every call of the file; default: any number. Some operations, such as the
                 convolutions of the papers' networks, have a form in ONNX for a fixed number only.
 
@@ -231,12 +263,6 @@ class Fitted:
     def _precision(self) -> Any:
         """A context with the precision of the parameters."""
         return jax.enable_x64(any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(self.params)))
-
-
-@jax.jit
-def _scores(model: Model, outputs: Array, y: Array) -> tuple[Array, Array]:
-    """[n] loss and score of each row."""
-    return model.loss.loss(outputs, y), model.loss.score(outputs, y)
 
 
 @jax.jit

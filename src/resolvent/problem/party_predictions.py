@@ -23,7 +23,7 @@ from resolvent.problem.metrics.metric import Predictions
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
 from resolvent.problem.subset import PartySubset
 
-__all__ = ["PartyPredictions", "has_probabilities", "predictions_of_parties"]
+__all__ = ["PartyPredictions", "has_probabilities", "predicted_labels", "predictions_of_parties"]
 
 _MAX_NUMBERS = 2**23  # outputs of one compiled call
 
@@ -34,7 +34,7 @@ class PartyPredictions(NamedTuple):
     Attributes:
         position: the party's position among those that were asked for.
         split: name of the split.
-        predictions: what its model says.
+        predictions: the predictions of its model.
     """
 
     position: int
@@ -65,9 +65,9 @@ def predictions_of_parties(problem: LearningProblem | PartySubset, models: Vecto
         problem: a problem with these parties.
         models: leaves [number of models, ...].
         choice: [M] number of the model of each party.
-        parties: [M] their ids.
+        parties: [M] ids of the parties.
         splits: names of the splits.
-        task: of the data.
+        task: task of the data.
     """
     inner, slots = problem, np.asarray(parties)
     if isinstance(problem, PartySubset):
@@ -82,7 +82,7 @@ def predictions_of_parties(problem: LearningProblem | PartySubset, models: Vecto
     for i, s in jobs:
         rows, probabilities = _take(outputs, int(length[i, s]))
         of_party = labels[offset[i, s]:offset[i, s] + length[i, s]]
-        predicted = _predicted(inner.model.loss, rows, probabilities, task)
+        predicted = predicted_labels(inner.model.loss, rows, probabilities, task)
         yield PartyPredictions(i, splits[s], Predictions(of_party, predicted, probabilities, rows))
 
 
@@ -152,7 +152,7 @@ def _take(blocks: Iterator[Rows], count: int) -> Rows:
     return np.concatenate(outputs), np.concatenate(probabilities) if probabilities else None
 
 
-def _predicted(loss: Loss, outputs: NDArray[np.floating], probabilities: NDArray[np.floating] | None,
+def predicted_labels(loss: Loss, outputs: NDArray[np.floating], probabilities: NDArray[np.floating] | None,
                task: Task) -> NDArray[np.generic]:
     """[n] the predicted class numbers or numbers, as the score of the loss reads them."""
     if task == "regression":

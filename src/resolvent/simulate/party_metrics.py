@@ -1,6 +1,6 @@
 """Metrics of every party's model at an evaluation, in addition to the loss and the score of the problem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -9,19 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, quote
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.metrics.metric import Metric, Predictions
+from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.party_predictions import has_probabilities, predictions_of_parties
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import PartySubset
 
-__all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "name_metrics"]
+__all__ = ["HELD_OUT", "MetricValues", "PartyMetrics"]
 
 HELD_OUT = ("validation", "test")  # metrics are computed on samples on which the party does not train
-_RUN_NAMES = ("loss", "gap", "refused", "replies")  # names of the quantities that every run measures
 
 
 class MetricValues(NamedTuple):
@@ -34,26 +32,6 @@ class MetricValues(NamedTuple):
 
     values: NDArray[np.float64]
     is_defined: NDArray[np.bool_]
-
-
-def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric]) -> dict[str, Metric]:
-    """Metrics by name: their own names, or those that the user chose.
-
-    Raises:
-        InputError: two metrics have the same name, or one has the name of another quantity of a run.
-    """
-    if isinstance(metrics, Mapping):
-        named = dict(metrics)
-    else:
-        named = {}
-        for metric in metrics:
-            if metric.name in named:
-                raise InputError(f"metrics: two are named {quote(metric.name)}: give a mapping with a name for each")
-            named[metric.name] = metric
-    for name in named:
-        if name in _RUN_NAMES or name.startswith("global_"):
-            raise InputError(f"metrics: {quote(name)} is the name of another quantity of a run: choose another name")
-    return named
 
 
 class PartyMetrics:
@@ -72,12 +50,8 @@ class PartyMetrics:
         """
         self.metrics, self._task = dict(metrics), data.task
         for name, metric in self.metrics.items():
-            if metric.task not in ("any", data.task):
-                raise InputError(f"metrics: {name} is for {metric.task}, and the data {quote(data.name)} are for "
-                                 f"{data.task}: choose another metric")
-            if metric.needs_probabilities and not _model_has_probabilities(model, data):
-                raise InputError(f"metrics: {name} needs probabilities of classes, and the loss "
-                                 f"{type(model.loss).__name__} defines none: give it a method probabilities()")
+            check_metric(name, metric, data.task, model.loss,
+                         has_probabilities=not metric.needs_probabilities or _model_has_probabilities(model, data))
 
     def measure(self, problem: Problem, models: Vector, choice: NDArray[np.integer],
                 parties: NDArray[np.integer]) -> MetricValues:

@@ -84,7 +84,11 @@ def gather_over_processes(values: NDArray[Any]) -> NDArray[Any]:
         return values[None]
     from jax.experimental import multihost_utils
 
-    return np.asarray(multihost_utils.process_allgather(values)).reshape(jax.process_count(), *values.shape)
+    # JAX would round numbers of 64 bits to 32, unless double precision is enabled: they travel as pairs of integers.
+    is_wide = values.dtype.itemsize == 8
+    sent = np.ascontiguousarray(values).reshape(-1).view(np.uint32) if is_wide else values
+    gathered = np.ascontiguousarray(multihost_utils.process_allgather(sent))
+    return gathered.view(values.dtype).reshape(jax.process_count(), *values.shape)
 
 
 def sum_over_processes(values: NDArray[Any]) -> NDArray[Any]:

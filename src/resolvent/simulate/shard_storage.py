@@ -39,7 +39,7 @@ from resolvent.simulate.tree_files import BlockedLeaf, digest
 
 __all__ = ["ShardRows", "ShardStorage"]
 
-_BLOCK_BYTES = 2**24  # of party states or models that the processes exchange at a time, outside of rounds
+_BLOCK_BYTES = 2**24  # bytes of party states or models that the processes exchange at a time, outside of rounds
 
 
 class ShardStorage(Storage):
@@ -109,6 +109,11 @@ class ShardStorage(Storage):
     @override
     def collect(self, positions: Sequence[NDArray[np.intp]], parts: Sequence[ArrayLike], size: int) -> NDArray[Any]:
         return sum_over_processes(super().collect(positions, parts, size))
+
+    def own_parties(self) -> list[tuple[PartyShard, NDArray[np.int32]]]:
+        """The problem and the ids of the parties on each device of this process."""
+        return [(problem, self._layout.parties_of(device))
+                for device, problem in zip(self._devices, self._problems, strict=True)]
 
     def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
         """The models that these parties use, leaves [M, ...]; all processes call it with the same ids."""

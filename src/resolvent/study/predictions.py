@@ -23,7 +23,7 @@ __all__ = ["PredictedFile", "predict_file"]
 
 
 class PredictedFile(NamedTuple):
-    """What was predicted.
+    """The outcome of a prediction.
 
     Attributes:
         remarks: the number of rows, and how they differ from the training rows.
@@ -87,4 +87,5 @@ def _scores(fitted: Fitted, rows: Any, outputs: NDArray[Any]) -> str | None:
         return None
     values = fitted.score(outputs, encoding.encode_labels(rows))
     score = fitted.model.loss.score_name
-    return f"{title_of(score)} on {values['rows']:.0f} rows with labels: {format_value(values[score], score)}"
+    value, low, high = (format_value(number, score) for number in values.intervals[score])
+    return f"{title_of(score)} on {values['rows']} rows with labels: {value} (95 % interval {low} to {high})"

@@ -1,6 +1,6 @@
 """The value of every test row with every method: the measurements from which intervals are computed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,18 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
+from resolvent.math import tree
+from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
+from resolvent.problem.metrics.influences import influences
 from resolvent.problem.metrics.metric import Metric, Predictions
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.subset import PartySubset
+from resolvent.simulate.processes import sum_over_processes
 from resolvent.simulate.result import Result
+from resolvent.simulate.shard_storage import ShardStorage
 
-__all__ = ["RowValues", "Score", "SiteRows", "baseline_name", "measure_rows"]
+__all__ = ["RowValues", "Score", "SiteRows", "baseline_name", "measure_models", "measure_rows"]
 
 _SPLIT = "test"
 _MAX_BYTES = 2**28  # size of the personal models that are evaluated at a time
-_MAX_GROUPS = 50  # number of groups of rows that the jackknife leaves out in turn
 _KEYS = ("seed", "party", "row")
 
 Values = NDArray[np.float64]
@@ -114,6 +118,8 @@ class RowValues:
 def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.integer] | None = None) -> RowValues | None:
     """The value of every test row with the personal models of every method, and with a baseline that needs no training.
 
+    If several processes have a part of the samples each, all must call it; each gets the values of all rows.
+
     Args:
         results: the results of one seed, by method.
         score: the number that compares methods.
@@ -124,25 +130,21 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
         The rows; None if the problem has no samples of its own.
     """
     first = next(iter(results.values()))
-    data, problem = first.data, first.problem
-    if data is None or first.model is None:
+    data, model = first.data, first.model
+    if data is None or model is None:
         return None
-    if type(problem) not in (LearningProblem, PartySubset):  # the parties are divided among devices
-        problem = LearningProblem(first.model, data)
-    inner = problem.inner if isinstance(problem, PartySubset) else problem
-    assert isinstance(inner, LearningProblem)
-    parties = _evaluated(problem)
-    sizes = data.sizes(_SPLIT)[parties]
-    parties, sizes = parties[sizes > 0], sizes[sizes > 0]
+    parties = _evaluated(first)
+    parties = parties[data.sizes(_SPLIT)[parties] > 0]
     if not len(parties):
         return None
-    offset = data.splits[_SPLIT].offset[parties]
+    sizes, offset = data.sizes(_SPLIT)[parties], data.splits[_SPLIT].offset[parties]
     position = np.concatenate([np.arange(o, o + n) for o, n in zip(offset, sizes, strict=True)])
-    values = {label: _row_values(_predictions(result, problem, parties, data), score, inner.model.loss)
+    values = {label: _collect(result, _predictions(result, parties, data), sizes, score)
               for label, result in results.items()}
-    constant = _constant_predictions(data, parties, inner.model.loss)
-    if constant is not None:
-        values[baseline_name(data, values)] = _row_values(constant, score, inner.model.loss)
+    if isinstance(model.loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
+        local = np.concatenate([view.positions for view in _views(first, parties)])
+        constant = dict(zip(local.tolist(), _constant_predictions(data, parties[local], model.loss), strict=True))
+        values[baseline_name(data, values)] = _collect(first, constant, sizes, score)
     return RowValues(np.full(len(position), first.seed), np.repeat(parties, sizes).astype(np.int64),
                     position if rows is None else np.asarray(rows)[position], values)
 
@@ -155,35 +157,60 @@ def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) 
     return name
 
 
-def _evaluated(problem: Any) -> NDArray[np.integer]:
-    """The ids of the parties whose samples a problem has."""
-    if not isinstance(problem, PartySubset):
-        return np.arange(problem.parties)
+class _View(NamedTuple):
+    """Parties whose samples this process has on one device.
+
+    Attributes:
+        problem: a problem with these parties.
+        positions: [m] their positions among the parties whose rows are measured.
+    """
+
+    problem: LearningProblem | PartySubset
+    positions: NDArray[np.intp]
+
+
+def _views(result: Result, parties: NDArray[np.integer]) -> list[_View]:
+    """The parties of this process, by device."""
+    if isinstance(result.storage, ShardStorage):
+        return [_View(problem, np.flatnonzero(np.isin(parties, ids))) for problem, ids in result.storage.own_parties()]
+    problem = result.problem
+    if type(problem) not in (LearningProblem, PartySubset):  # the parties are divided among devices
+        assert result.model is not None
+        assert result.data is not None
+        problem = LearningProblem(result.model, result.data)
+    assert isinstance(problem, LearningProblem | PartySubset)
+    return [_View(problem, np.arange(len(parties)))]
+
+
+def _evaluated(result: Result) -> NDArray[np.integer]:
+    """The ids of the parties whose samples a run has, in one of its processes."""
+    problem = result.problem
+    if not isinstance(problem, PartySubset) or isinstance(result.storage, ShardStorage):
+        return np.arange(0 if result.data is None else len(result.data))
     numbers = np.asarray(problem.numbers)
     return numbers[numbers < np.iinfo(np.int32).max]
 
 
-def _predictions(result: Result, problem: Any, parties: NDArray[np.integer],
-                 data: FederatedData) -> list[Predictions]:
-    """The predictions of the parties' personal models for their test samples."""
+def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData) -> dict[int, Predictions]:
+    """The predictions of personal models for the test samples of this process: position among the parties -> them."""
     model = jax.tree.leaves(jax.eval_shape(lambda: result.problem.init(jax.random.key(0))))
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in model)
     block = int(np.clip(_MAX_BYTES // max(size, 1), 1, len(parties)))
-    predictions: list[Predictions] = []
+    views, predictions = _views(result, parties), dict[int, Predictions]()
     for start in range(0, len(parties), block):
         ids = parties[start:start + block]
         filled = np.concatenate([ids, np.repeat(ids[-1:], block - len(ids))])  # the shape of the other blocks
         models = result.models_of(filled)
-        of_block: Iterator[PartyPredictions] = predictions_of_parties(problem, models, np.arange(len(ids)), ids,
-                                                                      (_SPLIT,), data.task)
-        predictions += [p.predictions for p in of_block]
+        for problem, positions in views:
+            choice = positions[(positions >= start) & (positions < start + len(ids))] - start
+            of_block: Iterator[PartyPredictions] = predictions_of_parties(problem, models, choice, ids[choice],
+                                                                          (_SPLIT,), data.task)
+            predictions |= {start + int(choice[p.position]): p.predictions for p in of_block}
     return predictions
 
 
-def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], loss: Loss) -> list[Predictions] | None:
-    """For each party the frequencies of the classes, or the mean, of its training labels; None for other losses."""
-    if not isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
-        return None
+def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], loss: Loss) -> list[Predictions]:
+    """For each party the frequencies of the classes, or the mean, of its training labels."""
     predictions = []
     for k in parties.tolist():
         train, labels = data.party(k)[1], data.party(k, _SPLIT)[1]
@@ -200,32 +227,58 @@ def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], los
     return predictions
 
 
+def _collect(result: Result, predictions: dict[int, Predictions], sizes: NDArray[np.integer], score: Score) -> Values:
+    """[R] the value of each row of all parties.
+
+    Args:
+        result: a result of the run, which says whether the parties are divided among processes.
+        predictions: position of a party -> the predictions for its rows, for the parties of this process.
+        sizes: [P] number of rows of each party.
+        score: the number that compares methods.
+    """
+    assert result.model is not None
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    values = np.zeros(starts[-1])
+    if predictions:
+        index = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in predictions])
+        values[index] = _row_values(list(predictions.values()), score, result.model.loss)
+    return sum_over_processes(values) if isinstance(result.storage, ShardStorage) else values
+
+
 def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Values:
     """[R] the value of each row of all parties."""
     if score.metric is not None:
-        return np.concatenate([_influences(p, score.metric) for p in predictions])
+        return np.concatenate([influences(p, score.metric) for p in predictions])
     outputs, labels = (np.concatenate([getattr(p, name) for p in predictions]) for name in ("outputs", "labels"))
     function = loss.loss if score.name == "loss" else loss.score
     return np.asarray(jax.jit(function)(jnp.asarray(outputs), jnp.asarray(labels)), dtype=np.float64)
 
 
-def _influences(predictions: Predictions, metric: Metric) -> Values:
-    """[n] values whose mean is the metric, and whose variance is n times the variance of the metric.
+def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data: FederatedData, score: Score, *,
+                   seed: int, party: int, rows: NDArray[np.integer] | None = None) -> RowValues | None:
+    """The value of every test row of one party with each of its models, and with predictions that need no training.
 
-    They are the pseudo-values of the jackknife, which leaves out every row in turn, or with more than 50 rows each of
-    50 groups. If the metric is not defined without a group, the influence of this group is set to 0.
+    Args:
+        models: method -> the party's model.
+        problem: the problem of the party alone.
+        data: its samples.
+        score: the number that compares methods.
+        seed: seed of the run.
+        party: id of the party in the federation.
+        rows: [total] the number of each sample before the split of this seed; default: 0, 1, and so on.
+
+    Returns:
+        The rows; None if the party has no test samples.
     """
-    n, value = len(predictions.labels), metric.value(predictions)
-    if not np.isfinite(value):
-        return np.full(n, np.nan)
-    group = np.arange(n) % _MAX_GROUPS
-    influence = np.zeros(n)
-    for number in range(min(n, _MAX_GROUPS)):
-        is_left = group != number
-        count = int(n - is_left.sum())
-        left = Predictions(*(None if a is None else a[is_left] for a in predictions))  # type: ignore[arg-type]
-        without = metric.value(left) if n > count else np.nan
-        if np.isfinite(without):
-            influence[~is_left] = (n - count) / np.sqrt(count) * (value - without)
-    result: Values = value + influence - influence.mean()
-    return result
+    first, split = np.zeros(1, np.int32), data.splits[_SPLIT]
+    position = np.arange(split.offset[0], split.offset[0] + split.length[0])
+    if not len(position):
+        return None
+    predictions = {label: [p.predictions for p in predictions_of_parties(
+        problem, tree.stack(model, 1), first, first, (_SPLIT,), data.task)] for label, model in models.items()}
+    loss = problem.model.loss
+    if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
+        predictions[baseline_name(data, predictions)] = _constant_predictions(data, first, loss)
+    return RowValues(np.full(len(position), seed), np.full(len(position), party, np.int64),
+                     position if rows is None else np.asarray(rows)[position],
+                     {label: _row_values(of_label, score, loss) for label, of_label in predictions.items()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.study.intervals import Interval, Pool, Sample, interval_of, resample, seed_interval
+from resolvent.problem.metrics.intervals import Interval, Pool, Sample, interval_of, resample, seed_interval
 from resolvent.study.row_values import RowValues, SiteRows
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FEW_ROWS", "Decision", "Evidence", "Means", "SiteJudgement", "Sites", "judge_sites"]
 
 FEW_ROWS = 20  # a site with fewer test rows is marked
-_SEED = 20_240_229  # of the bootstrap
+_SEED = 20_240_229  # seed of the bootstrap
 
 Values = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Evidence:
         higher_is_better: whether larger values are better.
         methods: labels of the methods.
         alone: the label of training alone, or None.
-        parties: the names of the sites.
+        parties: the names of the sites, by id.
         metrics: all metrics; with the columns seed, method, round, party, split, metric and value.
         seeds: the seeds of the runs.
         rows: the values of single test rows; None if the problem has none.
@@ -44,7 +44,7 @@ class Evidence:
     higher_is_better: bool
     methods: tuple[str, ...]
     alone: str | None
-    parties: Sequence[str]
+    parties: Sequence[str] | Mapping[int, str]
     metrics: "pd.DataFrame"
     seeds: tuple[int, ...]
     rows: RowValues | None = None

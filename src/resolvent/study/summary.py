@@ -11,12 +11,12 @@ from resolvent.algorithms.participation import Stragglers
 from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
+from resolvent.problem.metrics.intervals import LEVEL, Interval
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulate.diagnostics import dissimilarity
 from resolvent.study.comparison import Comparison, MethodRun
 from resolvent.study.environment import device, versions
 from resolvent.study.experiment import Experiment, ExperimentFile
-from resolvent.study.intervals import LEVEL, Interval
 from resolvent.study.metrics import GAP
 from resolvent.study.sites import Means, SiteJudgement
 from resolvent.study.verdict import Verdict, refusals
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "ROWS_FILE", "SUMMARY_FILE", "Source", "as_number", "final_scores",
-           "judgement", "read_summary", "score_rows", "sign_of", "summarize", "write_summary"]
+           "judgement", "plain_site", "read_summary", "score_rows", "sign_of", "summarize", "write_summary"]
 
 EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE = "experiment.yaml", "metrics.parquet", "summary.json"
 ROWS_FILE = "test_rows.parquet"
@@ -105,6 +105,7 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
         **judgement(verdict),
         "data": _federation(source, experiment),
         "methods": {label: _method(source.presets[label], label, comparison) for label in comparison.results},
+        "privacy": _privacy(comparison),
         "versions": versions(),
         "device": device(),
     }
@@ -120,7 +121,7 @@ def judgement(verdict: Verdict) -> dict[str, Any]:
         "alone": verdict.alone,
         "baseline": verdict.baseline,
         "level": LEVEL if verdict.sites.sites else None,
-        "sites": [_site(site) for site in verdict.sites.sites],
+        "sites": [plain_site(site) for site in verdict.sites.sites],
         "means": None if verdict.sites.means is None else _means_of_sites(verdict.sites.means),
     }
 
@@ -131,7 +132,7 @@ def final_scores(verdict: Verdict, label: str) -> dict[str, Any]:
     return {str(key): _json_number(value) for key, value in row.items()}
 
 
-def _site(site: SiteJudgement) -> dict[str, Any]:
+def plain_site(site: SiteJudgement) -> dict[str, Any]:
     """The judgement of a site; an interval is [value, low, high]."""
     decision = site.decision
     return {
@@ -178,9 +179,24 @@ def _federation(source: Source, experiment: Experiment) -> dict[str, Any]:
                 "notes": [*notes, *_straggler_notes(experiment)]}
     optimum = problem.optimum(experiment.participation.shares(problem.sizes))
     heterogeneity = float(dissimilarity(problem, optimum).heterogeneity)
-    notes = [f"Heterogeneity H = {heterogeneity:.3g}, the mean of |grad f_k|^2 at the optimum",
-             f"Computed in {experiment.precision}", *_straggler_notes(experiment)]
+    notes = [f"The heterogeneity H, the mean of |grad f_k|^2 at the optimum, is {heterogeneity:.3g}",
+             f"The numbers are computed in {experiment.precision}", *_straggler_notes(experiment)]
     return {"name": source.problem, "parties": parties, "train": np.asarray(problem.sizes).tolist(), "notes": notes}
+
+
+def _privacy(comparison: Comparison) -> dict[str, Any] | None:
+    """Each party's epsilon after the last round, the largest over the seeds; infinite ones are texts."""
+    budget = comparison.experiment.privacy
+    if budget is None:
+        return None
+    epsilons = {}
+    for label, runs in comparison.runs.items():
+        tables = (run.metrics[run.metrics["metric"] == "epsilon"] for run in runs)
+        last = [table[table["round"] == table["round"].max()].set_index("party")["value"] for table in tables]
+        largest = {party: max(float(of_run.get(party, 0.0)) for of_run in last) for party in last[0].index}
+        epsilons[label] = {comparison.experiment.parties[int(party)]: value if np.isfinite(value) else str(value)
+                           for party, value in largest.items()}
+    return {"delta": budget.delta, "limit": budget.epsilon, "epsilons": epsilons}
 
 
 def _straggler_notes(experiment: Experiment) -> list[str]:

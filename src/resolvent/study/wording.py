@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from resolvent.study.metrics import format_value
 
 if TYPE_CHECKING:
-    from resolvent.study.intervals import Interval
+    from resolvent.problem.metrics.intervals import Interval
 
 __all__ = ["count_of", "enumerate_names", "format_gain", "format_interval", "format_signed"]
 

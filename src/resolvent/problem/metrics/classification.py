@@ -26,7 +26,21 @@ Scores: TypeAlias = NDArray[np.float64]  # [C]
 
 
 @dataclass(frozen=True)
-class Accuracy(Metric):
+class _ClassMetric(Metric):
+    """A metric of predicted classes."""
+
+    task: Task = field(init=False, default="classification")
+
+
+@dataclass(frozen=True)
+class _ProbabilityMetric(_ClassMetric):
+    """A metric of the probabilities of the classes."""
+
+    needs_probabilities: bool = field(init=False, default=True)
+
+
+@dataclass(frozen=True)
+class Accuracy(_ClassMetric):
     """Share of the samples whose predicted class is their label; the same for any number of classes.
 
     Example:
@@ -34,7 +48,6 @@ class Accuracy(Metric):
     """
 
     name: str = field(init=False, default="accuracy")
-    task: Task = field(init=False, default="classification")
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -42,7 +55,7 @@ class Accuracy(Metric):
 
 
 @dataclass(frozen=True)
-class BalancedAccuracy(Metric):
+class BalancedAccuracy(_ClassMetric):
     """Mean over the classes of their recall: the share of a class's samples that are predicted as that class.
 
     Predicting one class always has the value 1/K for K classes, whatever their shares. The mean is over the classes
@@ -57,7 +70,6 @@ class BalancedAccuracy(Metric):
     """
 
     name: str = field(init=False, default="balanced_accuracy")
-    task: Task = field(init=False, default="classification")
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -68,7 +80,7 @@ class BalancedAccuracy(Metric):
 
 
 @dataclass(frozen=True)
-class ROCAUC(Metric):
+class ROCAUC(_ProbabilityMetric):
     """Area under the receiver operating characteristic.
 
     With two classes it is the probability that a random positive sample has a higher probability of class 1 than a
@@ -84,8 +96,6 @@ class ROCAUC(Metric):
     """
 
     name: str = field(init=False, default="roc_auc")
-    task: Task = field(init=False, default="classification")
-    needs_probabilities: bool = field(init=False, default=True)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -93,7 +103,7 @@ class ROCAUC(Metric):
 
 
 @dataclass(frozen=True)
-class AveragePrecision(Metric):
+class AveragePrecision(_ProbabilityMetric):
     """Mean precision over the thresholds at which the recall increases, weighted by the increase.
 
     With two classes it is the value for class 1; for a random ranking this is about the share of class 1. With more
@@ -108,8 +118,6 @@ class AveragePrecision(Metric):
     """
 
     name: str = field(init=False, default="average_precision")
-    task: Task = field(init=False, default="classification")
-    needs_probabilities: bool = field(init=False, default=True)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -117,7 +125,7 @@ class AveragePrecision(Metric):
 
 
 @dataclass(frozen=True)
-class F1(Metric):
+class F1(_ClassMetric):
     """Harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN).
 
     Attributes:
@@ -135,7 +143,6 @@ class F1(Metric):
 
     average: Literal["auto", "binary", "macro", "weighted"] = "auto"
     name: str = field(init=False, default="f1")
-    task: Task = field(init=False, default="classification")
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -154,7 +161,7 @@ class F1(Metric):
 
 
 @dataclass(frozen=True)
-class LogLoss(Metric):
+class LogLoss(_ProbabilityMetric):
     """Mean of -log p, with p the probability of the label; the same for any number of classes.
 
     Probabilities are at least 1.2e-7, the resolution of 32-bit numbers, so that the value is finite.
@@ -165,8 +172,6 @@ class LogLoss(Metric):
 
     name: str = field(init=False, default="log_loss")
     higher_is_better: bool = field(init=False, default=False)
-    task: Task = field(init=False, default="classification")
-    needs_probabilities: bool = field(init=False, default=True)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -176,7 +181,7 @@ class LogLoss(Metric):
 
 
 @dataclass(frozen=True)
-class BrierScore(Metric):
+class BrierScore(_ProbabilityMetric):
     """Mean squared error of the probabilities: (p_1 - y)^2 for two classes, sum_c (p_c - 1[y = c])^2 for more.
 
     It lies in [0, 1] for two classes, and in [0, 2] for more. Lower is better.
@@ -190,8 +195,6 @@ class BrierScore(Metric):
 
     name: str = field(init=False, default="brier_score")
     higher_is_better: bool = field(init=False, default=False)
-    task: Task = field(init=False, default="classification")
-    needs_probabilities: bool = field(init=False, default=True)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -201,7 +204,7 @@ class BrierScore(Metric):
 
 
 @dataclass(frozen=True)
-class CalibrationError(Metric):
+class CalibrationError(_ProbabilityMetric):
     """Expected calibration error: the mean difference between the probability of the predicted class and the accuracy.
 
     The value is sum_b (n_b / n) |accuracy_b - confidence_b| over the bins b, which divide [0, 1] into equal parts. A
@@ -224,8 +227,6 @@ class CalibrationError(Metric):
     bins: int = 10
     name: str = field(init=False, default="calibration_error")
     higher_is_better: bool = field(init=False, default=False)
-    task: Task = field(init=False, default="classification")
-    needs_probabilities: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         if not 1 <= self.bins <= 10_000:

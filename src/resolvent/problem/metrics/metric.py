@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -13,10 +13,11 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["Metric", "MetricFunction", "Predictions", "from_function", "settings_of"]
+__all__ = ["Metric", "MetricFunction", "Predictions", "check_metric", "from_function", "name_metrics", "settings_of"]
 
 Task = Literal["classification", "regression", "any"]
 _ARGUMENTS = ("predictions", "probabilities", "outputs")  # names of a function's second parameter
+_OTHER_NAMES = ("loss", "gap", "refused", "replies", "rows")  # quantities of a run or of an evaluation
 
 
 class Predictions(NamedTuple):
@@ -86,6 +87,39 @@ class MetricFunction(Metric):
         except Exception as error:  # whatever the user's function raises
             raise InputError(f"the metric {quote(self.name)} cannot be computed for {len(predictions.labels)} samples: "
                              f"{type(error).__name__}: {shorten(error)}. Return nan where it is not defined") from error
+
+
+def check_metric(name: str, metric: Metric, task: Task, loss: object, *, has_probabilities: bool) -> None:
+    """Refuse a metric that does not fit the task, or that needs probabilities that the loss does not define.
+
+    Raises:
+        InputError: naming the metric.
+    """
+    if metric.task not in ("any", task):
+        raise InputError(f"metrics: {name} is for {metric.task}, and the data are for {task}: choose another metric")
+    if metric.needs_probabilities and not has_probabilities:
+        raise InputError(f"metrics: {name} needs probabilities of classes, and the loss {type(loss).__name__} defines "
+                         "none: give it a method probabilities()")
+
+
+def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric]) -> dict[str, Metric]:
+    """Metrics by name: their own names, or those that the user chose.
+
+    Raises:
+        InputError: two metrics have the same name, or one has the name of another quantity of a run.
+    """
+    if isinstance(metrics, Mapping):
+        named = dict(metrics)
+    else:
+        named = {}
+        for metric in metrics:
+            if metric.name in named:
+                raise InputError(f"metrics: two are named {quote(metric.name)}: give a mapping with a name for each")
+            named[metric.name] = metric
+    for name in named:
+        if name in _OTHER_NAMES or name.startswith("global_"):
+            raise InputError(f"metrics: {quote(name)} is the name of another quantity: choose another name")
+    return named
 
 
 @checked

@@ -12,7 +12,14 @@ __all__ = ["MAE", "R2", "RMSE"]
 
 
 @dataclass(frozen=True)
-class MAE(Metric):
+class _NumberMetric(Metric):
+    """A metric of predicted numbers."""
+
+    task: Task = field(init=False, default="regression")
+
+
+@dataclass(frozen=True)
+class MAE(_NumberMetric):
     """Mean absolute error, in the unit of the label.
 
     Example:
@@ -21,7 +28,6 @@ class MAE(Metric):
 
     name: str = field(init=False, default="mae")
     higher_is_better: bool = field(init=False, default=False)
-    task: Task = field(init=False, default="regression")
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -29,7 +35,7 @@ class MAE(Metric):
 
 
 @dataclass(frozen=True)
-class RMSE(Metric):
+class RMSE(_NumberMetric):
     """Square root of the mean squared error, in the unit of the label.
 
     Example:
@@ -38,7 +44,6 @@ class RMSE(Metric):
 
     name: str = field(init=False, default="rmse")
     higher_is_better: bool = field(init=False, default=False)
-    task: Task = field(init=False, default="regression")
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -46,7 +51,7 @@ class RMSE(Metric):
 
 
 @dataclass(frozen=True)
-class R2(Metric):
+class R2(_NumberMetric):
     """Coefficient of determination, 1 - sum (y - prediction)^2 / sum (y - mean y)^2.
 
     The mean is that of the party's own labels. 1 is perfect, 0 is as good as this mean, and negative values are worse.
@@ -57,7 +62,6 @@ class R2(Metric):
     """
 
     name: str = field(init=False, default="r2")
-    task: Task = field(init=False, default="regression")
 
     @override
     def value(self, predictions: Predictions) -> float:

@@ -9,12 +9,12 @@ from resolvent.study.tuning.space import Choices, Point, Space
 from resolvent.study.tuning.trials import Reading, Trial
 
 if TYPE_CHECKING:
-    from resolvent.study.tuning.strategies import Candidates, RunTrial
+    from resolvent.study.tuning.strategies import Candidates, RunTrials
 
 __all__ = ["run_optuna"]
 
 
-def run_optuna(search: Search, candidates: "Candidates", run: "RunTrial") -> list[Trial]:
+def run_optuna(search: Search, candidates: "Candidates", run: "RunTrials") -> list[Trial]:
     """Trials of one method until the budget in rounds is spent; rounds that a pruner saves are used for further trials.
 
     The sampler has a new seed for each trial, so that a resumed search proposes the same points.
@@ -42,7 +42,7 @@ def run_optuna(search: Search, candidates: "Candidates", run: "RunTrial") -> lis
         point = _point(proposal.params, candidates.space)
         reading, rounds = Reading(math.nan, {}, {}), 0
         for rounds in ends:
-            reading = run(number, point, rounds)
+            reading = run({number: point}, rounds)[0]
             if not math.isfinite(reading.score):
                 break
             proposal.report(reading.score, rounds)

@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.together import simulate_together, structure_of
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, Space
@@ -240,6 +241,7 @@ class _Runner:
         self._rounds, self._ledger, self._progress, self._checkpoints = rounds, ledger, progress, checkpoints
         self._budget = search.trials_of_a_method * rounds * search.seeds
         self._reached: dict[int, int] = {}  # trial -> rounds
+        self._results: dict[tuple[int, int], Result] = {}  # (trial, seed) -> the run side by side that can continue
         # All trials have the same number of rounds between evaluations, so that they share a compiled program.
         self._every = rounds
         if search.strategy == "halving":
@@ -247,20 +249,42 @@ class _Runner:
         elif _continues(search):
             self._every = segments(rounds)[0]
 
-    def run(self, number: int, point: Point, rounds: int) -> Reading:
-        """The reading of a trial after a number of rounds, as ``RunTrial``."""
-        reading = self._ledger.get(self._label, number, point, rounds)
-        if reading is None:
-            algorithm = self._method.make(point)
-            reading = _mean([self._run(algorithm, number, seed, rounds) for seed in range(self._search.seeds)])
-            self._ledger.add(self._label, number, point, rounds, reading)
-        self._reached[number] = rounds
-        if self._progress is not None:
+    def run(self, trials: Mapping[int, Point], rounds: int) -> list[Reading]:
+        """The reading of each trial after a number of rounds, as ``RunTrials``."""
+        readings = {number: self._ledger.get(self._label, number, point, rounds) for number, point in trials.items()}
+        finished = {number: reading for number, reading in readings.items() if reading is not None}
+        self._report(finished, rounds)
+        algorithms = {number: self._method.make(point) for number, point in trials.items() if number not in finished}
+        for group in _groups(algorithms, self._search.trials_at_once):
+            of_seeds = [[read_result(result, self._criterion, self._subject)
+                         for result in self._run(group, seed, rounds)] for seed in range(self._search.seeds)]
+            for number, of_trial in zip(group, zip(*of_seeds, strict=True), strict=True):
+                finished[number] = _mean(of_trial)
+                self._ledger.add(self._label, number, trials[number], rounds, finished[number])
+            self._report(group, rounds)
+        return [finished[number] for number in trials]
+
+    def _report(self, numbers: Iterable[int], rounds: int) -> None:
+        """Report that these trials have run this number of rounds."""
+        self._reached |= dict.fromkeys(numbers, rounds)
+        if self._progress is not None and self._reached:
             self._progress(self._label, min(sum(self._reached.values()) * self._search.seeds, self._budget),
                            self._budget)
-        return reading
 
-    def _run(self, algorithm: Algorithm, number: int, seed: int, rounds: int) -> Reading:
+    def _run(self, algorithms: Mapping[int, Algorithm], seed: int, rounds: int) -> list[Result]:
+        """The result of each trial with one seed."""
+        if self._search.trials_at_once == 1:
+            return [self._run_alone(algorithm, number, seed, rounds) for number, algorithm in algorithms.items()]
+        earlier = [self._results[number, seed] for number in algorithms if (number, seed) in self._results]
+        results = simulate_together(
+            list(algorithms.values()), self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
+            participation=self._subject.participation, evaluate_every=self._every, metrics=self._criterion.metrics,
+            earlier=earlier if len(earlier) == len(algorithms) else None, name=self._label)
+        if _continues(self._search):
+            self._results |= {(number, seed): result for number, result in zip(algorithms, results, strict=True)}
+        return results
+
+    def _run_alone(self, algorithm: Algorithm, number: int, seed: int, rounds: int) -> Result:
         folder = None if self._checkpoints is None else self._checkpoints / f"{number:04d}-{seed}"
         result = simulate(
             algorithm, self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
@@ -268,7 +292,16 @@ class _Runner:
             name=self._label, progress=False, checkpoint=folder, resume=folder is not None)
         if folder is not None and rounds == self._rounds:
             remove_folder(folder)
-        return read_result(result, self._criterion, self._subject)
+        return result
+
+
+def _groups(algorithms: Mapping[int, Algorithm], size: int) -> list[dict[int, Algorithm]]:
+    """Trials that run in one call: at most ``size``, which differ in traced numbers only."""
+    of_structure: dict[Any, dict[int, Algorithm]] = {}
+    for number, algorithm in algorithms.items():
+        of_structure.setdefault(structure_of(algorithm) if size > 1 else (), {})[number] = algorithm
+    return [dict(items[start:start + size]) for items in (list(same.items()) for same in of_structure.values())
+            for start in range(0, len(items), size)]
 
 
 def read_result(result: Result, criterion: Criterion, subject: Subject) -> Reading:
@@ -302,7 +335,7 @@ def _sizes(subject: Subject, split: str) -> dict[str, int]:
     return dict(zip(subject.parties, map(int, sizes), strict=True))
 
 
-def _mean(readings: list[Reading]) -> Reading:
+def _mean(readings: Sequence[Reading]) -> Reading:
     """The mean over seeds."""
     def mean_of(values: list[dict[str, float]]) -> dict[str, float]:
         return {party: float(np.mean([v[party] for v in values])) for party in values[0]}

@@ -39,6 +39,9 @@ class Search(CheckedArguments):
         sampler: for optuna: tpe, gp (Gaussian process), cmaes or random.
         pruner: for optuna: none, median, halving or hyperband; stops a trial that is worse than others at the same
             round.
+        trials_at_once: number of trials that run side by side in one compiled call. It is for accelerators, which the
+            small models of one trial do not occupy. Trials differ in traced numbers only, or they run in different
+            calls; results change by rounding. An interrupted search repeats the trials of the call.
 
     Raises:
         InputError: a number is too small, or ``over`` is empty.
@@ -56,12 +59,17 @@ class Search(CheckedArguments):
     reduction: int = 3
     sampler: Literal["tpe", "gp", "cmaes", "random"] = "tpe"
     pruner: Literal["none", "median", "halving", "hyperband"] = "none"
+    trials_at_once: int = 1
 
     def __post_init__(self) -> None:
-        for name, smallest in {"trials": 1, "rounds": 1, "seeds": 1, "seed": 0, "reduction": 2}.items():
+        for name, smallest in {"trials": 1, "rounds": 1, "seeds": 1, "seed": 0, "reduction": 2,
+                               "trials_at_once": 1}.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise InputError(f"{name}={value} must be at least {smallest}")
+        if self.trials_at_once > 1 and self.strategy == "optuna":
+            raise InputError(f"trials_at_once={self.trials_at_once}: Optuna proposes a trial from the results of the "
+                             "earlier ones, so they run one after the other: leave it out, or use another strategy")
         if not self.over:
             raise InputError("over: there is nothing to search: give the values of a parameter, such as "
                              "{FedProx: {mu: [0.01, 0.1, 1]}}")

@@ -1,6 +1,6 @@
 """The strategies of a search, which decide the trials and their numbers of rounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,16 +10,21 @@ from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, Space, combinations, draw
 from resolvent.study.tuning.trials import Reading, Trial
 
-__all__ = ["Candidates", "RunTrial", "check_budgets", "halving_rungs", "run_strategy", "segments"]
+__all__ = ["Candidates", "RunTrials", "check_budgets", "halving_rungs", "run_strategy", "segments"]
 
 _REPORTS = 5  # number of reports of a trial to a pruner
 
 
-class RunTrial(Protocol):
-    """Runs a trial up to a number of rounds; it resumes at the end of an earlier call for the same trial."""
+class RunTrials(Protocol):
+    """Runs trials up to a number of rounds; a trial resumes at the end of an earlier call for it."""
 
-    def __call__(self, number: int, point: Point, rounds: int) -> Reading:
-        """The reading after this number of rounds."""
+    def __call__(self, trials: Mapping[int, Point], rounds: int) -> list[Reading]:
+        """The reading of each trial after this number of rounds.
+
+        Args:
+            trials: number of a trial -> its point.
+            rounds: number of rounds.
+        """
 
 
 class Candidates(NamedTuple):
@@ -54,7 +59,7 @@ def check_budgets(search: Search, spaces: dict[str, Space]) -> None:
                          "equal_budget: false")
 
 
-def run_strategy(search: Search, candidates: Candidates, run: RunTrial) -> list[Trial]:
+def run_strategy(search: Search, candidates: Candidates, run: RunTrials) -> list[Trial]:
     """All trials of a method, in the order of their numbers."""
     if search.strategy == "halving":
         return _run_halving(search, candidates, run)
@@ -65,8 +70,9 @@ def run_strategy(search: Search, candidates: Candidates, run: RunTrial) -> list[
     points = (_grid_points(search, candidates.space, candidates.label) if search.strategy == "grid"
               else draw_points(search, candidates.space, search.trials_of_a_method))
     rounds = candidates.rounds
-    return [Trial(candidates.label, i, point, rounds, rounds * search.seeds, run(i, point, rounds), True)
-            for i, point in enumerate(points, start=1)]
+    trials = dict(enumerate(points, start=1))
+    return [Trial(candidates.label, number, trials[number], rounds, rounds * search.seeds, reading, True)
+            for number, reading in zip(trials, run(trials, rounds), strict=True)]
 
 
 def draw_points(search: Search, space: Space, count: int) -> list[Point]:
@@ -106,7 +112,7 @@ def halving_rungs(rounds: int, budget: int, reduction: int) -> list[Rung]:
     Args:
         rounds: rounds of a full trial.
         budget: rounds of all trials together.
-        reduction: at least 2.
+        reduction: factor between the numbers of trials of two rungs, at least 2.
     """
     best = [Rung(max(1, budget // rounds), rounds)]
     for steps in (1, 2):
@@ -131,16 +137,16 @@ def _cost(rungs: Sequence[Rung]) -> int:
     return sum(rung.trials * (rung.rounds - start) for rung, start in zip(rungs, starts, strict=True))
 
 
-def _run_halving(search: Search, candidates: Candidates, run: RunTrial) -> list[Trial]:
+def _run_halving(search: Search, candidates: Candidates, run: RunTrials) -> list[Trial]:
     rungs = halving_rungs(candidates.rounds, search.trials_of_a_method * candidates.rounds, search.reduction)
     points = draw_points(search, candidates.space, rungs[0].trials)
     trials: dict[int, Trial] = {}
     remaining = list(range(1, len(points) + 1))
     for i, rung in enumerate(rungs):
-        for number in remaining:
-            point = points[number - 1]
-            trials[number] = Trial(candidates.label, number, point, rung.rounds, rung.rounds * search.seeds,
-                                   run(number, point, rung.rounds), i == len(rungs) - 1)
+        readings = run({number: points[number - 1] for number in remaining}, rung.rounds)
+        for number, reading in zip(remaining, readings, strict=True):
+            trials[number] = Trial(candidates.label, number, points[number - 1], rung.rounds,
+                                   rung.rounds * search.seeds, reading, i == len(rungs) - 1)
         if i < len(rungs) - 1:
             remaining = sorted(_ordered(remaining, trials, candidates)[:rungs[i + 1].trials])
     return [trials[number] for number in sorted(trials)]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +53,8 @@ class Trial(NamedTuple):
 class Ledger:
     """The readings of finished parts of trials. A file stores them, if there is a folder, so that a search can resume.
 
-    A line that is incomplete, because the program was killed while writing it, is ignored.
+    Each reading is a line at the end of the file. A last line that is cut off, because the program was killed while
+    writing it, is removed with a warning when the file is read.
     """
 
     def __init__(self, path: Path | None, identity: str) -> None:
@@ -62,7 +65,7 @@ class Ledger:
             identity: a text that is the same for the same search.
 
         Raises:
-            InputError: the file belongs to another search.
+            InputError: the file belongs to another search, or a line before the last one is damaged.
         """
         self._path, self._readings = path, dict[str, Reading]()
         if path is None:
@@ -71,14 +74,16 @@ class Ledger:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._append({"search": identity})
             return
-        lines = [_parse(line) for line in path.read_text("utf-8").splitlines()]
-        if not lines or lines[0] != {"search": identity}:
+        lines = _read_lines(path)
+        if not lines:  # killed while the first line was written
+            self._append({"search": identity})
+            return
+        if lines[0] != {"search": identity}:
             raise InputError(f"{path} belongs to another search, of other settings: continue with the same ones, or "
                              "begin in another folder")
         for line in lines[1:]:
-            if line is not None:
-                self._readings[line["trial"]] = Reading(_number(line["score"]), _numbers(line["of_parties"]),
-                                                        _numbers(line["test"]))
+            self._readings[line["trial"]] = Reading(_number(line["score"]), _numbers(line["of_parties"]),
+                                                    _numbers(line["test"]))
 
     def get(self, label: str, number: int, point: Point, rounds: int) -> Reading | None:
         """The reading of a trial after this number of rounds; None if there is none."""
@@ -93,9 +98,7 @@ class Ledger:
 
     def _append(self, line: dict[str, Any]) -> None:
         assert self._path is not None
-        with self._path.open("a+b") as file:
-            if file.tell() and self._path.read_bytes()[-1:] != b"\n":
-                file.write(b"\n")  # after a line that was cut off
+        with self._path.open("ab") as file:
             file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
         sync_to_disk(self._path)
 
@@ -104,12 +107,23 @@ def _key(label: str, number: int, point: Point, rounds: int) -> str:
     return json.dumps([label, number, point, rounds], sort_keys=True)
 
 
-def _parse(line: str) -> dict[str, Any] | None:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file, from which a line at the end that is cut off is removed.
+
+    Raises:
+        InputError: another line is damaged.
+    """
+    content = path.read_bytes()
+    whole = content[:content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        os.truncate(path, len(whole))
+        warnings.warn(f"{path}: the last line was cut off when the search was interrupted; the trial is run again",
+                      stacklevel=2)
+    lines = whole.splitlines()
     try:
-        parsed: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return parsed
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: restore it, or begin in another folder") from error
 
 
 def _json(value: Any) -> Any:

@@ -43,6 +43,7 @@ def tune(
     sampler: Literal["tpe", "gp", "cmaes", "random"] = "tpe",
     pruner: Literal["none", "median", "halving", "hyperband"] = "none",
     equal_budget: bool = True,
+    trials_at_once: int = 1,
     folder: Path | str | None = None,
     progress: ProgressOfSearch | None = None,
 ) -> Tuned:
@@ -74,6 +75,7 @@ def tune(
         pruner: for optuna: ``none``, ``median``, ``halving`` or ``hyperband``; stops a trial that is worse than others
             at the same round.
         equal_budget: refuse a grid that has more combinations for one method than for another.
+        trials_at_once: number of trials that run side by side in one compiled call, see ``Search``; for accelerators.
         folder: stores finished trials; the same call with the same folder resumes an interrupted search.
         progress: called with (label, rounds done, rounds in total).
 
@@ -96,7 +98,8 @@ def tune(
         raise InputError(f"over: there are no values for {quote(missing[0])}: give a mapping from labels to parameters")
     plain = {label: {name: _plain(values) for name, values in space.items()} for label, space in spaces.items()}
     search = Search(plain, strategy=strategy, trials=trials, seeds=seeds, seed=seed, by=by, per_site=per_site,
-                    reduction=reduction, sampler=sampler, pruner=pruner, equal_budget=equal_budget)
+                    reduction=reduction, sampler=sampler, pruner=pruner, equal_budget=equal_budget,
+                    trials_at_once=trials_at_once)
     methods = {label: TunableMethod(space_of(search.over, label), lambda point, f=f: f(**point))  # type: ignore[misc]
                for label, f in makes.items()}
     parties = tuple(data.parties) if data is not None else tuple(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from resolvent.study.intervals import (
+from resolvent.problem.metrics.intervals import (
     Interval,
     Pool,
     Sample,

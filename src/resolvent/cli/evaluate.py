@@ -1,0 +1,58 @@
+"""The command that evaluates a trained model on rows with known labels."""
+
+import sys
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS")],
+    *,
+    method: str | None = None,
+    site: str | None = None,
+    metrics: tuple[str, ...] = (),
+    class_weight: str | None = None,
+    json: bool = False,
+    separator: str = "auto",
+    decimal: Literal["auto", ".", ","] = "auto",
+    encoding: str = "auto",
+) -> None:
+    """Evaluate a trained model on new rows whose labels are known; prints each score with its interval.
+
+    Try `resolvent evaluate runs/mine later.csv --method FedAvg+ --site Essen --metrics roc_auc brier_score`.
+
+    The rows get the same encoding as the training rows, and need the column of the label. An interval (level 95 %) is
+    from a bootstrap over the rows. It is about this model and further rows like these.
+
+    Args:
+        run: a run folder, or a folder that Result.save wrote.
+        rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table and the label.
+        method: a method of the run; may be left out if there is only one.
+        site: the party whose personal model is evaluated; default: the shared model.
+        metrics: further metrics, see `resolvent list metrics`; also '{name: f1, average: macro}', and module:function
+            for one of your own.
+        class_weight: weights of the classes in the loss: balanced, or such as '{ill: 5, well: 1}'. Scores and metrics
+            count every row once.
+        json: print JSON instead of a table.
+        separator: the character between two values in a text file.
+        decimal: the decimal mark of numbers in a text file.
+        encoding: encoding of a text file, such as utf-8 or cp1252.
+    """
+    from resolvent.cli import terminal
+    from resolvent.data.text_formats import TextFormat
+    from resolvent.study.evaluations import evaluate_file
+
+    evaluated = evaluate_file(run, method, site, rows, TextFormat(separator, decimal, encoding), metrics=metrics,
+                              class_weight=class_weight)
+    for message in evaluated.remarks.messages():
+        terminal.print_note(f"warning: {message}")
+    if json:
+        sys.stdout.write(dumps(evaluated.evaluation.record(), indent=2) + "\n")
+    else:
+        terminal.print_table(terminal.evaluation_table(evaluated.evaluation))
