@@ -4,42 +4,18 @@ A partition is a pure function of labels and a seed to one array of row numbers 
 classes to each party, in power-law sizes. The operator-splitting paper distributes shards. Natural data have users.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from resolvent.arguments import CheckedArguments, checked
-from resolvent.data.federated import FederatedData, Task
+from resolvent.data.division import Labels, Partition, Rows, check_count, cut_points, divide, partition_generator
 from resolvent.errors import InputError, check_range, shorten
 
 __all__ = ["IID", "ByUser", "Dirichlet", "FixedClasses", "FixedSizes", "GrowingSizes", "Partition", "PowerLaw",
            "QuantitySkew", "Rows", "Shards", "divide"]
-
-Rows = list[NDArray[np.intp]]
-Labels = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Partition(CheckedArguments, ABC):
-    """A rule that distributes samples over parties."""
-
-    @abstractmethod
-    def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        """The rows of each party: disjoint, and at least one per party.
-
-        Args:
-            labels: [n] the samples' labels.
-            seed: seed of all random numbers.
-            users: [n] the user whom each sample is from, if the data have users.
-
-        Raises:
-            InputError: there are too few samples for this number of parties.
-        """
 
 
 @dataclass(frozen=True)
@@ -59,8 +35,8 @@ class IID(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        rows = _generator(seed).permutation(len(labels))[:self.total]
-        _check_count(self, len(rows), self.parties)
+        rows = partition_generator(seed).permutation(len(labels))[:self.total]
+        check_count(self, len(rows), self.parties)
         return np.array_split(rows, self.parties)
 
 
@@ -87,8 +63,9 @@ class FixedSizes(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        _check_count(self, len(labels), sum(self.sizes))
-        return np.split(_generator(seed).permutation(len(labels))[:sum(self.sizes)], np.cumsum(self.sizes)[:-1])
+        check_count(self, len(labels), sum(self.sizes))
+        rows = partition_generator(seed).permutation(len(labels))[:sum(self.sizes)]
+        return np.split(rows, np.cumsum(self.sizes)[:-1])
 
 
 @dataclass(frozen=True)
@@ -113,11 +90,11 @@ class GrowingSizes(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        _check_count(self, len(labels), self.parties * self.min_samples)
+        check_count(self, len(labels), self.parties * self.min_samples)
         k = np.arange(1, self.parties + 1)
         shares = {"linear": k, "square": k**2, "exponential": np.exp(k - self.parties)}[self.growth]
         cuts = cut_points(shares, len(labels) - self.parties * self.min_samples) + self.min_samples * k[:-1]
-        return np.split(_generator(seed).permutation(len(labels)), cuts)
+        return np.split(partition_generator(seed).permutation(len(labels)), cuts)
 
 
 @dataclass(frozen=True)
@@ -144,7 +121,7 @@ class FixedClasses(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        rng, names = _generator(seed), np.unique(labels)
+        rng, names = partition_generator(seed), np.unique(labels)
         if self.classes > len(names):
             raise InputError(f"{self}: the data have {len(names)} classes: ask for fewer classes")
         order = rng.permutation(len(names))
@@ -182,8 +159,8 @@ class QuantitySkew(Partition):
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         minimum = self.parties * self.min_samples
-        _check_count(self, len(labels), minimum)
-        rng = _generator(seed)
+        check_count(self, len(labels), minimum)
+        rng = partition_generator(seed)
         sizes = rng.lognormal(0, self.sigma, self.parties)
         cuts = cut_points(sizes, len(labels) - minimum) + self.min_samples * np.arange(1, self.parties)
         return np.split(rng.permutation(len(labels)), cuts)
@@ -224,7 +201,7 @@ class PowerLaw(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        rng = _generator(seed)
+        rng = partition_generator(seed)
         total = self.total if self.average is None else self.average * self.parties
         rows = np.arange(len(labels)) if total is None else rng.permutation(len(labels))[:total]
         classes = np.unique(labels)
@@ -273,9 +250,9 @@ class Shards(Partition):
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         n_shards = self.parties * self.per_party
-        rng = _generator(seed)
+        rng = partition_generator(seed)
         rows = rng.permutation(len(labels))[:self.total]
-        _check_count(self, len(rows), n_shards)
+        check_count(self, len(rows), n_shards)
         rows = rows[np.argsort(labels[rows], kind="stable")]
         shards = np.array_split(rows, n_shards) if self.cut == "sorted" else self._cut_classes(rows, labels[rows])
         assigned = rng.permutation(n_shards).reshape(self.parties, self.per_party)
@@ -320,8 +297,8 @@ class Dirichlet(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        _check_count(self, len(labels), self.parties * self.min_samples)
-        rng = _generator(seed)
+        check_count(self, len(labels), self.parties * self.min_samples)
+        rng = partition_generator(seed)
         classes = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
         for _ in range(1000):
             shares = rng.dirichlet(np.full(self.parties, self.concentration), len(classes))
@@ -346,6 +323,7 @@ class ByUser(Partition):
 
     parties: int | None = None
     min_samples: int = 1
+    parties_are_users: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
@@ -359,67 +337,7 @@ class ByUser(Partition):
         rows = [r for r in rows if len(r) >= self.min_samples]
         if len(rows) < (self.parties or 1):
             raise InputError(f"ByUser(parties={self.parties}, min_samples={self.min_samples}): only {len(rows)} users "
-                             "have "
-                             f"{self.min_samples} samples or more: ask for fewer parties or samples")
+                             f"have {self.min_samples} samples or more: ask for fewer parties or samples")
         if self.parties is None:
             return rows
-        return [rows[i] for i in sorted(_generator(seed).permutation(len(rows))[:self.parties])]
-
-
-@checked
-def divide(x: NDArray[Any], y: Labels, partition: Partition, *, users: Labels | None = None,
-           names: Sequence[str] | None = None, seed: int = 0,
-           task: Task = "classification", classes: list[str] | None = None, validation: float = 0.0, test: float = 0.2,
-           name: str = "data", vocabulary: tuple[str, ...] = ()) -> FederatedData:
-    """Distribute samples over parties.
-
-    Args:
-        x: [n, ...] inputs; they are copied once, in the order of the parties.
-        y: [n] labels; for classification the numbers 0, 1, ... of ``classes``.
-        partition: how samples are distributed over parties.
-        users: [n] the user whom each sample is from, if the data have users.
-        names: names of the users 0, 1, ..., if ``users`` are numbers.
-        seed: seed of the partition and the split.
-        task: classification or regression.
-        classes: the classes' names; default: the numbers 0, ..., max(y).
-        validation: share of each party's samples for validation.
-        test: share of each party's samples for testing.
-        name: the name of the data set, for reports.
-        vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
-
-    Raises:
-        InputError: the partition cannot distribute these samples.
-
-    Example:
-        >>> data = divide(np.eye(60), np.arange(60) % 3, IID(parties=4))
-        >>> (data.sizes("train") + data.sizes("test")).tolist()
-        [15, 15, 15, 15]
-    """
-    check_range("divide", "[0, inf)", seed=seed)
-    rows = partition(y, seed, users)
-    parties = None
-    if users is not None and isinstance(partition, ByUser):
-        parties = [str(users[r[0]] if names is None else names[users[r[0]]]) for r in rows]
-    # Row numbers are split first, so that inputs are copied once only.
-    data = FederatedData.from_arrays(rows, [y[r] for r in rows], parties=parties, task=task, validation=validation,
-                                     test=test, seed=seed, name=name)
-    labels = y[data.x]
-    if task == "classification":
-        class_names = tuple(classes) if classes is not None else tuple(str(c) for c in range(int(y.max()) + 1))
-        return replace(data, x=x[data.x], y=labels.astype(np.int32), classes=class_names, vocabulary=vocabulary)
-    return replace(data, x=x[data.x], vocabulary=vocabulary)
-
-
-def cut_points(sizes: NDArray[Any], samples: int) -> NDArray[np.intp]:
-    """The rows at which ``samples`` rows are cut into parts whose lengths are proportional to ``sizes``."""
-    return np.round(np.cumsum(sizes / sizes.sum())[:-1] * samples).astype(np.intp)
-
-
-def _generator(seed: int) -> np.random.Generator:
-    # The splits' generators are seeded by [seed, party]; the third number makes this one independent of them.
-    return np.random.default_rng([seed, 0, 2**20])
-
-
-def _check_count(partition: Partition, samples: int, minimum: int) -> None:
-    if samples < minimum:
-        raise InputError(f"{partition}: {samples} samples are too few, it needs {minimum}: ask for fewer parties")
+        return [rows[i] for i in sorted(partition_generator(seed).permutation(len(rows))[:self.parties])]
