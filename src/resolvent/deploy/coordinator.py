@@ -338,7 +338,7 @@ class Coordinator:
         # An absent party must not stop the run: only its scores are missing.
         rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)
         answers = exchange(self._transport, self._model_messages("evaluate", record),
-                           partial(read_scores, splits=len(record.splits)), rules)
+                           partial(read_scores, splits=record.splits), rules)
         scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
         report = EvaluationReport(
             t, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},

@@ -54,6 +54,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulate.evaluate import evaluate_models
 from resolvent.simulate.fingerprint import fingerprint_of
+from resolvent.simulate.party_metrics import HELD_OUT, PartyMetrics
 
 __all__ = ["Departure", "Party", "Refusal"]
 
@@ -100,6 +101,8 @@ class Party:
         limits: what the site allows.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
         finished: called with the personal and the shared model when the run has ended.
+        metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
+            leave the site.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -112,9 +115,10 @@ class Party:
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
                  method: str = "algorithm", name: str = "party", limits: Limits | None = None, rehearsal: bool = False,
-                 finished: Callable[[Vector, Vector | None], None] | None = None) -> None:
+                 finished: Callable[[Vector, Vector | None], None] | None = None,
+                 metrics: PartyMetrics | None = None) -> None:
         self.name = name
-        self._store, self._limits, self._finished = store, limits or Limits(), finished
+        self._store, self._limits, self._finished, self._metrics = store, limits or Limits(), finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
@@ -156,8 +160,10 @@ class Party:
             departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
         if self._limits.scores:
             scores = jax.eval_shape(evaluate_models, self._problem, tree_of_one(self._shapes.model), jnp.zeros(1, int))
+            measured = [(name, split) for name in scores for split in splits]
+            measured += [(name, split) for name in self._metric_names for split in HELD_OUT]
             departures += [Departure("scores, every evaluation", f"{name} on {split} of the {model} model", 8)
-                           for model in ("personal", "shared") for name in scores for split in splits]
+                           for model in ("personal", "shared") for name, split in measured]
         return departures
 
     def handle(self, data: bytes | memoryview) -> bytes:
@@ -284,11 +290,25 @@ class Party:
         return uses_shared_model(self._algorithm, server, self._state_shapes,
                                  jax.eval_shape(self._problem.oracle, _ZERO))
 
-    def _scores(self, model: Vector) -> dict[str, list[float | None]]:
-        """Name of a score -> its value on each split; None where there are no samples."""
-        scores = evaluate_models(self._problem, tree.stack(model, 1), jnp.zeros(1, jnp.int32))
-        return {name: [float(v) if np.isfinite(v) else None for v in np.asarray(values)[0]]
-                for name, values in scores.items()}
+    @property
+    def _metric_names(self) -> tuple[str, ...]:
+        return () if self._metrics is None else tuple(self._metrics.metrics)
+
+    def _scores(self, model: Vector) -> dict[str, dict[str, float | None]]:
+        """Name of a score -> split -> its value; None if it is not finite. A split without samples is left out.
+
+        Metrics are measured on validation and test samples, where the labels define them.
+        """
+        stacked, first = tree.stack(model, 1), np.zeros(1, np.int32)
+        sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
+        scores = {name: {split: _finite(value) for split, value, size in zip(
+            self._problem.splits, np.asarray(values)[0], sizes, strict=True) if size}
+            for name, values in evaluate_models(self._problem, stacked, jnp.asarray(first)).items()}
+        if self._metrics is None:
+            return scores
+        measured = self._metrics.measure(self._problem, stacked, first, first)
+        return scores | {name: {split: _finite(measured.values[0, number, i]) for number, split in enumerate(HELD_OUT)
+                                if measured.is_defined[0, number, i]} for i, name in enumerate(self._metric_names)}
 
     def _record_of(self, message: Message) -> PartyRecord:
         """The record. It must belong to this run and include every reply that the server has received.
@@ -330,6 +350,10 @@ class Party:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
             "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
         return sent
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:

@@ -49,12 +49,12 @@ def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRec
 
 def _add_scores(table: MetricsTable, rounds: int, prefix: str, scores: Mapping[int, SiteScores],
                 record: ServerRecord) -> None:
-    """The scores of the parties that have samples, in the order of a simulation."""
+    """The scores of the parties that have them, in the order of a simulation."""
     names = dict.fromkeys(("loss", record.score, *sorted({name for values in scores.values() for name in values})))
-    for i, split in enumerate(record.splits):
+    for split in record.splits:
         for name in names:
-            ids = [k for k in sorted(scores) if record.split_sizes[i][k] and name in scores[k]]
-            values = np.array([scores[k][name][i] for k in ids], float)  # None becomes nan
+            ids = [k for k in sorted(scores) if split in scores[k].get(name, {})]
+            values = np.array([scores[k][name][split] for k in ids], float)  # None becomes nan
             table.add(rounds, np.array(ids, int), split, prefix + name, values)
 
 

@@ -1,12 +1,12 @@
 """The reports of a running federation, which the server's log stores: answers, scores, and the end of the run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["EvaluationReport", "FinishReport", "MembersReport", "PhaseReport", "Report", "SiteScores", "StartReport",
            "entry_of_report", "report_from_entry"]
 
-SiteScores: TypeAlias = Mapping[str, Sequence[float | None]]
+SiteScores: TypeAlias = Mapping[str, Mapping[str, float | None]]
 
 
 class StartReport(NamedTuple):
@@ -70,8 +70,8 @@ class EvaluationReport(NamedTuple):
 
     Attributes:
         round: number of rounds that were done.
-        personal: party id -> name of a score -> its value on each split, for the party's personal model.
-        shared: party id -> name of a score -> its value on each split, for the shared model.
+        personal: party id -> name of a score -> split -> its value, for the party's personal model.
+        shared: party id -> name of a score -> split -> its value, for the shared model.
         withheld: ids of the parties whose scores do not leave their site.
         absent: party id -> why it has no scores.
     """

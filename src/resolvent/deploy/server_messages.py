@@ -1,7 +1,7 @@
 """The messages that the server writes, and how it reads the answers: nothing in an answer is trusted."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from jaxtyping import Array, Int, PyTree
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round
 from resolvent.algorithms.algorithm import Message as Payload
+from resolvent.deploy.reports import SiteScores
 from resolvent.deploy.stores import ServerRecord
 from resolvent.deploy.wire import Message, WireError, arrays_of, encode, restore_tree
 from resolvent.math.tree import Vector
@@ -46,12 +47,13 @@ class Scores(NamedTuple):
     """A party's answer about its models.
 
     Attributes:
-        personal: name of a score -> its value on each split; None if the scores do not leave the site.
+        personal: name of a score -> split -> its value; None if the scores do not leave the site. A value is None if
+            it is not finite.
         shared: the same for the shared model; None if there is none.
     """
 
-    personal: Mapping[str, tuple[float | None, ...]] | None
-    shared: Mapping[str, tuple[float | None, ...]] | None
+    personal: SiteScores | None
+    shared: SiteScores | None
 
 
 def start_message(run: str, party: str, model: Vector, key: Array, experiment: Mapping[str, Any]) -> bytes:
@@ -108,7 +110,7 @@ def read_reply(party: str, message: Message, like: PyTree[Any]) -> PyTree[Any]:
     return restore_tree(message.arrays, like)
 
 
-def read_scores(party: str, message: Message, splits: int) -> Scores:
+def read_scores(party: str, message: Message, splits: Sequence[str]) -> Scores:
     """Read the answer to a ``model_message`` of the kind ``evaluate``.
 
     Raises:
@@ -137,16 +139,16 @@ def _check_kind(message: Message, kind: str) -> None:
         raise WireError(f"the answer is not of the kind '{kind}'")
 
 
-def _valid_scores(scores: Mapping[str, Any], splits: int) -> dict[str, tuple[float | None, ...]]:
+def _valid_scores(scores: Mapping[str, Any], splits: Sequence[str]) -> SiteScores:
     def is_number(value: Any) -> bool:
         return value is None or (type(value) in (int, float) and math.isfinite(value))
 
     is_valid = len(scores) <= _MAX_SCORES and all(
-        _is_name(name) and isinstance(values, list) and len(values) == splits and all(map(is_number, values))
+        _is_name(name) and isinstance(values, dict) and {*values} <= {*splits} and all(map(is_number, values.values()))
         for name, values in scores.items())
     if not is_valid:
         raise WireError("the scores are not valid")
-    return {name: tuple(values) for name, values in scores.items()}
+    return {name: dict(values) for name, values in scores.items()}
 
 
 def _is_name(value: Any) -> bool:

@@ -207,7 +207,7 @@ def _event(label: str, rounds: int, job: FederationJob, score: str, report: Repo
                 "absent": {names[k]: reason for k, reason in report.absent.items()},
                 "late": [names[k] for k in report.late]}
     if isinstance(report, EvaluationReport):
-        values = [scores[score][-1] for scores in report.personal.values() if score in scores]
+        values = [scores[score].get("test") for scores in report.personal.values() if score in scores]
         finite = [value for value in values if value is not None]
         return {"event": "scores", "method": label, "round": report.round, "score": score,
                 "mean": float(np.mean(finite)) if finite else None,
