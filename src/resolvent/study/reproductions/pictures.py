@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "byte
          "days": "trading days"}
 _SMALL = 1e-2  # the numbers on an axis of values below it are long
 _MAX_TICK_LABELS = 9  # tick labels of a sweep's horizontal axis
+_TITLE_WIDTH = 40  # characters that fit above one panel
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]
@@ -44,7 +46,7 @@ def draw(record: Record, path: Path) -> None:
         figure = Figure(figsize=(max(5.6, 3.6 * columns), height), layout="constrained")
         for i, (title, panel, drawing) in enumerate(pictures):
             axes = figure.add_subplot(rows, columns, i + 1)
-            axes.set_title(title)
+            axes.set_title(textwrap.fill(title.replace("Fig. ", "Fig.\N{NO-BREAK SPACE}"), _TITLE_WIDTH))
             _, left, drawing_of_left = pictures[i - 1]
             is_alike = i % columns and (drawing["x"] == "methods") == (drawing_of_left["x"] == "methods")
             _draw_panel(axes, panel, drawing, left if is_alike else None)
@@ -166,7 +168,7 @@ def _bars(axes: Axes, panel: Record, drawing: Record) -> None:
         is_near_best = abs(final["mean"] - best) <= 0.01 * abs(best)
         axes.barh(heights[label], final["mean"], xerr=final["std"] or None,
                   color=COLOURS[0] if is_near_best else _PALE, height=0.7, error_kw={"linewidth": 1, "capsize": 2})
-        end = final["mean"] + (final["std"] or 0)
+        end = max(0.0, final["mean"] + (final["std"] or 0))  # a negative bar has its number on the right of zero
         axes.annotate(f" {final['mean']:.4g}", (end, heights[label]), va="center", fontsize=7)
     for label in methods.keys() - finals:
         axes.annotate(" diverged", (0, heights[label]), va="center", fontsize=7)
