@@ -1,5 +1,6 @@
 """A run with a privacy budget: epsilon of each party in the metrics, and a stop before it exceeds the limit."""
 
+import json
 import math
 
 import numpy as np
@@ -28,9 +29,10 @@ def simple_accountant(monkeypatch):
 
 @pytest.fixture(scope="module")
 def data():
+    """Three parties with 8, 16 and 40 training samples."""
     rng = np.random.default_rng(0)
-    return rv.FederatedData.from_arrays([rng.normal(size=(n, 3)) for n in (8, 16, 40)],
-                                        [rng.integers(0, 3, n) for n in (8, 16, 40)], validation=0, test=0,
+    return rv.FederatedData.from_arrays([rng.normal(size=(n, 3)) for n in (10, 20, 50)],
+                                        [rng.integers(0, 3, n) for n in (10, 20, 50)], validation=0, test=0.2,
                                         classes=["0", "1", "2"])
 
 
@@ -102,6 +104,18 @@ def test_private_parties_spend_in_every_round(data):
 def test_runs_that_cannot_be_accounted_for_are_refused(data, settings, message):
     with pytest.raises(rv.InputError, match=message):
         run(data, rounds=4, **settings)
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_the_report_of_a_comparison_has_the_epsilon_of_each_party(data, tmp_path):
+    budget = rv.privacy.PrivacyBudget(delta=1e-3, epsilon=2.6)
+    rv.compare({"alone": rv.local(SOLVER), "FedAvg": rv.fedavg(SOLVER)}, rv.models.logistic(3, 3), data, rounds=2,
+               privacy=budget, out=tmp_path / "run", progress=False)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["privacy"]["epsilons"]["FedAvg"] == pytest.approx({"party 0": 1.0, "party 1": 0.5, "party 2": 0.2})
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert '<table id="privacy">' in report
+    assert "party 2</span></td><td>0.2</td><td>0.2</td>" in report
 
 
 class TestLibrary:
