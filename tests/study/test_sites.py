@@ -6,8 +6,9 @@ import pytest
 
 from resolvent.errors import InputError
 from resolvent.problem.metrics import ROCAUC
+from resolvent.problem.metrics.influences import influences
 from resolvent.problem.metrics.metric import Predictions
-from resolvent.study.row_values import RowValues, _influences
+from resolvent.study.row_values import RowValues
 from resolvent.study.sites import Evidence, judge_sites
 from resolvent.study.verdict import judge
 
@@ -178,7 +179,7 @@ def test_pseudo_values_have_the_mean_and_the_variance_of_the_metric():
                                         probabilities[index]))
 
     everything = np.arange(120)
-    values = _influences(Predictions(labels.astype(int), positive > 0.5, probabilities, probabilities), metric)
+    values = influences(Predictions(labels.astype(int), positive > 0.5, probabilities, probabilities), metric)
     assert values.mean() == pytest.approx(area(everything))
     resampled = np.std([area(rng.integers(120, size=120)) for _ in range(300)])
     assert values.std() / np.sqrt(120) == pytest.approx(resampled, rel=0.25)
