@@ -22,10 +22,12 @@ from pathlib import Path
 from nvflare.apis.controller_spec import Task
 from nvflare.apis.shareable import Shareable
 
+from resolvent.deploy.kits import SERVER_KIT, kit_note
 from resolvent.deploy.nvflare import ServerProgram, SiteProgram
 from resolvent.deploy.nvflare_lead import open_session
-from resolvent.deploy.nvflare_processes import kit_note, running, start_engine
-from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+from resolvent.deploy.nvflare_processes import start_engine
+from resolvent.deploy.processes import running
+from resolvent.deploy.provisioning import make_kits
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_lead import federate, write_sites
 from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE

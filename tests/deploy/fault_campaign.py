@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from resolvent.study.federation_rehearsal import _free_port
+from resolvent.deploy.processes import free_port
 from resolvent.study.summary import read_summary
 
 SITES = ("aachen", "berlin")
@@ -53,7 +53,7 @@ class Campaign:
     def __init__(self, folder, stack):
         self.folder, self.commands, self.stack = folder, {}, stack
         (folder / "consortium.yaml").write_text(
-            f"name: faults\nhost: localhost\nport: {_free_port()}\nsites: {[*SITES]}\nlead: lead@example.org\n")
+            f"name: faults\nhost: localhost\nport: {free_port()}\nsites: {[*SITES]}\nlead: lead@example.org\n")
         (folder / "mine.yaml").write_text(EXPERIMENT)
         rng = np.random.default_rng(0)
         for site, rows in zip(SITES, (30, 50), strict=True):

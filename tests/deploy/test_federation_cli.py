@@ -21,7 +21,7 @@ from resolvent.deploy.nvflare_lead import JobState
 from resolvent.errors import InputError
 from resolvent.simulate.model_folder import ModelFolder
 from resolvent.simulate.run import simulate
-from resolvent.study import federation_lead
+from resolvent.study import federation_engines, federation_lead
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_check import check_site
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
@@ -313,7 +313,7 @@ def test_a_command_says_what_it_needs(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"pip install 'resolvent\[nvflare\]'"):
         commands.federate("digits", rehearse=True)
     monkeypatch.undo()
-    monkeypatch.setattr(commands, "_require_engine", lambda: None)
+    monkeypatch.setattr(federation_engines, "require_engine", lambda engine: None)
     with pytest.raises(InputError, match="is not a kit"):
         commands.server("start", kit=tmp_path)
 

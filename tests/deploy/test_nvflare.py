@@ -21,10 +21,12 @@ pytest.importorskip("nvflare")
 
 import psutil
 
+from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.nvflare_jobs import job_text
 from resolvent.deploy.nvflare_lead import open_session
-from resolvent.deploy.nvflare_processes import KitNote, kit_note, running, start_engine
-from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+from resolvent.deploy.nvflare_processes import start_engine
+from resolvent.deploy.processes import running
+from resolvent.deploy.provisioning import make_kits
 from resolvent.errors import InputError
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_lead import federate

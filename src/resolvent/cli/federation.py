@@ -16,7 +16,8 @@ from resolvent.cli.options import Changes
 from resolvent.simulate.progress import progress_bars
 
 if TYPE_CHECKING:
-    from resolvent.deploy.nvflare_processes import EngineProcess, KitNote
+    from resolvent.deploy.kits import Engine, KitNote
+    from resolvent.deploy.processes import EngineProcess
 
 __all__ = ["COMMANDS"]
 
@@ -24,21 +25,6 @@ _LABEL_WIDTH = 24
 _POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
 _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
-
-
-def _require_engine() -> None:
-    """Check that NVIDIA FLARE is installed.
-
-    Raises:
-        InputError: it is not.
-    """
-    from importlib.util import find_spec
-
-    from resolvent.errors import InputError
-
-    if find_spec("nvflare") is None:
-        raise InputError("NVIDIA FLARE is not installed: run pip install 'resolvent[nvflare]' in an environment of its "
-                         "own, such as python -m venv fed")
 
 
 def federation(
@@ -58,33 +44,37 @@ def federation(
 
     Args:
         action: new makes kits.
-        consortium: the file: name, host, port (default 8002), sites, lead, members.
+        consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
         out: the folder of the kits; default: kits, next to the file.
     """
     from resolvent.cli import terminal
-    from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+    from resolvent.deploy.kits import SERVER_KIT
+    from resolvent.study.federation_engines import lead_kit, make_federation_kits, require_engine
     from resolvent.study.federation_files import read_consortium
-    from resolvent.study.federation_lead import write_sites
 
     plan = read_consortium(consortium)
-    _require_engine()
+    require_engine(plan.engine)
     folder = consortium.parent / "kits" if out is None else out
-    kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
-                     members=plan.members)
-    for person in (plan.lead, *plan.members):
-        write_sites(folder / person, plan.name, plan.sites)
-    commands = {SERVER_KIT: "resolvent server start --kit {}", plan.lead: "resolvent federate mine.yaml --kit {}",
+    kits = make_federation_kits(folder, plan)
+    commands = {SERVER_KIT: "resolvent server start --kit {}",
                 **dict.fromkeys(plan.sites, "resolvent party start --kit {} --site site.yaml")}
+    lead = lead_kit(folder, plan).name
+    commands[lead] = "\n    ".join(filter(None, (commands.get(lead), "resolvent federate mine.yaml --kit {}")))
     for name, kit in kits.items():
         terminal.print_path(name, kit)
         if name in commands:
-            terminal.print_line(f"    {commands[name].format(kit)}")
+            terminal.print_line(f"    {commands[name].replace('{}', str(kit))}")
     if not kits:
         terminal.print_line(f"all participants of {consortium} have a kit in {folder}")
     terminal.print_line(f"Keep {folder / 'authority'} to yourself: it signs kits.")
 
 
-def server(action: Annotated[Literal["start"], tyro.conf.Positional], *, kit: Path) -> None:
+def server(
+    action: Annotated[Literal["start"], tyro.conf.Positional],
+    *,
+    kit: Path,
+    models: tuple[str, ...] = (),
+) -> None:
     """Run the server of a federation until it is interrupted.
 
     It listens on the port of the federation for connections with a certificate of the federation. It stores the runs,
@@ -93,14 +83,20 @@ def server(action: Annotated[Literal["start"], tyro.conf.Positional], *, kit: Pa
     Args:
         action: start runs the server.
         kit: the server's kit.
+        models: models of your own, module:function, that an experiment may name, with modules in the current folder or
+            the environment. Every site has to allow them too, with models in its site.yaml.
     """
-    from resolvent.cli import terminal
-    from resolvent.deploy.nvflare_processes import kit_note
+    import json
 
-    _require_engine()
+    from resolvent.cli import terminal
+    from resolvent.deploy.kits import kit_note
+    from resolvent.study.federation_engines import ENGINES, require_engine
+    from resolvent.study.federation_names import CODE_FOLDER, MODELS
+
     note = kit_note(kit, "server")
+    require_engine(note.engine)
     terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
-    _supervise(note, {}, {"New client ": "joined: ", "client_dead": "lost: "})
+    _supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())}, ENGINES[note.engine].server_news)
 
 
 def party(
@@ -126,7 +122,7 @@ def party(
         experiment: the lead's experiment file, for check.
     """
     from resolvent.cli import terminal
-    from resolvent.deploy.nvflare_processes import kit_note
+    from resolvent.deploy.kits import kit_note
     from resolvent.study.federation_files import read_site
 
     note, file = kit_note(kit, "site"), read_site(site)
@@ -136,11 +132,12 @@ def party(
         for line in check_site(file, note.name, experiment):
             terminal.print_line(line)
         return
+    from resolvent.study.federation_engines import ENGINES, require_engine
     from resolvent.study.federation_names import SITE_FILE
 
-    _require_engine()
+    require_engine(note.engine)
     terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
-    _supervise(note, {SITE_FILE: str(site.resolve())}, {"Successfully registered client": "connected to the server"})
+    _supervise(note, {SITE_FILE: str(site.resolve())}, {ENGINES[note.engine].site_ready: "connected to the server"})
 
 
 def federate(
@@ -148,6 +145,7 @@ def federate(
     *,
     kit: Path | None = None,
     rehearse: bool = False,
+    engine: Literal["nvflare", "flower"] = "nvflare",
     out: Path | None = None,
     sites: tuple[str, ...] = (),
     set: Changes = (),
@@ -172,9 +170,11 @@ def federate(
 
     Args:
         experiment: an experiment file; in a rehearsal also the name of an experiment, such as digits.
-        kit: the lead's kit.
+        kit: the lead's kit; in a federation over Flower the server's kit, on the server's machine.
         rehearse: run server, sites and lead on this machine, from the table of the experiment, and compare with a
             simulation.
+        engine: the program that connects the participants of a rehearsal: nvflare (NVIDIA FLARE) or flower. Elsewhere
+            the kit says it.
         out: the run folder; default: runs/NAME-federation.
         sites: the sites that take part; default: all of the federation.
         set: change settings, such as rounds=50 solver.learning_rate=0.1.
@@ -186,12 +186,13 @@ def federate(
         lost_state: what happens to a site that has lost its disk: refuse it, or let it restart.
     """
     from resolvent.cli import terminal
+    from resolvent.deploy.kits import KitNote, kit_note
     from resolvent.errors import InputError
+    from resolvent.study.federation_engines import ENGINES, require_engine
     from resolvent.study.federation_server import FederationJob
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
-    _require_engine()
     changes = [change for group in set for change in group]
     rules: dict[str, Any] = {"quorum": quorum, "grace": grace, "deadline": deadline, "retries": retries,
                              "lost_state": lost_state}
@@ -199,15 +200,17 @@ def federate(
     folder = Path("runs") / f"{name}-{'rehearsal' if rehearse else 'federation'}" if out is None else out
     with _observer() as observe:
         if rehearse:
-            summary = _rehearse(experiment, changes, folder, rules, observe)
+            require_engine(engine)
+            summary = _rehearse(experiment, changes, folder, rules, observe, engine)
         else:
-            from resolvent.deploy.nvflare_processes import kit_note
             from resolvent.study.federation_experiment import experiment_of_file
             from resolvent.study.federation_lead import federate as run_federation
             from resolvent.study.federation_lead import read_sites
 
             assert kit is not None
-            note, plan = kit_note(kit, "person"), experiment_of_file(experiment, changes)
+            note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+            require_engine(note.engine)
+            plan = experiment_of_file(experiment, changes)
             job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
             summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note)
     terminal.print_table(terminal.score_table(summary))
@@ -216,7 +219,7 @@ def federate(
 
 
 def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],
-              observe: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+              observe: Callable[[Mapping[str, Any]], None], engine: "Engine") -> dict[str, Any]:
     import sys
 
     from resolvent.cli import terminal
@@ -227,7 +230,8 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
-    summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note)
+    summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
+                                  engine=engine)
     for parity in parities:
         verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
         terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "
@@ -280,13 +284,13 @@ def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
 def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[str, str]) -> None:
     """Run a participant's process until an interruption; start it again if it ends."""
     from resolvent.cli import terminal
-    from resolvent.deploy.nvflare_processes import running, start_engine
-    from resolvent.study.federation_names import ALLOWED_CLASSES
+    from resolvent.deploy.processes import running
+    from resolvent.study.federation_engines import start_participant
 
     failures = 0
     while True:
         start = time.monotonic()
-        with running(start_engine(note, ALLOWED_CLASSES, environment)) as process:
+        with running(start_participant(note, environment)) as process:
             _report_news(process, news)
         failures = 0 if time.monotonic() - start > _LONG_LIFE else failures + 1
         pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES) - 1)]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from resolvent.deploy.kits import KitNote
 from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, write_job
-from resolvent.deploy.nvflare_processes import KitNote
 from resolvent.errors import InputError, shorten
 
 __all__ = ["JobState", "LeadSession", "open_session"]

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.data.atomic_files import write_text
+from resolvent.deploy.kits import SERVER_KIT
 from resolvent.errors import InputError
 
-__all__ = ["SERVER_KIT", "make_kits", "prepare_kit"]
+__all__ = ["make_kits", "prepare_kit"]
 
-SERVER_KIT = "server"
 _AUTHORITY = "authority"
 _ORGANISATION = "federation"
 _CERTIFICATE_DAYS = 360
@@ -126,7 +126,7 @@ def prepare_kit(kit: Path, allowed_classes: Sequence[str]) -> None:
         allowed_classes: full names of the classes that a job may name.
 
     Raises:
-        InputError: the folder is no kit of the server or of a site.
+        InputError: the folder is not a kit of the server or of a site.
     """
     local = kit / "local"
     template = local / "resources.json.default"

@@ -13,6 +13,7 @@ from resolvent.errors import InputError
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_of_file
 from resolvent.study.federation_files import SiteFile
 from resolvent.study.federation_site import SiteRun
+from resolvent.study.own_parts import limit_own_parts
 
 __all__ = ["check_site"]
 
@@ -32,7 +33,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None) -> Iterator[s
     if experiment is None:
         yield from _table_lines(file)
     else:
-        yield from _experiment_lines(file, name, experiment_of_file(str(experiment)))
+        yield from _experiment_lines(file, name, _read_experiment(file, experiment))
     limits = {key: value for key, value in asdict(file.limits).items() if key != "max_bytes"}
     yield "limits: " + ", ".join(f"{key} {_limit(value)}" for key, value in limits.items())
     yield "Nothing has left the site."
@@ -78,6 +79,12 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
                 yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
         finally:
             run.close()
+
+
+def _read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
+    """The lead's experiment. The site allows its own models only, as in the federation."""
+    with limit_own_parts(file.models, file.folder):
+        return experiment_of_file(str(path))
 
 
 def _limit(value: object) -> str:

@@ -19,7 +19,7 @@ from resolvent.errors import InputError
 from resolvent.problem.models import Model
 from resolvent.study.binding import Bound
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.own_parts import without_own_parts
+from resolvent.study.own_parts import limit_own_parts
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml
 
@@ -117,16 +117,22 @@ def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: b
     return _parsed(text, source, path.stem, changes, is_rehearsal=rehearsal)
 
 
-def experiment_from_text(text: str, name: str, *, rehearsal: bool = False) -> FederatedExperiment:
+def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
+                         folder: Path | None = None) -> FederatedExperiment:
     """Bind the text that another participant has sent, with the parts that are installed in this environment.
 
+    Args:
+        text: the experiment.
+        name: its name.
+        rehearsal: whether all parts of the user's own are allowed.
+        models: the models of the user's own that this participant allows, such as ``networks:small``.
+        folder: the folder that is searched for their modules; default: the current folder.
+
     Raises:
-        InputError: the text is wrong, has a part of the user's own, or its data are no table.
+        InputError: the text is wrong, has a part of the user's own that is not allowed, or its data are no table.
     """
-    if rehearsal:
-        return _parsed(text, "experiment.yaml", name, (), is_rehearsal=True)
-    with without_own_parts():
-        return _parsed(text, "experiment.yaml", name, (), is_rehearsal=False)
+    with limit_own_parts(None if rehearsal else models, folder):
+        return _parsed(text, "experiment.yaml", name, (), is_rehearsal=rehearsal)
 
 
 def _parsed(text: str, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:

@@ -7,14 +7,16 @@ the key and what is allowed.
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from resolvent.deploy.kits import Engine
 from resolvent.deploy.limits import Limits
 from resolvent.errors import InputError, quote, shorten
 from resolvent.study.binding import bind
 from resolvent.study.changes import Locations
+from resolvent.study.own_parts import is_own_part
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml
 
@@ -36,7 +38,8 @@ class Consortium:
         host: name or address of the server, as the sites and the lead reach it.
         port: TCP port of the server; all connections go to it.
         sites: names of the sites. The name of a site is the name of its party in results.
-        lead: e-mail address of the person who may start experiments.
+        lead: e-mail address of the person who may start experiments. Flower knows no persons, and does not need it.
+        engine: ``nvflare`` (NVIDIA FLARE) or ``flower``.
         members: e-mail addresses of persons who may look at runs, and may not start one.
 
     Raises:
@@ -46,7 +49,8 @@ class Consortium:
     name: str
     host: str
     sites: tuple[str, ...]
-    lead: str
+    lead: str = ""
+    engine: Engine = "nvflare"
     port: int = 8002
     members: tuple[str, ...] = ()
 
@@ -58,14 +62,19 @@ class Consortium:
                                      "beginning with a letter or a digit")
         if len(self.sites) < 2:
             raise InputError(f"sites: a federation has at least 2 sites, got {len(self.sites)}")
-        for title, names in (("sites", self.sites), ("members", (self.lead, *self.members))):
+        if self.engine == "flower" and self.members:
+            raise InputError("members: Flower knows no persons: remove the setting, or use engine: nvflare")
+        persons = (self.lead, *self.members) if self.lead or self.engine == "nvflare" else ()
+        for title, names in (("sites", self.sites), ("members", persons)):
+            if not names:
+                continue
             name, count = Counter(name.casefold() for name in names).most_common(1)[0]
             if count > 1:
                 raise InputError(f"{title}: {quote(name)} is named twice: name it once")
         for name in self.sites:
             if name.casefold() in _RESERVED_NAMES:
                 raise InputError(f"sites: {quote(name)} is the name of another participant: choose another")
-        for key, address in (("lead", self.lead), *(("members", address) for address in self.members)):
+        for key, address in zip(("lead", *("members" for _ in self.members)), persons, strict=bool(persons)):
             if not re.fullmatch(r"[\w.+-]+@[\w-]+(\.[\w-]+)*", address):
                 raise InputError(f"{key}: {quote(address)} is not an e-mail address, such as lead@example.org")
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", self.host) or len(self.host) > _MAX_HOST_LENGTH:
@@ -86,7 +95,10 @@ class SiteFile:
         decimal: the decimal mark of numbers in a text file.
         encoding: character encoding of a text file, such as utf-8 or cp1252.
         min_count: the name of a category or a class with fewer rows does not leave this site.
+        models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
+            installs them, or has the module in the folder of this file.
         limits: what the site allows; an experiment beyond it is refused at the site.
+        folder: the folder of this file; ``read_site`` sets it.
 
     Raises:
         InputError: ``decimal`` or ``min_count`` is not valid, or two columns have the same name at the site.
@@ -98,13 +110,19 @@ class SiteFile:
     decimal: str = "auto"
     encoding: str = "auto"
     min_count: int = 1
+    models: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.decimal not in ("auto", ".", ","):
             raise InputError(f"decimal: {quote(self.decimal)} is not one of auto, '.' and ','")
         if self.min_count < 1:
             raise InputError(f"min_count: {self.min_count} must be at least 1")
+        for model in self.models:
+            if not is_own_part(model):
+                raise InputError(f"models: {quote(model)} is not module:function: models of the library are allowed "
+                                 "without being named")
         name, count = Counter((self.columns or {}).values()).most_common(1)[0] if self.columns else ("", 0)
         if count > 1:
             raise InputError(f"columns: {quote(name)} stands for two columns: name it once")
@@ -125,11 +143,13 @@ def read_site(path: Path) -> SiteFile:
     Raises:
         InputError: the file is absent or wrong; the message has the file, the line and the key.
     """
+    folder = path.parent.resolve()
+
     def build(settings: Mapping[str, Any]) -> SiteFile:
         plain = dict(settings)
         limits = _bound(Limits, plain.pop("limits", None) or {}, "limits")
-        site = _bound(SiteFile, plain, limits=limits)
-        return SiteFile(**{**vars(site), "table": str((path.parent / site.table).resolve())})
+        site = _bound(SiteFile, plain, limits=limits, folder=folder)
+        return replace(site, table=str((folder / site.table).resolve()))
 
     return _read(path, build)
 

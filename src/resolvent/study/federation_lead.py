@@ -14,8 +14,8 @@ from typing import Any
 
 from resolvent.data.atomic_files import write_text
 from resolvent.data.tables import natural_order
+from resolvent.deploy.kits import KitNote
 from resolvent.deploy.nvflare_lead import LeadSession, open_session
-from resolvent.deploy.nvflare_processes import KitNote
 from resolvent.errors import InputError, nearest, quote
 from resolvent.study.checks import folder_name
 from resolvent.study.federation_experiment import FederatedExperiment
@@ -68,7 +68,7 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
     """Run an experiment in a federation and write the run folder; an interrupted run is resumed.
 
     Args:
-        note: the participant of the lead's kit.
+        note: the participant of the lead's kit; with Flower, that of the server.
         experiment: the experiment.
         out: the run folder.
         job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
@@ -85,7 +85,7 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
     check_folder(out, resume=True, overwrite=False)
     with open_folder(out, resume=True) as work:
         job, jobs = _continue_or_begin(work / _NOTE_FILE, job, experiment)
-        outcome = _Watchdog(note, job, jobs, work, observe, notify).run()
+        outcome = _outcome(note, experiment, job, jobs, work, observe, notify)
         if outcome["status"] != "complete":
             if outcome["status"] == "refused":
                 (work / _NOTE_FILE).unlink(missing_ok=True)
@@ -95,6 +95,15 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
 
         write_report(work)
         return read_summary(work)
+
+
+def _outcome(note: KitNote, experiment: FederatedExperiment, job: FederationJob, jobs: list[str], work: Path,
+             observe: Observer, notify: Callable[[str], None]) -> Mapping[str, Any]:
+    if note.engine == "flower":
+        from resolvent.study.federation_flower import FlowerServer
+
+        return FlowerServer(note, experiment, job, work, observe, notify).run()
+    return _Watchdog(note, job, jobs, work, observe, notify).run()
 
 
 def new_run_name(experiment: FederatedExperiment) -> str:

@@ -1,6 +1,8 @@
 """The programs of a federation that NVIDIA FLARE runs: the only classes that a job may name."""
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from resolvent.errors import InputError
 from resolvent.simulate.cache import enable_compilation_cache
 from resolvent.study.federation_experiment import experiment_from_text
 from resolvent.study.federation_files import read_site
-from resolvent.study.federation_names import REHEARSAL, SITE_FILE, runs_of
+from resolvent.study.federation_names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
 from resolvent.study.federation_protocol import check_run_name
 from resolvent.study.federation_server import FederationJob, serve_federation
 from resolvent.study.federation_site import Site
@@ -34,7 +36,8 @@ class FederationServer(ServerProgram):
 
         try:
             plan = FederationJob.from_plain(job)
-            experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal)
+            experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
+                                              models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
             folder = runs_of(kit) / check_run_name(plan.run)
             outcome = serve_federation(plan, experiment, transport, folder, results, observe)
         except InputError as error:
@@ -51,7 +54,9 @@ class FederationSite(SiteProgram):
         path = os.environ.get(SITE_FILE)
         if path is None:
             raise InputError("this process has no site file: start the site with resolvent party start")
-        self._site = Site(site, runs_of(kit), read_site(Path(path)), is_rehearsal=_is_rehearsal())
+        file = read_site(Path(path))
+        file = replace(file, folder=_code_folder() or file.folder)
+        self._site = Site(site, runs_of(kit), file, is_rehearsal=_is_rehearsal())
         return self._site.handle
 
     @override
@@ -63,3 +68,8 @@ class FederationSite(SiteProgram):
 
 def _is_rehearsal() -> bool:
     return os.environ.get(REHEARSAL) == "1"
+
+def _code_folder() -> Path | None:
+    folder = os.environ.get(CODE_FOLDER)
+    return None if folder is None else Path(folder)
+

@@ -6,7 +6,6 @@ compared.
 
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,8 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.table_files import read_table_file
 from resolvent.data.tables import from_frame, natural_order, table
 from resolvent.data.text_formats import TextFormat
-from resolvent.deploy.nvflare_processes import EngineProcess, kit_note, running, start_engine
-from resolvent.deploy.provisioning import SERVER_KIT, make_kits
+from resolvent.deploy.kits import SERVER_KIT, Engine, KitNote
+from resolvent.deploy.processes import free_port, running
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.simulate.model_folder import ModelFolder
@@ -31,9 +30,11 @@ from resolvent.simulate.run import simulate
 from resolvent.study.binding import Bound
 from resolvent.study.checks import folder_name
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.federation_engines import ENGINES, lead_kit, make_federation_kits, start_participant
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
-from resolvent.study.federation_lead import federate, write_sites
-from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE, runs_of
+from resolvent.study.federation_files import Consortium
+from resolvent.study.federation_lead import federate
+from resolvent.study.federation_names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.study.federation_server import FederationJob, Observer
 from resolvent.study.yaml_files import write_yaml
 
@@ -144,7 +145,7 @@ def _site_names(parties: Sequence[str]) -> dict[str, str]:
 
 
 def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Observer, *, folder: Path,
-             notify: Callable[[str], None]) -> tuple[dict[str, Any], list[Parity]]:
+             notify: Callable[[str], None], engine: Engine = "nvflare") -> tuple[dict[str, Any], list[Parity]]:
     """Run an experiment in a federation on this machine, then simulate it and compare.
 
     Args:
@@ -154,6 +155,7 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
         observe: called with the events of the run.
         folder: an empty folder for the kits, the sites' tables and their runs.
         notify: called with messages.
+        engine: the program that connects the participants.
 
     Returns:
         The summary of the run, and the comparison of each method.
@@ -161,39 +163,34 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
     Raises:
         InputError: a process does not start, or a site refuses.
     """
-    with _federation(rehearsal, folder, notify) as kits:
-        summary = federate(kit_note(kits[_LEAD], "person"), rehearsal.experiment, out, job, observe, notify=notify)
+    with _federation(rehearsal, folder, notify, engine) as kits:
+        summary = federate(KitNote(kits[_LEAD]), rehearsal.experiment, out, job, observe, notify=notify)
     notify("simulating the same experiment in one process")
     return summary, _compare(rehearsal, out, {site: kits[site] for site in rehearsal.sites})
 
 
 @contextlib.contextmanager
-def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None]) -> Iterator[dict[str, Path]]:
+def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None],
+                engine: Engine = "nvflare") -> Iterator[dict[str, Path]]:
     """Start the server and the sites and wait until the sites have joined; yields the folder of each kit."""
     remove_folder(folder)
     folder.mkdir(parents=True)
-    sites = [*rehearsal.sites]
-    kits = make_kits(folder / "kits", name="rehearsal", host=_HOST, port=_free_port(), sites=sites, lead=_LEAD)
-    write_sites(kits[_LEAD], "rehearsal", sites)
+    sites, facts = (*rehearsal.sites,), ENGINES[engine]
+    plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=_LEAD, engine=engine)
+    kits = make_federation_kits(folder / "kits", plan)
+    kits[_LEAD] = lead_kit(folder / "kits", plan)
     files = _write_tables(rehearsal, folder / "sites")
+    common = {REHEARSAL: "1", CODE_FOLDER: str(Path.cwd())}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(running(_start(kits[SERVER_KIT], "server", {})))
-        processes = {site: stack.enter_context(running(_start(kits[site], "site", {SITE_FILE: str(files[site])})))
-                     for site in sites}
-        for site in processes:
-            server.wait_for(f"New client {site}", _JOIN_SECONDS)
-        notify(f"server and {len(sites)} sites run on this machine and are connected with certificates (mutual TLS)")
+        server = stack.enter_context(running(start_participant(KitNote(kits[SERVER_KIT]), common)))
+        if facts.server_ready is not None:
+            server.wait_for(facts.server_ready, _JOIN_SECONDS)
+        processes = [stack.enter_context(running(start_participant(
+            KitNote(kits[site]), {**common, SITE_FILE: str(files[site])}))) for site in sites]
+        for process in processes:
+            process.wait_for(facts.site_ready, _JOIN_SECONDS)
+        notify(f"server and {len(sites)} sites run on this machine and are connected over {facts.title} (TLS)")
         yield kits
-
-
-def _start(kit: Path, kind: str, variables: Mapping[str, str]) -> EngineProcess:
-    return start_engine(kit_note(kit, kind), ALLOWED_CLASSES, {REHEARSAL: "1", **variables})
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:

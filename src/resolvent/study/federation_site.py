@@ -205,7 +205,8 @@ class Site:
         if not isinstance(text, str) or type(party) is not int or party < 0:
             raise RequestError("the request has no experiment, or no number of the party")
         self.close()
-        experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal)
+        experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
+                                          folder=self._file.folder)
         limits = self._file.limits
         self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
         self._run_name = run

@@ -9,31 +9,44 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from resolvent.arguments import hints_of
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.study.file_types import file_type
 from resolvent.study.registry import Registry, component_of
 
-__all__ = ["describe_failure", "is_own_part", "own_part", "without_own_parts"]
+__all__ = ["describe_failure", "is_own_part", "limit_own_parts", "own_part"]
 
-_are_allowed = ContextVar("own parts are allowed", default=True)
+class _Permission(NamedTuple):
+    """The names of the parts that are allowed, None for all, and the folder that is searched for their modules."""
+
+    names: frozenset[str] | None = None
+    folder: Path | None = None
+
+
+_ALL = _Permission()
+_permission = ContextVar("permission", default=_ALL)
 
 
 @contextlib.contextmanager
-def without_own_parts() -> Iterator[None]:
-    """Refuse parts of the user's own, for an experiment that another person has sent; nothing of them is imported."""
-    token = _are_allowed.set(False)
+def limit_own_parts(names: Collection[str] | None, folder: Path | None = None) -> Iterator[None]:
+    """Refuse other parts of the user's own than the named ones; nothing of the refused ones is imported.
+
+    Args:
+        names: the parts that an experiment of another person may name; None: all.
+        folder: the folder that is searched for their modules, before the environment; default: the current folder.
+    """
+    token = _permission.set(_Permission(None if names is None else frozenset(names), folder))
     try:
         yield
     finally:
-        _are_allowed.reset(token)
+        _permission.reset(token)
 
 
 def is_own_part(written: object) -> bool:
@@ -54,11 +67,13 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
         InputError: the module cannot be imported, has no such function, or the function has a parameter that a file
             cannot set.
     """
-    if not _are_allowed.get():
-        raise InputError(f"{path}: {shorten(written)} is no part of the library, and only such parts run in a "
-                         "federation: use one, or run a simulation or a rehearsal")
+    permission = _permission.get()
+    if permission.names is not None and written not in permission.names:
+        raise InputError(f"{path}: {shorten(written)} is not a part of the library, and this participant does not allow "
+                         "it: use a part of the library, let every site name the model in models of its site.yaml, or "
+                         "run a simulation or a rehearsal")
     source, _, name = written.rpartition(":")
-    module = _module(source, path)
+    module = _module(source, path, permission.folder)
     part = getattr(module, name, None)
     if part is None:
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -73,11 +88,11 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
 
 
 @cache
-def _module(source: str, path: str) -> ModuleType:
+def _module(source: str, path: str, folder: Path | None) -> ModuleType:
     try:
         if source.endswith(".py"):
-            return _file_module(Path(source).expanduser(), path)
-        with _importing_from_the_current_folder():
+            return _file_module((folder or Path()) / Path(source).expanduser(), path)
+        with _importing_from(folder or Path.cwd()):
             return importlib.import_module(source)
     except InputError:
         raise
@@ -100,15 +115,14 @@ def _file_module(file: Path, path: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _importing_from_the_current_folder() -> Iterator[None]:
-    """The current folder is searched for modules, as by ``python -m``."""
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
+def _importing_from(folder: Path) -> Iterator[None]:
+    """A folder is searched for modules first, as the current folder by ``python -m``."""
+    sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path.remove(folder)
+        sys.path.remove(str(folder))
 
 
 def _check_parameters(part: Callable[..., Any], written: str, registry: Registry, path: str) -> None:

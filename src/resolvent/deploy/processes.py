@@ -1,0 +1,138 @@
+"""Starts, watches and ends the process of a participant: that of the server or that of a site."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from resolvent.errors import InputError
+
+__all__ = ["EngineProcess", "end_with_parent", "free_port", "running", "start_process"]
+
+_TERMINATION = 8.0  # seconds that the processes have after SIGTERM
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux; other systems have none
+
+
+class EngineProcess:
+    """A running process of an engine with the processes that it has started.
+
+    Attributes:
+        log: the file with its output.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, output: IO[bytes]) -> None:
+        self._process, self.log, self._output = process, log, output
+        self._log_start = output.tell()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most this time until the process ends; returns whether it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return not self.is_running
+
+    def output(self) -> str:
+        """What the process has written since its start."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            return file.read().decode("utf-8", "replace")
+
+    def wait_for(self, text: str, seconds: float) -> None:
+        """Wait until the process has written a text.
+
+        Raises:
+            InputError: it has ended, or has not written it in this time.
+        """
+        end = time.monotonic() + seconds
+        while text not in self.output():
+            if not self.is_running or time.monotonic() > end:
+                reason = "has ended" if not self.is_running else f"is not ready after {seconds:.0f} s"
+                raise InputError(f"the process {reason}; its last lines: {self.last_lines()}")
+            time.sleep(0.1)
+
+    def last_lines(self, count: int = 3) -> str:
+        """The last lines of the output."""
+        return " | ".join(self.output().strip().splitlines()[-count:]) or "(none)"
+
+    def stop(self) -> None:
+        """End the process and the processes that it has started, which are its process group."""
+        for number, seconds in ((signal.SIGTERM, _TERMINATION), (signal.SIGKILL, _TERMINATION)):
+            if not _group_exists(self.pid):
+                break
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+            end = time.monotonic() + seconds
+            while _group_exists(self.pid) and time.monotonic() < end:
+                self._process.poll()
+                time.sleep(0.05)
+        self._process.wait(1)
+        self._output.close()
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> EngineProcess:
+    """Start a Python module as a process whose output goes to ``engine.log`` of a kit.
+
+    Args:
+        kit: the kit's folder, in which the process runs.
+        arguments: the module, the id of this process (see ``end_with_parent``) is inserted after it, and the module's
+            further arguments.
+        environment: variables for the process, in addition to those of this one.
+    """
+    module, *others = arguments
+    log = kit / "engine.log"
+    output = log.open("ab")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", module, str(os.getpid()), *others], stdin=subprocess.DEVNULL, stdout=output,
+        stderr=subprocess.STDOUT, start_new_session=True, cwd=kit, env={**os.environ, "PJRT_NPROC": "1", **environment})
+    return EngineProcess(process, log, output)
+
+
+@contextlib.contextmanager
+def running(process: EngineProcess) -> Iterator[EngineProcess]:
+    """End a process when the block ends."""
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def end_with_parent(parent: int) -> None:
+    """End this process when its parent process ends.
+
+    Without it, the server and the sites of a command that was killed would keep their connections and the port.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:  # the parent process has ended before the call
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that no program uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

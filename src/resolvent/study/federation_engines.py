@@ -1,0 +1,93 @@
+"""The engines that connect the participants of a federation: what the commands do differently for each of them."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from resolvent.deploy.kits import SERVER_KIT, Engine, KitNote
+from resolvent.deploy.processes import EngineProcess
+from resolvent.errors import InputError
+from resolvent.study.federation_files import Consortium
+from resolvent.study.federation_lead import write_sites
+from resolvent.study.federation_names import ALLOWED_CLASSES
+
+__all__ = ["ENGINES", "lead_kit", "make_federation_kits", "require_engine", "start_participant"]
+
+
+class _EngineFacts(NamedTuple):
+    """Facts about an engine.
+
+    Attributes:
+        title: its name.
+        package: its package, which is installed with the extra of the engine's name.
+        server_ready: the text in the log of a server that accepts sites.
+        site_ready: the text in the log of a site that is connected.
+        server_news: text in the log of the server -> message for the person who runs it.
+        lead_kind: the kind of kit with which experiments are started.
+    """
+
+    title: str
+    package: str
+    server_ready: str | None
+    site_ready: str
+    server_news: Mapping[str, str]
+    lead_kind: str
+
+
+ENGINES: Mapping[Engine, _EngineFacts] = {
+    "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", None, "Successfully registered client",
+                            {"New client ": "joined: ", "client_dead": "lost: "}, "person"),
+    "flower": _EngineFacts("Flower", "flwr", "resolvent: ready", "SuperNode ID:",
+                           {"resolvent: joined ": "joined: ", "resolvent: lost ": "lost: "}, "server"),
+}
+
+
+def require_engine(engine: Engine) -> None:
+    """Check that an engine is installed.
+
+    Raises:
+        InputError: it is not.
+    """
+    facts = ENGINES[engine]
+    if find_spec(facts.package) is None:
+        raise InputError(f"{facts.title} is not installed: run pip install 'resolvent[{engine}]' in an environment of "
+                         "its own, such as python -m venv fed")
+
+
+def make_federation_kits(folder: Path, plan: Consortium) -> dict[str, Path]:
+    """Make the kits of a federation's participants, see ``make_kits``; returns name of a new kit -> its folder."""
+    if plan.engine == "flower":
+        from resolvent.deploy.flower_kits import make_flower_kits
+
+        kits = make_flower_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites)
+        write_sites(folder / SERVER_KIT, plan.name, plan.sites)
+        return kits
+    from resolvent.deploy.provisioning import make_kits
+
+    kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
+                     members=plan.members)
+    for person in (plan.lead, *plan.members):
+        write_sites(folder / person, plan.name, plan.sites)
+    return kits
+
+
+def lead_kit(folder: Path, plan: Consortium) -> Path:
+    """The kit with which experiments are started."""
+    return folder / (plan.lead if ENGINES[plan.engine].lead_kind == "person" else SERVER_KIT)
+
+
+def start_participant(note: KitNote, environment: Mapping[str, str]) -> EngineProcess:
+    """Start the processes of the server or of a site.
+
+    Args:
+        note: the participant's kit.
+        environment: variables for the processes, in addition to those of this one.
+    """
+    if note.engine == "flower":
+        from resolvent.study.federation_flower import start_flower
+
+        return start_flower(note, environment)
+    from resolvent.deploy.nvflare_processes import start_engine
+
+    return start_engine(note, ALLOWED_CLASSES, environment)
