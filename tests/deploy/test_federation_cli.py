@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -175,7 +176,7 @@ def test_a_table_that_has_changed_is_no_continuation(tmp_path):
         consortium.serve(observe=stop)
     table = tmp_path / "aachen.csv"
     table.write_text(table.read_text() + "33.5,west,no\n")
-    assert "table of a site has changed" in consortium.serve()["message"]
+    assert "the table of aachen has changed" in consortium.serve()["message"]
 
 
 def test_scores_stay_at_sites_that_withhold_them(tmp_path):
@@ -212,7 +213,7 @@ def test_data_other_than_the_sites_tables_are_refused(data):
         experiment_from_text(EXPERIMENT.replace("{label: ill, test: 0.3}", data), "mine")
 
 
-@pytest.mark.parametrize("setting", ["seeds: 3", "decide_by: loss", "metrics: [f1]"])
+@pytest.mark.parametrize("setting", ["start: runs/mine", "callbacks: [EarlyStopping]", "clock: {name: VirtualClock}"])
 def test_settings_that_a_federation_does_not_have_are_refused(setting):
     with pytest.raises(InputError, match="not supported in a federation"):
         experiment_from_text(f"{EXPERIMENT}\n{setting}\n", "mine")
@@ -366,7 +367,7 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     monkeypatch.setattr(federation_lead, "open_session", session.open)
     monkeypatch.setattr(federation_lead, "_RECONNECT", 0.0)
     notes, out = [], tmp_path / "runs" / "mine"
-    summary = federate(None, consortium.experiment, out, consortium.job(), lambda event: None, notify=notes.append)
+    summary = federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(), lambda event: None, notify=notes.append)
     assert len(session.jobs) == 3
     assert len({job.run for job in session.jobs}) == 1
     assert "connection to the server is lost" in notes[0]

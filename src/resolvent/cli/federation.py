@@ -176,7 +176,8 @@ def federate(
         engine: the program that connects the participants of a rehearsal: nvflare (NVIDIA FLARE) or flower. Elsewhere
             the kit says it.
         out: the run folder; default: runs/NAME-federation.
-        sites: the sites that take part; default: all of the federation.
+        sites: the sites that take part; default: all of the federation. An unfinished run continues with these sites
+            from its next round on, without this option with the sites that it has.
         set: change settings, such as rounds=50 solver.learning_rate=0.1.
         quorum: number of sites that must answer in a round; default: all, which gives the models of a simulation.
         grace: seconds for which the server waits for further replies after the quorum.
@@ -212,7 +213,8 @@ def federate(
             require_engine(note.engine)
             plan = experiment_of_file(experiment, changes)
             job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
-            summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note)
+            summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
+                                     has_sites=bool(sites))
     terminal.print_table(terminal.score_table(summary))
     terminal.print_line(summary["finding"])
     terminal.print_path("Report", folder / "report.html")
@@ -258,6 +260,10 @@ def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
                 terminal.print_note(f"the sites agree on {event['features']} inputs; rows: {rows}")
             elif kind == "start" and event["resumed"]:
                 terminal.print_note(f"{method}: continues after round {event['resumed']}")
+            elif kind == "members":
+                for names, verb in ((event["joined"], "join"), (event["left"], "leave")):
+                    if names:
+                        terminal.print_note(f"{method}: from round {event['round']} on, {', '.join(names)} {verb}")
             elif kind == "round":
                 progress(method, event["round"], event["rounds"])
                 for line in _irregularities(event):

@@ -24,7 +24,7 @@ class Resplit(NamedTuple):
     rows: NDArray[np.intp]
 
 
-def resplit(data: FederatedData, seed: int) -> Resplit:
+def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
     """Draw the split of every party's samples again, with the same number of samples in each split.
 
     Fixed test samples (``fixed_test``) stay test samples. A table keeps its encoding, whose means and deviations come
@@ -33,6 +33,7 @@ def resplit(data: FederatedData, seed: int) -> Resplit:
     Args:
         data: samples in memory.
         seed: seed of the split. A party's split depends only on the seed, the party's number and its size.
+        first_party: number of the first party of the data, if they are some parties of a federation.
 
     Example:
         >>> data = rv.datasets.digits(parties=2)
@@ -46,7 +47,7 @@ def resplit(data: FederatedData, seed: int) -> Resplit:
     rows = np.arange(len(data.x))
     for k in range(len(data)):
         of_party = np.concatenate([_rows_of(data, k, s) for s in drawn])
-        rows[of_party] = of_party[split_order(len(of_party), k, seed)]
+        rows[of_party] = of_party[split_order(len(of_party), first_party + k, seed)]
     again = replace(data, x=data.x[rows], y=data.y[rows], weights=None)
     return Resplit(again if data.weights is None else again.with_weights(data.weights[rows]), rows)
 

@@ -130,8 +130,14 @@ class Coordinator:
         self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
                           "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._model))}
+        self._parties: tuple[str, ...] = transport.parties
         self._reports: list[Report] = []
         self._observe: Callable[[Report], None] = lambda report: None
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, also of those that have left, by id. It is complete when the run has begun."""
+        return self._parties
 
     def run(self, observe: Callable[[Report], None] | None = None) -> FederationResult:
         """Run all rounds that the store does not have.
@@ -167,6 +173,7 @@ class Coordinator:
         if record.round > self._rounds:
             raise InputError(f"the run in {self._store.folder} has {record.round} rounds, beyond rounds={self._rounds}")
         self._reports = [report_from_entry(entry) for entry in self._store.entries()]
+        self._parties = record.parties
         self._observe(StartReport(record.run, record.parties, record.sizes, resumed=record.round))
         record = self._change_members(record)
         return record._replace(excluded=()) if self._lost_state == "restart" else record
@@ -184,7 +191,7 @@ class Coordinator:
             return record
         check_change_of_members(self._algorithm, self._shapes)
         new = [name for name in names if name not in record.parties]
-        parties = (*record.parties, *new)
+        self._parties = parties = (*record.parties, *new)
         answers, ready = self._ask_to_start(record.run, {name: parties.index(name) for name in new})
         for name, party in zip(new, ready, strict=True):
             if (party.splits, party.score) != (record.splits, record.score):

@@ -37,6 +37,7 @@ from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
 from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect, random_key
 from resolvent.deploy.refusals import RefusalCode
 from resolvent.deploy.shapes import exchange_shapes, has_valid_numbers, with_weak_scalars
+from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.stores import PartyRecord, PartyStore
 from resolvent.deploy.wire import (
     Message,
@@ -49,7 +50,6 @@ from resolvent.deploy.wire import (
     size_of,
 )
 from resolvent.errors import InputError, shorten
-from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulate.evaluate import evaluate_models
@@ -262,9 +262,11 @@ class Party:
         if not self._limits.scores:
             return self._send("scores", message, identity, {"withheld": True})
         personal, shared = self._models(message)
-        facts: dict[str, Any] = {"withheld": False, "personal": self._scores(personal), "shared": None}
+        scores = scores_of_model(self._problem, personal, self._metrics)
+        facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
-            facts["shared"] = facts["personal"] if self._uses_shared_model(message) else self._scores(shared)
+            facts["shared"] = (scores if self._uses_shared_model(message)
+                               else scores_of_model(self._problem, shared, self._metrics))
         return self._send("scores", message, identity, facts)
 
     def _finish(self, message: Message, identity: str) -> bytes:
@@ -293,22 +295,6 @@ class Party:
     @property
     def _metric_names(self) -> tuple[str, ...]:
         return () if self._metrics is None else tuple(self._metrics.metrics)
-
-    def _scores(self, model: Vector) -> dict[str, dict[str, float | None]]:
-        """Name of a score -> split -> its value; None if it is not finite. A split without samples is left out.
-
-        Metrics are measured on validation and test samples, where the labels define them.
-        """
-        stacked, first = tree.stack(model, 1), np.zeros(1, np.int32)
-        sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
-        scores = {name: {split: _finite(value) for split, value, size in zip(
-            self._problem.splits, np.asarray(values)[0], sizes, strict=True) if size}
-            for name, values in evaluate_models(self._problem, stacked, jnp.asarray(first)).items()}
-        if self._metrics is None:
-            return scores
-        measured = self._metrics.measure(self._problem, stacked, first, first)
-        return scores | {name: {split: _finite(measured.values[0, number, i]) for number, split in enumerate(HELD_OUT)
-                                if measured.is_defined[0, number, i]} for i, name in enumerate(self._metric_names)}
 
     def _record_of(self, message: Message) -> PartyRecord:
         """The record. It must belong to this run and include every reply that the server has received.
@@ -350,10 +336,6 @@ class Party:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
             "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
         return sent
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Agreement", "ColumnReport", "LabelReport", "SiteTable", "TableReport", "TableSettings", "agree",
-           "read_site_table"]
+           "misfits", "read_site_table"]
 
 
 class TableSettings(NamedTuple):
@@ -59,6 +59,7 @@ class TableSettings(NamedTuple):
     validation: float = 0.2
     test: float = 0.2
     seed: int = 0
+    weight: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,14 @@ class LabelReport:
         kind: ``boolean``, ``integer``, ``decimal`` or ``text``.
         classes: class -> number of rows; empty for regression.
         unnamed: number of classes that are not named.
+        weights: class -> sum of the weights of its training rows, with the empty text as the class of a regression;
+            None if the experiment has no weights.
     """
 
     kind: str
     classes: Mapping[str, int]
     unnamed: int = 0
+    weights: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ class TableReport:
             columns = tuple(ColumnReport(**column) for column in content["columns"])
             report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]))
             numbers = [*report.rows.values(), *(x for c in columns for x in (c.count, c.mean, c.squares)),
-                       *(n for c in columns for n in (c.levels or {}).values()), *report.label.classes.values()]
+                       *(n for c in columns for n in (c.levels or {}).values()), *report.label.classes.values(),
+                       *(report.label.weights or {}).values()]
             if not all(math.isfinite(float(number)) for number in numbers):
                 raise ValueError("a number is not finite")
             return report
@@ -174,6 +179,7 @@ class SiteTable:
         if settings.missing == "refuse":
             check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
                           "missing: impute")
+        self._row_weights = self._read_weights()
         self._order = split_order(self.rows, party, settings.seed)
         lengths = split_sizes(self.rows, settings.validation, settings.test)
         self._lengths = dict(zip(SPLITS, lengths, strict=True))
@@ -182,11 +188,24 @@ class SiteTable:
     def _train(self) -> NDArray[np.intp]:
         return self._order[:self._lengths["train"]]
 
-    def report(self, min_count: int = 1) -> TableReport:
+    def _read_weights(self) -> NDArray[np.float64]:
+        """[rows] the weight of each row in the loss, before the weights of classes."""
+        name = self._settings.weight
+        if name is None:
+            return np.ones(self.rows)
+        values = read_feature(name, self._frame[name])
+        if is_text(values):
+            raise InputError(f"weight: the column {shorten(repr(name))} has text: name a column of numbers")
+        self._names.refuse(~(np.isfinite(values) & (values >= 0))[:, None], [name],
+                           "the weight must be a number that is not negative: correct it, or leave the row out")
+        return values
+
+    def report(self, min_count: int = 1, *, with_weights: bool = False) -> TableReport:
         """The report on the table, which leaves the site.
 
         Args:
             min_count: levels and classes with fewer rows are not named.
+            with_weights: whether the sums of weights are reported, which an experiment with weights needs.
         """
         settings, labels = self._settings, self._frame[self._settings.label]
         kind = label_kind(settings.label, labels)
@@ -194,7 +213,16 @@ class SiteTable:
         classes: Counter[str] = Counter() if is_target else Counter(map(str, labels.tolist()))
         named = {c: n for c, n in classes.items() if n >= min_count}
         columns = tuple(self._column_report(name, values, min_count) for name, values in self._columns.items())
-        return TableReport(dict(self._lengths), columns, LabelReport(kind, named, len(classes) - len(named)))
+        weights = self._sum_weights(None if is_target else {*named}) if with_weights else None
+        return TableReport(dict(self._lengths), columns, LabelReport(kind, named, len(classes) - len(named), weights))
+
+    def _sum_weights(self, classes: set[str] | None) -> dict[str, float]:
+        """Class -> sum of the weights of its training rows; without classes, the sum of all under the empty text."""
+        weights = self._row_weights[self._train]
+        if classes is None:
+            return {"": float(weights.sum())}
+        labels = np.array([str(label) for label in self._frame[self._settings.label]], object)[self._train]
+        return {name: float(weights[labels == name].sum()) for name in sorted(classes)}
 
     def _column_report(self, name: str, values: NDArray[Any], min_count: int) -> ColumnReport:
         missing = is_missing(values)
@@ -212,8 +240,12 @@ class SiteTable:
         return ColumnReport(name, kind, bool(missing.any()), len(present), mean,
                             float(((present - mean) ** 2).sum()))
 
-    def encode(self, encoding: TableEncoding) -> FederatedData:
+    def encode(self, encoding: TableEncoding, weights: Mapping[str, float] | None = None) -> FederatedData:
         """The site's samples in the agreed encoding.
+
+        Args:
+            encoding: on which the sites have agreed.
+            weights: class -> factor of the weights of its rows, see ``row_weights``; None: rows have no weights.
 
         Raises:
             InputError: a value does not fit the encoding. The message names the column and the number of rows, but no
@@ -237,8 +269,14 @@ class SiteTable:
         starts = np.cumsum([0, *self._lengths.values()])
         splits = {s: Split(np.array([starts[i]], np.int32), np.array([n], np.int32))
                   for i, (s, n) in enumerate(self._lengths.items())}
+        sample_weights = None
+        if weights is not None:
+            names = ("",) if encoding.task == "regression" else encoding.classes
+            factors = np.array([weights.get(name, 1.0) for name in names])
+            of_rows = factors[0] if encoding.task == "regression" else factors[y.astype(np.int64)]
+            sample_weights = (self._row_weights[self._order] * of_rows).astype(np.float32)
         return FederatedData(x, y, splits, (self.site,), encoding.task, encoding.classes, encoding.features,
-                             "table", encoding=encoding)
+                             "table", encoding=encoding, weights=sample_weights)
 
 
 def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], settings: TableSettings, site: str,
@@ -272,14 +310,15 @@ def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:
         if count > 1:
             raise InputError(f"two columns are named {shorten(repr(name))}: give each a different name, or leave one "
                              "out of columns")
-    for name in [settings.label, *(settings.features or [])]:
+    weight = [] if settings.weight is None else [settings.weight]
+    for name in [settings.label, *weight, *(settings.features or [])]:
         if name not in names:
             raise InputError(f"the table has no column {shorten(repr(name))}, which the experiment needs: its columns "
                              f"are {shorten(', '.join(map(repr, names)))}; if it has another name, set "
                              f"columns: {{{shorten(name)}: NAME}} in the site's file{nearest(name, names)}")
     if settings.features:
         return list(settings.features)
-    left_out = {settings.label, settings.party, *(settings.exclude or [])}
+    left_out = {settings.label, settings.party, *weight, *(settings.exclude or [])}
     return [name for name in names if name not in left_out]
 
 
@@ -322,6 +361,35 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
     missing: Any = settings.missing
     return Agreement(TableEncoding(settings.party, label, numbers, categories,
                                    marked if missing == "indicate" else (), missing), ())
+
+
+def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str]:
+    """One sentence for each column of a site that does not fit an encoding to which the site did not contribute.
+
+    Args:
+        site: name of the site.
+        report: on its table.
+        encoding: of the run that the site joins.
+    """
+    columns = {column.name: column for column in report.columns}
+    kinds = {c.name: "boolean" if c.is_boolean else "number" for c in encoding.numbers}
+    levels = {c.name: {*c.levels} for c in encoding.categories}
+    kinds |= dict.fromkeys(levels, "text")
+    lines = [f"column {shorten(repr(name))} is absent: name the site's column in columns" for name in kinds
+             if name not in columns]
+    lines += [f"column {shorten(repr(name))} is not a column of the run: leave it out of the site's table"
+              for name in columns if name not in kinds]
+    for name, column in columns.items():
+        if name in kinds and column.kind != kinds[name]:
+            lines.append(f"column {shorten(repr(name))} holds {column.kind} values, and {kinds[name]} values in the "
+                         "run: convert it")
+        elif unknown := {*(column.levels or {})} - levels.get(name, {*(column.levels or {})}):
+            lines.append(f"column {shorten(repr(name))} has the level {shorten(repr(min(unknown)))}, which the run "
+                         "does not have: join it with another level")
+    if unknown := {*report.label.classes} - {*encoding.classes}:
+        lines.append(f"the label has the class {shorten(repr(min(unknown)))}, which the run does not have: leave its "
+                     "rows out")
+    return [f"{site}: {line}" for line in lines]
 
 
 def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from resolvent.study.registry import REGISTRIES
 if TYPE_CHECKING:
     from resolvent.study.experiment import Experiment
 
-__all__ = ["DecisiveMetric", "choose_decisive_metric", "decisive_score"]
+__all__ = ["DecisiveMetric", "choose_by_share", "choose_decisive_metric", "decisive_score"]
 
 _MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs
 
@@ -52,9 +52,24 @@ def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[s
     Raises:
         InputError: there is no such metric.
     """
-    score = model.loss.score_name
+    return choose_by_share(*_largest_class(data), model.loss.score_name, metrics, decide_by)
+
+
+def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, Metric],
+                    decide_by: str | None) -> DecisiveMetric:
+    """The metric that compares methods, see ``choose_decisive_metric``, from the share of the most frequent class.
+
+    Args:
+        share: the largest share of a class among all samples; 0 for regression.
+        name: name of this class.
+        score: name of the model's score.
+        metrics: the metrics of the experiment, by name.
+        decide_by: the user's choice; None for the default.
+
+    Raises:
+        InputError: there is no such metric.
+    """
     if decide_by is None:
-        share, name = _largest_class(data)
         if share <= _MAX_SHARE or score != "accuracy":
             return DecisiveMetric(score, dict(metrics), "")
         chosen = BalancedAccuracy()

@@ -14,8 +14,10 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.tables import table
+from resolvent.data.weights import ClassWeights
 from resolvent.deploy.schema import TableSettings
 from resolvent.errors import InputError
+from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.study.binding import Bound
 from resolvent.study.experiment import ExperimentFile
@@ -25,7 +27,8 @@ from resolvent.study.yaml_files import read_yaml
 
 __all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
-_NOT_IN_A_FEDERATION = {"seeds": 1, "metrics": None, "decide_by": None}
+# Settings without an effect in a federation, and their defaults.
+_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None}
 _TABLE, _PARTY = "the table of each site", "site"
 
 
@@ -61,6 +64,40 @@ class FederatedExperiment:
     def seed(self) -> int:
         """Seed of all random numbers."""
         return int(self.file.bound.values["seed"])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, of which each has a run."""
+        return tuple(range(self.seed, self.seed + int(self.file.bound.values["seeds"])))
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the experiment in addition to the loss and the score, by name."""
+        parts = self.file.bound.parts.get("metrics", {})
+        assert isinstance(parts, dict)
+        return {label: part.build() for label, part in parts.items()}
+
+    @property
+    def decide_by(self) -> str | None:
+        """The user's choice of the metric that compares methods."""
+        name: str | None = self.file.bound.values["decide_by"]
+        return name
+
+    @property
+    def class_weight(self) -> ClassWeights | None:
+        """Weights of classes in the loss."""
+        weights: ClassWeights | None = self.file.bound.values["class_weight"]
+        return weights
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows or classes have weights in the loss."""
+        return self.class_weight is not None or self.table.weight is not None
+
+    @property
+    def alone(self) -> str | None:
+        """The label of training alone, or None."""
+        return next((label for label in self.labels if self.file.preset_of(label) == "local"), None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -148,11 +185,12 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if not isinstance(data, Bound) or data.function is not table:
         raise InputError(f"{file.location('data')}: data: in a federation every site has a table: write "
                          "data: {label: COLUMN}, and the columns' settings as for a simulation")
-    if data.values.get("weight") is not None:
-        raise InputError(f"{file.location('data.weight')}: data.weight: weights of rows are not supported in a "
-                         "federation: remove the setting")
     for key, default in _NOT_IN_A_FEDERATION.items():
         if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
-            raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation, which has one seed, "
-                             "and the loss and the score of the model: remove the setting")
-    return FederatedExperiment(file, is_rehearsal)
+            raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")
+    experiment = FederatedExperiment(file, is_rehearsal)
+    if experiment.has_weights and len(experiment.seeds) > 1:
+        raise InputError(f"{file.location('seeds')}: seeds: with weights of rows or classes a federation has one seed, "
+                         "because the sums of the weights change with the split of the rows: remove the setting, and "
+                         "run the experiment again with another seed")
+    return experiment

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from resolvent.data.atomic_files import write_text
 from resolvent.data.tables import natural_order
@@ -64,7 +64,7 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: FederationJob, observe: Observer, *,
-             notify: Callable[[str], None]) -> dict[str, Any]:
+             notify: Callable[[str], None], has_sites: bool = False) -> dict[str, Any]:
     """Run an experiment in a federation and write the run folder; an interrupted run is resumed.
 
     Args:
@@ -74,6 +74,8 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
         job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
         observe: called with the events of the run.
         notify: called with a message about the job.
+        has_sites: whether the user has chosen the sites. Then an unfinished run continues with these sites from its
+            next round on; otherwise it continues with the sites that it has.
 
     Returns:
         The summary of the run.
@@ -84,10 +86,15 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
     """
     check_folder(out, resume=True, overwrite=False)
     with open_folder(out, resume=True) as work:
-        job, jobs = _continue_or_begin(work / _NOTE_FILE, job, experiment)
-        outcome = _outcome(note, experiment, job, jobs, work, observe, notify)
+        progress = _continue_or_begin(work / _NOTE_FILE, job, experiment, has_sites=has_sites)
+        is_new = not progress.jobs
+        if progress.joined or progress.left:
+            changes = [f"{', '.join(names)} {verb}" for names, verb in ((progress.joined, "takes part"),
+                                                                         (progress.left, "leaves")) if names]
+            notify(f"{'; '.join(changes)}: from the next round on")
+        outcome = _outcome(note, experiment, progress, work, observe, notify)
         if outcome["status"] != "complete":
-            if outcome["status"] == "refused":
+            if outcome["status"] == "refused" and is_new:
                 (work / _NOTE_FILE).unlink(missing_ok=True)
             raise FederationEndedError(str(outcome["message"]))
         (work / _NOTE_FILE).unlink(missing_ok=True)
@@ -97,13 +104,29 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
         return read_summary(work)
 
 
-def _outcome(note: KitNote, experiment: FederatedExperiment, job: FederationJob, jobs: list[str], work: Path,
-             observe: Observer, notify: Callable[[str], None]) -> Mapping[str, Any]:
+class _Progress(NamedTuple):
+    """A new or an unfinished run.
+
+    Attributes:
+        job: the order to run it.
+        jobs: ids of the jobs of the run so far.
+        joined: sites that were not in the last job.
+        left: sites that were in the last job only.
+    """
+
+    job: FederationJob
+    jobs: list[str]
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+def _outcome(note: KitNote, experiment: FederatedExperiment, progress: _Progress, work: Path, observe: Observer,
+             notify: Callable[[str], None]) -> Mapping[str, Any]:
     if note.engine == "flower":
         from resolvent.study.federation_flower import FlowerServer
 
-        return FlowerServer(note, experiment, job, work, observe, notify).run()
-    return _Watchdog(note, job, jobs, work, observe, notify).run()
+        return FlowerServer(note, experiment, progress.job, work, observe, notify).run()
+    return _Watchdog(note, progress, work, observe, notify).run()
 
 
 def new_run_name(experiment: FederatedExperiment) -> str:
@@ -112,19 +135,21 @@ def new_run_name(experiment: FederatedExperiment) -> str:
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
-def _continue_or_begin(path: Path, job: FederationJob,
-                       experiment: FederatedExperiment) -> tuple[FederationJob, list[str]]:
-    """The job with the name of the folder's unfinished run, or of a new run, and the ids of the run's jobs so far."""
+def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExperiment, *,
+                       has_sites: bool) -> _Progress:
+    """The folder's unfinished run, or a new run."""
     if not path.is_file():
         job = replace(job, run=new_run_name(experiment))
         _write_note(path, job, [])
-        return job, []
+        return _Progress(job, [])
     note = json.loads(path.read_text("utf-8"))
     earlier = FederationJob.from_plain(note["job"])
-    if earlier.experiment != job.experiment or earlier.sites != job.sites:
-        raise InputError(f"{path.parent} is an unfinished run of another experiment or of other sites: continue it "
-                         "with its settings, or give --out another folder")
-    return replace(job, run=earlier.run), list(note["jobs"])
+    if earlier.experiment != job.experiment:
+        raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
+                         "give --out another folder")
+    job = replace(job, run=earlier.run, sites=job.sites if has_sites else earlier.sites)
+    return _Progress(job, list(note["jobs"]), tuple(site for site in job.sites if site not in earlier.sites),
+                     tuple(site for site in earlier.sites if site not in job.sites))
 
 
 def _write_note(path: Path, job: FederationJob, jobs: Sequence[str]) -> None:
@@ -134,10 +159,11 @@ def _write_note(path: Path, job: FederationJob, jobs: Sequence[str]) -> None:
 class _Watchdog:
     """Follows a run through its jobs, until the server's program has written an outcome."""
 
-    def __init__(self, note: KitNote, job: FederationJob, jobs: list[str], work: Path, observe: Observer,
+    def __init__(self, note: KitNote, progress: _Progress, work: Path, observe: Observer,
                  notify: Callable[[str], None]) -> None:
         self._note, self._job, self._jobs, self._work, self._observe, self._notify = (
-            note, job, jobs, work, observe, notify)
+            note, progress.job, progress.jobs, work, observe, notify)
+        self._has_other_sites = bool(progress.jobs and (progress.joined or progress.left))
         self._quiet_since = time.monotonic()
 
     def run(self) -> Mapping[str, Any]:
@@ -157,6 +183,8 @@ class _Watchdog:
 
     def _follow(self, session: LeadSession) -> Mapping[str, Any] | None:
         """Follow the current job, or start one; returns the outcome, or None if the job was stopped."""
+        if self._has_other_sites:
+            self._end_job(session)
         if not self._jobs:
             self._await_sites(session)
             self._submit(session)
@@ -185,6 +213,15 @@ class _Watchdog:
         for event in outcome.get("events", [])[number:]:
             self._observe(event)
         return outcome
+
+    def _end_job(self, session: LeadSession) -> None:
+        """End the job with the earlier sites; the next one continues from the server's checkpoint."""
+        job = self._jobs[-1]
+        if not session.state(job).is_done:
+            session.abort(job)
+            while not session.state(job).is_done:
+                time.sleep(_POLL)
+        self._has_other_sites = False
 
     def _submit(self, session: LeadSession) -> None:
         self._jobs.append(session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS))

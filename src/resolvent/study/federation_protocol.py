@@ -16,7 +16,8 @@ from typing_extensions import override
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["MAX_REQUEST", "FederationRefusedError", "MethodTransport", "RequestError", "ask_all", "check_run_name",
+__all__ = ["MAX_REQUEST", "FederationRefusedError", "MethodTransport", "RequestError", "ask_all", "ask_each",
+           "check_run_name",
            "library_version", "read_message", "reply_bytes", "request_bytes"]
 
 MAX_REQUEST = 2**24
@@ -37,7 +38,7 @@ class SiteMessage(NamedTuple):
 
     request: Mapping[str, Any] | None
     method: int
-    body: bytes
+    body: bytes | memoryview
 
 
 def library_version() -> str:
@@ -69,7 +70,7 @@ def read_message(data: bytes) -> SiteMessage:
     match = _METHOD.match(data[:16])
     if match is None:
         raise RequestError(f"{quote(data[:20])} begins no message of a federation")
-    return SiteMessage(None, int(match[1]), data[match.end():])
+    return SiteMessage(None, int(match[1]), memoryview(data)[match.end():])  # a slice would copy a whole model
 
 
 def check_run_name(run: Any) -> str:
@@ -89,8 +90,18 @@ def ask_all(transport: Transport, requests: Mapping[str, bytes], deadline: float
     Raises:
         FederationRefusedError: a site does not answer, or refuses; the message names all such sites.
     """
+    answers, problems = ask_each(transport, requests, deadline)
+    if problems:
+        raise FederationRefusedError("; ".join(f"{site}: {reason}" for site, reason in problems.items()))
+    return answers
+
+
+def ask_each(transport: Transport, requests: Mapping[str, bytes],
+             deadline: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Send a request to every site; returns the answers, and for each other site why it has none."""
     received = transport.broadcast(requests, deadline=deadline, quorum=len(requests), grace=0.0)
-    answers, problems = {}, []
+    answers: dict[str, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
     for site in requests:
         try:
             if site not in received:
@@ -100,10 +111,8 @@ def ask_all(transport: Transport, requests: Mapping[str, bytes], deadline: float
                 raise RequestError(_shorten_parts(str(answer["refused"])))
             answers[site] = answer
         except RequestError as error:
-            problems.append(f"{site}: {error}")
-    if problems:
-        raise FederationRefusedError("; ".join(problems))
-    return answers
+            problems[site] = str(error)
+    return answers, problems
 
 
 def _shorten_parts(text: str) -> str:

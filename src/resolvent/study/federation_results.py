@@ -4,6 +4,7 @@ The lead's folder has the shared models and the scores that leave the sites. A s
 its own scores.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,20 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resolvent.data.atomic_files import remove_folder, write_atomically, write_text
+from resolvent.problem.models.losses import Loss
 from resolvent.simulate.model_folder import SavedModels, write_model_folder
 from resolvent.study.checks import folder_name
+from resolvent.study.decisive_metric import DecisiveMetric
 from resolvent.study.environment import device, versions
 from resolvent.study.federation_experiment import FederatedExperiment
-from resolvent.study.metrics import higher_is_better
-from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, write_summary
-from resolvent.study.verdict import finding, score_table
+from resolvent.study.row_values import RowValues, Score
+from resolvent.study.sites import Evidence
+from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, final_scores, judgement, write_summary
+from resolvent.study.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FederationRun", "MethodRun", "write_run_folder"]
+__all__ = ["SPLIT", "FederationRun", "MethodRun", "evidence_of_run", "score_of", "write_run_folder"]
 
-_SPLIT = "test"
+SPLIT = "test"  # on which methods are judged
 
 
 @dataclass(frozen=True)
@@ -33,22 +37,36 @@ class MethodRun:
     """The outcome of one method.
 
     Attributes:
-        models: its models with the encoding.
-        metrics: table of metrics with the columns of a simulation's metrics.
-        digest: SHA-256 of the last state of the server, or the empty text.
+        models: its models with the encoding, of the first seed.
+        metrics: table of metrics with the columns of a simulation's metrics, also of ``seed``.
+        digests: SHA-256 of the last state of the server, by seed; empty at a site.
         seconds: median duration of a round.
-        bytes_down: bytes from the server to the sites in the run.
-        bytes_up: bytes from the sites to the server in the run.
+        bytes_down: bytes from the server to the sites in the run of a seed.
+        bytes_up: bytes from the sites to the server in the run of a seed.
         refused: site -> number of its replies that did not count.
     """
 
     models: SavedModels
     metrics: "pd.DataFrame"
-    digest: str = ""
+    digests: tuple[str, ...] = ()
     seconds: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, runs: Sequence["MethodRun"]) -> "MethodRun":
+        """The runs of several seeds as one: means of the bytes, sums of the refused replies."""
+        import pandas as pd
+
+        refused: Counter[str] = Counter()
+        for run in runs:
+            refused.update(run.refused)
+        return cls(runs[0].models, pd.concat([run.metrics for run in runs], ignore_index=True),
+                   tuple(digest for run in runs for digest in run.digests),
+                   float(np.median([run.seconds for run in runs])),
+                   round(sum(run.bytes_down for run in runs) / len(runs)),
+                   round(sum(run.bytes_up for run in runs) / len(runs)), refused)
 
 
 @dataclass(frozen=True)
@@ -61,7 +79,7 @@ class FederationRun:
         train: number of training rows of each site.
         test: number of test rows of each site.
         methods: label -> method.
-        score: the metric that compares the methods.
+        verdict: the judgement of the methods.
         notes: facts for the reader of the report.
         warnings: facts that the report shows first.
     """
@@ -71,9 +89,40 @@ class FederationRun:
     train: Sequence[int]
     test: Sequence[int]
     methods: Mapping[str, MethodRun]
-    score: str
+    verdict: Verdict
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
+
+
+def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, MethodRun],
+                    loss: Loss, sites: Mapping[int, str], rows: RowValues | None = None,
+                    baseline: str | None = None) -> Evidence:
+    """The measurements by which the methods of a federation are judged.
+
+    Args:
+        experiment: the experiment.
+        decisive: the metric that compares methods.
+        methods: label -> method.
+        loss: the loss of the model.
+        sites: id of a site -> its name.
+        rows: the values of single test rows, which a site has of its own rows only.
+        baseline: label of the predictions that need no training.
+    """
+    import pandas as pd
+
+    score = score_of(decisive, loss)
+    metrics = pd.concat([method.metrics for method in methods.values()], ignore_index=True)
+    alone = experiment.alone if experiment.alone in methods else None
+    return Evidence(score.name, SPLIT, score.higher_is_better, tuple(methods), alone, sites, metrics, experiment.seeds,
+                    rows, baseline)
+
+
+def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:
+    """The number that compares methods."""
+    metric = decisive.metrics.get(decisive.name)
+    is_better = metric.higher_is_better if metric is not None else (
+        loss.higher_is_better and decisive.name == loss.score_name)
+    return Score(decisive.name, is_better, metric)
 
 
 def write_run_folder(folder: Path, run: FederationRun) -> dict[str, Any]:
@@ -89,49 +138,33 @@ def write_run_folder(folder: Path, run: FederationRun) -> dict[str, Any]:
     write_atomically(folder / METRICS_FILE, lambda path: metrics.to_parquet(path, index=False))
     files = [EXPERIMENT_FILE, METRICS_FILE,
              *(p.relative_to(folder).as_posix() for p in sorted((folder / "models").rglob("*")) if p.is_file())]
-    return write_summary(folder, _summary(run, metrics), files)
+    return write_summary(folder, _summary(run), files)
 
 
-def _summary(run: FederationRun, metrics: "pd.DataFrame") -> dict[str, Any]:
-    experiment, labels = run.experiment, [*run.methods]
-    values, is_better = experiment.file.bound.values, higher_is_better(run.score)
-    has_scores = bool(((metrics["metric"] == run.score) & (metrics["split"] == _SPLIT)).any())
-    local = (label for label in labels if has_scores and experiment.file.preset_of(label) == "local")
-    alone = next(local, None)
-    table = score_table(metrics, labels, run.score, higher_is_better=is_better, alone=alone, split=_SPLIT)
-    sentence = (finding(table, run.score, alone, higher_is_better=is_better) if has_scores
-                else "No site lets its scores out: each site can see its own.")
+def _summary(run: FederationRun) -> dict[str, Any]:
+    experiment, values = run.experiment, run.experiment.file.bound.values
     return {
-        "name": experiment.file.name, "title": values["title"] or experiment.file.name, "finding": sentence,
-        "warnings": list(run.warnings), "experiment": experiment.file.bound.settings(), "seed": experiment.seed,
-        "seeds": [experiment.seed],
-        "rounds": experiment.rounds, "score": run.score, "split": _SPLIT, "higher_is_better": is_better,
-        # Intervals need the outcome of every test row, which does not leave a site.
-        "alone": alone, "baseline": None, "level": None, "sites": [], "means": None,
+        "name": experiment.file.name, "title": values["title"] or experiment.file.name, "warnings": list(run.warnings),
+        "experiment": experiment.file.bound.settings(), "seed": experiment.seed, "seeds": list(experiment.seeds),
+        "rounds": experiment.rounds, **judgement(run.verdict),
         "data": {"name": "tables of the sites", "parties": list(run.sites), "train": list(run.train),
                  "test": list(run.test), "notes": list(run.notes)},
-        "methods": {label: _method(run, label, table) for label in labels},
+        "methods": {label: _method(run, label) for label in run.methods},
         "versions": versions(), "device": device()}
 
 
-def _method(run: FederationRun, label: str, table: "pd.DataFrame") -> dict[str, Any]:
-    method, is_better = run.methods[label], higher_is_better(run.score)
-    row = table[table["method"] == label].iloc[0].drop("method").to_dict()
-    rows = method.metrics[(method.metrics["metric"] == run.score) & (method.metrics["split"] == _SPLIT)]
+def _method(run: FederationRun, label: str) -> dict[str, Any]:
+    method, verdict = run.methods[label], run.verdict
+    rows = method.metrics[(method.metrics["metric"] == verdict.score) & (method.metrics["split"] == verdict.split)]
     means = rows.groupby("round")["value"].mean()
     best: dict[str, Any] = {"round": run.experiment.rounds, "mean": None}
     if len(means):
-        values = means.fillna(-np.inf if is_better else np.inf).to_numpy()
-        position = int(values.argmax() if is_better else values.argmin())
-        best = {"round": int(means.index[position]), "mean": _number(means.iloc[position])}
+        values = means.fillna(-np.inf if verdict.higher_is_better else np.inf).to_numpy()
+        position = int(values.argmax() if verdict.higher_is_better else values.argmin())
+        mean = float(means.iloc[position])
+        best = {"round": int(means.index[position]), "mean": mean if np.isfinite(mean) else None}
     return {
-        "preset": run.experiment.file.preset_of(label), "final": {key: _number(value) for key, value in row.items()},
-        "best": best, "rounds": run.experiment.rounds, "seconds_per_round": method.seconds, "compile_seconds": 0.0,
+        "preset": run.experiment.file.preset_of(label), "final": final_scores(verdict, label), "best": best,
+        "rounds": run.experiment.rounds, "seconds_per_round": method.seconds, "compile_seconds": 0.0,
         "evaluation_seconds": 0.0, "bytes": {"down": method.bytes_down, "up": method.bytes_up},
-        "refused": dict(method.refused), "digest": method.digest}
-
-
-def _number(value: Any) -> float | int | None:
-    if isinstance(value, int | np.integer):
-        return int(value)
-    return float(value) if np.isfinite(value) else None
+        "refused": dict(method.refused), "digest": next(iter(method.digests), ""), "digests": list(method.digests)}

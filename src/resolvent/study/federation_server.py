@@ -4,35 +4,31 @@ It does not depend on an engine, and has no rows. Its files are enough to resume
 """
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from resolvent.data.encoding import TableEncoding
-from resolvent.data.encoding_files import read_encoding, to_plain, write_encoding
 from resolvent.deploy.coordinator import Coordinator, FederationResult, FederationStoppedError
 from resolvent.deploy.exchange import RoundRules
-from resolvent.deploy.reports import EvaluationReport, PhaseReport, Report, StartReport
-from resolvent.deploy.schema import TableReport, agree
+from resolvent.deploy.reports import EvaluationReport, MembersReport, PhaseReport, Report, StartReport
 from resolvent.deploy.stores import ServerStore
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError
-from resolvent.problem.models import Model
 from resolvent.simulate.model_folder import SavedModels
 from resolvent.simulate.tree_files import digest
+from resolvent.study.federation_agreement import RunAgreement, agree_on_run
 from resolvent.study.federation_experiment import FederatedExperiment
-from resolvent.study.federation_protocol import (
-    FederationRefusedError,
-    MethodTransport,
-    ask_all,
-    library_version,
-    request_bytes,
-)
-from resolvent.study.federation_results import FederationRun, MethodRun, write_run_folder
+from resolvent.study.federation_judgement import join_judgements, read_judgement
+from resolvent.study.federation_protocol import FederationRefusedError, MethodTransport, ask_each, request_bytes
+from resolvent.study.federation_results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
+from resolvent.study.metrics import format_value
+from resolvent.study.sites import SiteJudgement
+from resolvent.study.verdict import judge
 
 __all__ = ["FederationJob", "Observer", "serve_federation"]
 
@@ -96,14 +92,12 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
         The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``.
     """
     try:
-        encoding = _agree(job, experiment, transport, folder, observe)
-        score = _prepare(job, transport, encoding)
+        agreement = agree_on_run(job, experiment, transport, folder, observe)
         with experiment.file.precision():
-            model = experiment.model(encoding)
-            methods, facts = _run_methods(job, experiment, transport, folder, model, encoding, observe)
-            run = FederationRun(experiment, job.sites, *facts, methods, score)
-            write_run_folder(results, run)
-        ask_all(transport, dict.fromkeys(job.sites, request_bytes("finish", run=job.run)), job.deadline)
+            rounds = _Rounds(job, experiment, transport, folder, agreement, observe)
+            methods = rounds.run()
+            ends = _finish(job, transport, agreement, experiment)
+            write_run_folder(results, _joined(experiment, agreement, rounds, methods, ends))
     except FederationRefusedError as error:
         return {"status": "refused", "message": str(error)}
     except (FederationStoppedError, InputError) as error:
@@ -112,91 +106,131 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
     return {"status": "complete"}
 
 
-def _agree(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
-           observe: Observer) -> TableEncoding:
-    """The encoding on which all sites agree.
+class _Rounds:
+    """The rounds of every method with every seed.
 
-    Raises:
-        FederationRefusedError: a site refuses, or the tables do not fit together.
+    Attributes:
+        model: the model.
+        sizes: site -> numbers of its training and test rows.
     """
-    requests = {site: request_bytes("describe", run=job.run, party=k, experiment=experiment.text,
-                                    version=library_version()) for k, site in enumerate(job.sites)}
-    answers = ask_all(transport, requests, job.deadline)
-    reports = {}
-    for site, answer in answers.items():
-        try:
-            reports[site] = TableReport.from_plain(answer.get("table"))
-        except InputError as error:
-            raise FederationRefusedError(f"{site}: {error}") from error
-    encoding, conflicts = agree(reports, experiment.table)
-    if encoding is None:
-        raise FederationRefusedError(f"the tables do not fit together: {'; '.join(conflicts)}")
-    path = folder / "encoding.json"
-    if path.exists() and to_plain(read_encoding(path)) != to_plain(encoding):
-        raise FederationRefusedError(f"the table of a site has changed since the run {job.run} began: start a new run "
-                                     "with another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_encoding(path, encoding)
-    observe({"event": "agreed", "features": len(encoding.features), "task": encoding.task,
-             "rows": {site: dict(report.rows) for site, report in reports.items()}})
-    return encoding
 
+    def __init__(self, job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
+                 agreement: RunAgreement, observe: Observer) -> None:
+        self._job, self._experiment, self._transport, self._folder, self._agreement, self._observe = (
+            job, experiment, transport, folder, agreement, observe)
+        self.model = experiment.model(agreement.encoding)
+        self.sizes: dict[str, tuple[int, int]] = {}
 
-def _prepare(job: FederationJob, transport: Transport, encoding: TableEncoding) -> str:
-    """Let every site encode its rows; returns the name of the score."""
-    request = request_bytes("prepare", run=job.run, encoding=to_plain(encoding))
-    answers = ask_all(transport, dict.fromkeys(job.sites, request), job.deadline)
-    return str(answers[job.sites[0]].get("score"))
+    def run(self) -> dict[str, MethodRun]:
+        """The outcome of each method; rounds that are stored are not run again."""
+        labels, seeds = self._experiment.labels, self._experiment.seeds
+        runs = [[self._run_method(i * len(labels) + number, label, seed) for number, label in enumerate(labels)]
+                for i, seed in enumerate(seeds)]
+        return {label: MethodRun.join([of_seed[i] for of_seed in runs]) for i, label in enumerate(labels)}
 
+    def _run_method(self, number: int, label: str, seed: int) -> MethodRun:
+        job, experiment = self._job, self._experiment
+        title = label if len(experiment.seeds) == 1 else f"{label}, seed {seed}"
+        ends = [time.monotonic()]  # of rounds
 
-def _run_methods(
-    job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path, model: Model,
-    encoding: TableEncoding, observe: Observer,
-) -> tuple[dict[str, MethodRun], tuple[list[int], list[int]]]:
-    """The methods in order, and the numbers of training and test rows of each site."""
-    methods: dict[str, MethodRun] = {}
-    sizes: tuple[list[int], list[int]] = [], []
-    for number, label in enumerate(experiment.labels):
-        with ServerStore(folder / "stores" / f"{number:02d}") as store:
+        def report_event(report: Report) -> None:
+            if isinstance(report, PhaseReport):
+                ends.append(time.monotonic())
+            self._observe(_event(title, experiment.rounds, coordinator.parties, self._agreement.decisive.name, report))
+
+        with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
             coordinator = Coordinator(
-                experiment.algorithm(label), model.init, MethodTransport(transport, number), store,
-                rounds=experiment.rounds, seed=experiment.seed, participation=experiment.participation(),
+                experiment.algorithm(label), self.model.init, MethodTransport(self._transport, number), store,
+                rounds=experiment.rounds, seed=seed, participation=experiment.participation(),
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state, rehearsal=job.rehearsal)  # type: ignore[arg-type]
-            ends = [time.monotonic()]  # of rounds
-
-            def report_event(report: Report, label: str = label, ends: list[float] = ends) -> None:
-                if isinstance(report, PhaseReport):
-                    ends.append(time.monotonic())
-                observe(_event(label, experiment.rounds, job, model.loss.score_name, report))
-
             result = coordinator.run(report_event)
-        seconds = float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0
-        methods[label] = _method_run(label, experiment, model, encoding, result, seconds)
-        test = result.record.split_sizes[result.record.splits.index("test")]
-        sizes = list(result.record.sizes), list(test)
-    return methods, sizes
+        record = result.record
+        for name, train, test in zip(record.parties, record.sizes, record.split_sizes[record.splits.index(SPLIT)],
+                                     strict=True):
+            self.sizes[name] = train, test
+        return self._method_run(label, seed, result, float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0)
+
+    def _method_run(self, label: str, seed: int, result: FederationResult, seconds: float) -> MethodRun:
+        # The lead has no personal models: the tensors have no rows.
+        shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+        personal = jax.tree.map(lambda s: np.zeros((0, *s.shape), s.dtype), shapes)
+        refused: Counter[str] = Counter()
+        for report in result.reports:
+            if isinstance(report, PhaseReport):
+                refused.update(result.record.parties[k] for k in report.refused)
+        # A method that began after a site had joined or left has other ids than the run.
+        ids = {k: self._agreement.sites.index(name) for k, name in enumerate(result.record.parties)}
+        metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
+        metrics["party"] = metrics["party"].astype("Int64")
+        models = SavedModels(label, self._experiment.rounds, (), personal, result.shared, self.model,
+                             self._agreement.encoding)
+        return MethodRun(models, metrics, (digest(result.state),), seconds, result.record.bytes_down,
+                         result.record.bytes_up, refused)
 
 
-def _method_run(label: str, experiment: FederatedExperiment, model: Model, encoding: TableEncoding,
-                result: FederationResult, seconds: float) -> MethodRun:
-    # The lead has no personal models: the tensors have no rows.
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    personal = jax.tree.map(lambda s: np.zeros((0, *s.shape), s.dtype), shapes)
-    refused: dict[str, int] = {}
-    for report in result.reports:
-        if isinstance(report, PhaseReport):
-            for k in report.refused:
-                site = result.record.parties[k]
-                refused[site] = refused.get(site, 0) + 1
-    models = SavedModels(label, experiment.rounds, (), personal, result.shared, model, encoding)
-    return MethodRun(models, result.metrics, digest(result.state), seconds, result.record.bytes_down,
-                     result.record.bytes_up, refused)
+class _Ends(NamedTuple):
+    """What the sites have answered after the last round.
+
+    Attributes:
+        judgements: of the sites that let their scores out.
+        notes: facts about the other sites.
+        warnings: sites that have not answered.
+    """
+
+    judgements: list[SiteJudgement]
+    notes: list[str]
+    warnings: list[str]
 
 
-def _event(label: str, rounds: int, job: FederationJob, score: str, report: Report) -> dict[str, Any]:
+def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement,
+            experiment: FederatedExperiment) -> _Ends:
+    """Let every site write its models and judge the methods.
+
+    Raises:
+        FederationStoppedError: a site does not answer, and all are needed.
+    """
+    request = request_bytes("finish", run=job.run)
+    answers, problems = ask_each(transport, dict.fromkeys(job.sites, request), job.deadline)
+    warnings = [f"{site} has not answered at the end, and has no models of this run: {reason}"
+                for site, reason in problems.items()]
+    if warnings and job.quorum is None:
+        raise FederationStoppedError(f"{'; '.join(warnings)}: run the command again")
+    ends = _Ends([], [], warnings)
+    for site, answer in answers.items():
+        if answer.get("judgement") is None:
+            ends.notes.append(f"{site} does not let its scores out")
+            continue
+        try:
+            ends.judgements.append(read_judgement(answer["judgement"], agreement.sites.index(site), site,
+                                                  experiment.labels))
+        except InputError as error:
+            ends.warnings.append(f"{site}: {error}")
+    return ends
+
+
+def _joined(experiment: FederatedExperiment, agreement: RunAgreement, rounds: _Rounds, methods: dict[str, MethodRun],
+            ends: _Ends) -> FederationRun:
+    """The outcome of the run for the lead."""
+    evidence = evidence_of_run(experiment, agreement.decisive, methods, rounds.model.loss,
+                               dict(enumerate(agreement.sites)))
+    is_share = format_value(1.0, evidence.score) == "100.0%"
+    sites = join_judgements(ends.judgements, evidence.methods, evidence.alone, is_share=is_share)
+    has_scores = bool(((evidence.metrics["metric"] == evidence.score) & (evidence.metrics["split"] == SPLIT)).any())
+    verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites)
+    if not has_scores:
+        verdict = replace(verdict, finding="No site lets its scores out: each site can see its own.")
+    train, test = zip(*(rounds.sizes.get(site, (0, 0)) for site in agreement.sites), strict=True)
+    note = [agreement.decisive.note] if agreement.decisive.note else []
+    return FederationRun(experiment, agreement.sites, train, test, methods, verdict, (*note, *ends.notes),
+                         ends.warnings)
+
+
+def _event(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:
     """A report as an event for the lead, with the names of the sites."""
-    names = job.sites
+    if isinstance(report, MembersReport):
+        return {"event": "members", "method": label, "round": report.round + 1, "joined": list(report.joined),
+                "left": list(report.left)}
     if isinstance(report, StartReport):
         return {"event": "start", "method": label, "resumed": report.resumed, "rounds": rounds}
     if isinstance(report, PhaseReport):

@@ -6,28 +6,34 @@ after the last round, and the logs of all data that left the site.
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import from_plain, write_encoding
 from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.resplit import Resplit, resplit
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.party import Departure, Party
 from resolvent.deploy.schema import SiteTable, read_site_table
+from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.stores import PartyStore
 from resolvent.errors import InputError
-from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
-from resolvent.simulate.evaluate import evaluate_models
+from resolvent.problem.metrics.metric import name_metrics
 from resolvent.simulate.metrics_table import MetricsTable
 from resolvent.simulate.model_folder import SavedModels
+from resolvent.simulate.party_metrics import PartyMetrics
+from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
 from resolvent.study.federation_files import SiteFile
 from resolvent.study.federation_protocol import (
@@ -37,11 +43,36 @@ from resolvent.study.federation_protocol import (
     read_message,
     reply_bytes,
 )
-from resolvent.study.federation_results import FederationRun, MethodRun, write_run_folder
+from resolvent.study.federation_results import (
+    FederationRun,
+    MethodRun,
+    evidence_of_run,
+    score_of,
+    write_run_folder,
+)
+from resolvent.study.row_values import RowValues, baseline_name, measure_models
+from resolvent.study.summary import plain_site
+from resolvent.study.verdict import judge
 
 __all__ = ["Site", "SiteRun"]
 
 _log = logging.getLogger(__name__)
+
+
+class _SeedRows(NamedTuple):
+    """The rows of the site in the run of one seed, which splits them again.
+
+    Attributes:
+        seed: the seed.
+        data: the samples.
+        problem: the problem of the site alone.
+        rows: [total] the number of each sample with the first seed.
+    """
+
+    seed: int
+    data: FederatedData
+    problem: LearningProblem
+    rows: NDArray[np.integer]
 
 
 class SiteRun:
@@ -53,20 +84,27 @@ class SiteRun:
     """
 
     def __init__(self, folder: Path, site: SiteFile, name: str, experiment: FederatedExperiment, party: int) -> None:
-        self.experiment, self._folder, self._site, self._name = experiment, folder, site, name
+        self.experiment, self._folder, self._site, self._name, self._party = experiment, folder, site, name, party
         text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
         self.table: SiteTable = read_site_table(site.table, text, site.columns or {}, experiment.table, name, party)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
-        self._problem: LearningProblem | None = None
-        self._data: FederatedData | None = None
+        self._seeds: list[_SeedRows] = []
+        self._metrics: PartyMetrics | None = None
+        self._decisive = DecisiveMetric("", {}, "")
 
     def report(self) -> dict[str, Any]:
         """The report on the table, which leaves the site."""
-        return self.table.report(self._site.min_count).plain()
+        return self.table.report(self._site.min_count, with_weights=self.experiment.has_weights).plain()
 
-    def prepare(self, encoding: TableEncoding) -> None:
-        """Encode the rows, and make a party for each method.
+    def prepare(self, encoding: TableEncoding, decide_by: str | None = None,
+                weights: Mapping[str, float] | None = None) -> str:
+        """Encode the rows, and make a party for each method and seed; returns the name of the model's score.
+
+        Args:
+            encoding: on which the sites have agreed.
+            decide_by: the metric that compares methods; None: the model's score.
+            weights: class -> factor of the weights of its rows; None: rows have no weights.
 
         Raises:
             InputError: a row does not fit the encoding, or the experiment is beyond the site's limits.
@@ -75,72 +113,101 @@ class SiteRun:
         self._folder.mkdir(parents=True, exist_ok=True)
         write_encoding(self._folder / "encoding.json", encoding)
         with self.experiment.file.precision():
-            self._data = self.table.encode(encoding)
-            self._problem = LearningProblem(self.experiment.model(encoding), self._data)
-            for number, label in enumerate(self.experiment.labels):
-                store = PartyStore(self._folder / "stores" / f"{number:02d}")
-                self._stores.append(store)
-                party = Party(self.experiment.algorithm(label), self._problem, store, rounds=self.experiment.rounds,
-                              method=self.experiment.file.preset_of(label), name=self._name,
-                              limits=self._site.limits, rehearsal=self.experiment.is_rehearsal)
-                party.check()
-                self._parties.append(party)
+            model, data = self.experiment.model(encoding), self.table.encode(encoding, weights)
+            score = model.loss.score_name
+            self._decisive = choose_by_share(0.0, "", score, self.experiment.metrics, decide_by or score)
+            named = name_metrics(self._decisive.metrics)
+            self._metrics = PartyMetrics(named, model, data) if named else None
+            for seed in self.experiment.seeds:
+                again = (Resplit(data, np.arange(len(data.x))) if seed == self.experiment.seed
+                         else resplit(data, seed, first_party=self._party))
+                self._seeds.append(_SeedRows(seed, again.data, LearningProblem(model, again.data), again.rows))
+                for label in self.experiment.labels:
+                    self._add_party(label, self._seeds[-1].problem)
+        return score
+
+    def _add_party(self, label: str, problem: LearningProblem) -> None:
+        experiment = self.experiment
+        self._stores.append(PartyStore(self._folder / "stores" / f"{len(self._stores):02d}"))
+        party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds,
+                      method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
+                      rehearsal=experiment.is_rehearsal, metrics=self._metrics)
+        party.check()
+        self._parties.append(party)
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""
         return [departure._replace(message=f"{label}: {departure.message}")
-                for label, party in zip(self.experiment.labels, self._parties, strict=True)
+                for label, party in zip(self.experiment.labels, self._parties, strict=False)  # of the first seed
                 for departure in party.preview()]
 
-    def handle(self, method: int, message: bytes) -> bytes:
-        """Answer a message of the rounds of a method."""
+    def handle(self, method: int, message: bytes | memoryview) -> bytes:
+        """Answer a message of the rounds of a method; methods are numbered from 0, with one seed after the other."""
         if not 0 <= method < len(self._parties):
             raise RequestError(f"the run has no method {method}, or is not prepared")
         with self.experiment.file.precision():
             return self._parties[method].handle(message)
 
-    def finish(self) -> list[str]:
-        """Write the models and the site's own scores; returns the labels of the methods that are complete."""
+    def finish(self) -> dict[str, Any]:
+        """Write the models and the site's own report; returns the judgement of the methods that are complete.
+
+        Returns:
+            ``methods``, their labels; ``judgement``, that of this site, or None if its scores do not leave it.
+        """
         with self.experiment.file.precision():
-            methods = self._complete_methods()
-            if methods:
-                write_run_folder(self._folder, self._own_results(methods))
-        return [*methods]
+            models = self._read_models()
+            labels = [label for label in self.experiment.labels
+                      if all((label, of_seed.seed) in models for of_seed in self._seeds)]
+            if not labels:
+                return {"methods": [], "judgement": None}
+            run = self._judged({label: MethodRun.join([self._method(label, of_seed, *models[label, of_seed.seed])
+                                                       for of_seed in self._seeds]) for label in labels}, models)
+            write_run_folder(self._folder, run)
+        judged = next(iter(run.verdict.sites.sites), None) if self._site.limits.scores else None
+        return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
 
-    def _complete_methods(self) -> dict[str, MethodRun]:
-        assert self._problem is not None
-        like = jax.eval_shape(self._problem.init, jax.random.key(0))
-        models = {label: store.read_models(like)
-                  for label, store in zip(self.experiment.labels, self._stores, strict=True)}
-        return {label: self._method(label, *pair) for label, pair in models.items() if pair is not None}
+    def _read_models(self) -> dict[tuple[str, int], tuple[Vector, Vector | None]]:
+        """(label, seed) -> the personal and the shared model after the last round."""
+        like = jax.eval_shape(self._seeds[0].problem.init, jax.random.key(0))
+        keys = [(label, of_seed.seed) for of_seed in self._seeds for label in self.experiment.labels]
+        models = {key: store.read_models(like) for key, store in zip(keys, self._stores, strict=True)}
+        return {key: pair for key, pair in models.items() if pair is not None}
 
-    def _own_results(self, methods: Mapping[str, MethodRun]) -> FederationRun:
-        assert self._problem is not None
-        assert self._data is not None
-        sizes = {split: [int(self._data.sizes(split)[0])] for split in SPLITS}
-        return FederationRun(self.experiment, (self._name,), sizes["train"], sizes["test"], methods,
-                             self._problem.score_name)
+    def _judged(self, methods: Mapping[str, MethodRun],
+                models: Mapping[tuple[str, int], tuple[Vector, Vector | None]]) -> FederationRun:
+        """The site's own results: the methods are judged on its test rows."""
+        first, experiment = self._seeds[0], self.experiment
+        loss = first.problem.model.loss
+        score = score_of(self._decisive, loss)
+        measured = [measure_models({label: models[label, of_seed.seed][0] for label in methods}, of_seed.problem,
+                                   of_seed.data, score, seed=of_seed.seed, party=self._party, rows=of_seed.rows)
+                    for of_seed in self._seeds]
+        rows = RowValues.concatenate([part for part in measured if part is not None]) if measured[0] else None
+        baseline = baseline_name(first.data, dict(methods))
+        of_party = {label: replace(method, metrics=method.metrics.assign(party=self._party))
+                    for label, method in methods.items()}
+        evidence = evidence_of_run(experiment, self._decisive, of_party, loss, {self._party: self._name}, rows,
+                                   baseline if rows is not None and baseline in rows.values else None)
+        sizes = {split: [int(first.data.sizes(split)[0])] for split in SPLITS}
+        return FederationRun(experiment, (self._name,), sizes["train"], sizes["test"], methods, judge(evidence))
 
-    def _method(self, label: str, personal: Vector, shared: Vector | None) -> MethodRun:
-        assert self._problem is not None
-        assert self._data is not None
-        metrics = MetricsTable(label)
+    def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> MethodRun:
+        """The models of a method with one seed, and their scores on the site's rows."""
+        metrics, rounds = MetricsTable(label), self.experiment.rounds
         for prefix, model in (("", personal), ("global_", shared)):
-            if model is None:
-                continue
-            for name, values in evaluate_models(self._problem, tree.stack(model, 1), np.zeros(1, np.int32)).items():
-                for split, value in zip(SPLITS, np.asarray(values)[0], strict=True):
-                    metrics.add(self.experiment.rounds, 0, split, f"{prefix}{name}", value)
-        models = SavedModels(label, self.experiment.rounds, (self._name,),
-                             jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal), shared,
-                             self._problem.model, self._data.encoding)
-        return MethodRun(models, metrics.table())
+            if model is not None:
+                for name, by_split in scores_of_model(of_seed.problem, model, self._metrics).items():
+                    for split, value in by_split.items():
+                        metrics.add(rounds, 0, split, f"{prefix}{name}", np.nan if value is None else value)
+        models = SavedModels(label, rounds, (self._name,), jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal),
+                             shared, of_seed.problem.model, of_seed.data.encoding)
+        return MethodRun(models, metrics.table().assign(seed=of_seed.seed))
 
     def close(self) -> None:
         """Release the stores."""
         for store in self._stores:
             store.close()
-        self._stores, self._parties = [], []
+        self._stores, self._parties, self._seeds = [], [], []
 
 
 class Site:
@@ -191,10 +258,9 @@ class Site:
             encoding = from_plain(_mapping(request, "encoding"))
             if not isinstance(encoding, TableEncoding):
                 raise RequestError("the encoding is none of a table")
-            self._run.prepare(encoding)
-            return {"score": self._run.experiment.model(encoding).loss.score_name}
+            return {"score": self._run.prepare(encoding, *_choices(request))}
         if kind == "finish":
-            return {"methods": self._run.finish()}
+            return self._run.finish()
         raise RequestError(f"there is no request {kind!r}")
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,3 +300,16 @@ def _mapping(request: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise RequestError(f"the request has no {key}")
     return value
+
+
+def _choices(request: Mapping[str, Any]) -> tuple[str | None, dict[str, float] | None]:
+    """The metric that compares methods and the factors of the weights, from a request of the server."""
+    decide_by, weights = request.get("decide_by"), request.get("weights")
+    if not isinstance(decide_by, str | None):
+        raise RequestError("the request names no metric in decide_by")
+    if weights is None:
+        return decide_by, None
+    numbers = weights.values() if isinstance(weights, dict) else ()
+    if not numbers or not all(type(n) in (int, float) and math.isfinite(n) and n >= 0 for n in numbers):
+        raise RequestError("the request has weights that are not numbers, or are negative")
+    return decide_by, {str(name): float(weight) for name, weight in weights.items()}

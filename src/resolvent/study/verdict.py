@@ -79,8 +79,13 @@ def _columns(title: str, interval: Any) -> dict[str, float]:
     return {title: interval.value, f"{title} low": interval.low, f"{title} high": interval.high}
 
 
-def judge(evidence: Evidence) -> Verdict:
-    """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known."""
+def judge(evidence: Evidence, sites: Sites | None = None) -> Verdict:
+    """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known.
+
+    Args:
+        evidence: the measurements.
+        sites: the judgements of the sites, if they have judged the methods themselves; default: from the evidence.
+    """
     score, higher, alone = evidence.score, evidence.higher_is_better, evidence.alone
     methods = list(evidence.methods)
     if score == GAP:
@@ -88,7 +93,7 @@ def judge(evidence: Evidence) -> Verdict:
         gaps = gap_table(metrics, methods)
         return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
     table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
-    sites = judge_sites(evidence)
+    sites = judge_sites(evidence) if sites is None else sites
     if not sites.sites:
         text = finding(table, score, alone, higher_is_better=higher)
         return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)

@@ -1,0 +1,154 @@
+"""What the sites of a run agree on before the rounds: encoding, weights of rows, and the metric that compares methods.
+
+The server stores the report of every site's table. When a run is continued, the table of a site must be unchanged. A
+site that joins later must fit the encoding of the run and does not change it: the models would not fit another one.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resolvent.data.atomic_files import write_text
+from resolvent.data.encoding import TableEncoding
+from resolvent.data.encoding_files import read_encoding, to_plain, write_encoding
+from resolvent.deploy.row_weights import agree_weights
+from resolvent.deploy.schema import TableReport, agree, misfits
+from resolvent.deploy.transport import Transport
+from resolvent.errors import InputError
+from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share
+from resolvent.study.federation_experiment import FederatedExperiment
+from resolvent.study.federation_protocol import FederationRefusedError, ask_all, library_version, request_bytes
+
+if TYPE_CHECKING:
+    from resolvent.study.federation_server import FederationJob
+
+__all__ = ["RunAgreement", "agree_on_run"]
+
+_TABLES = "tables.json"
+
+
+class RunAgreement(NamedTuple):
+    """What the sites of a run have agreed on.
+
+    Attributes:
+        sites: all sites of the run, also those that have left, in the order in which they joined.
+        encoding: how rows become inputs.
+        decisive: the metrics of the experiment, and the one that compares methods.
+    """
+
+    sites: tuple[str, ...]
+    encoding: TableEncoding
+    decisive: DecisiveMetric
+
+
+class _Tables(NamedTuple):
+    """The reports of the tables of all sites that have taken part in a run.
+
+    Attributes:
+        founders: the sites with which the run began; their reports determine the encoding.
+        reports: site -> its report, in the order in which the sites joined.
+    """
+
+    founders: tuple[str, ...]
+    reports: dict[str, TableReport]
+
+    @classmethod
+    def read(cls, folder: Path) -> "_Tables | None":
+        """The reports in a run's folder; None if the run has not begun."""
+        path = folder / _TABLES
+        if not path.is_file():
+            return None
+        content = json.loads(path.read_text("utf-8"))
+        return cls(tuple(content["founders"]),
+                   {site: TableReport.from_plain(report) for site, report in content["tables"].items()})
+
+    def write(self, folder: Path) -> None:
+        """Write the reports into a run's folder."""
+        tables = {site: report.plain() for site, report in self.reports.items()}
+        write_text(folder / _TABLES, json.dumps({"founders": self.founders, "tables": tables}))
+
+
+def agree_on_run(job: "FederationJob", experiment: FederatedExperiment, transport: Transport, folder: Path,
+                 observe: Callable[[Mapping[str, Any]], None]) -> RunAgreement:
+    """Ask the sites about their tables, agree, and let every site encode its rows.
+
+    Raises:
+        FederationRefusedError: a site refuses, the tables do not fit together, or a table has changed since the run
+            began.
+    """
+    known = _Tables.read(folder)
+    sites = (*(() if known is None else known.reports),
+             *(site for site in job.sites if known is None or site not in known.reports))
+    reports = _ask_for_reports(job, experiment, transport, sites)
+    tables = _Tables(job.sites, {}) if known is None else known
+    changed = [site for site in job.sites if site in tables.reports and tables.reports[site] != reports[site]]
+    if changed:
+        raise FederationRefusedError(f"the table of {', '.join(changed)} has changed since the run {job.run} began: "
+                                     "start a new run with another --out")
+    if known is None:
+        encoding = _found_encoding(reports, experiment)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_encoding(folder / "encoding.json", encoding)
+    else:
+        stored = read_encoding(folder / "encoding.json")
+        assert isinstance(stored, TableEncoding)
+        encoding = stored
+        new = {site: reports[site] for site in job.sites if site not in tables.reports}
+        if conflicts := [line for site, report in new.items() for line in misfits(site, report, encoding)]:
+            raise FederationRefusedError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
+    tables = tables._replace(reports=tables.reports | {site: reports[site] for site in job.sites})
+    tables.write(folder)
+    observe({"event": "agreed", "features": len(encoding.features), "task": encoding.task,
+             "rows": {site: dict(report.rows) for site, report in reports.items()}})
+    decisive = _choose_metric(experiment, encoding, tables)
+    _prepare(job, experiment, transport, encoding, tables, decisive)
+    return RunAgreement(tuple(tables.reports), encoding, decisive)
+
+
+def _ask_for_reports(job: "FederationJob", experiment: FederatedExperiment, transport: Transport,
+                     sites: tuple[str, ...]) -> dict[str, TableReport]:
+    requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=experiment.text,
+                                    version=library_version()) for site in job.sites}
+    reports = {}
+    for site, answer in ask_all(transport, requests, job.deadline).items():
+        try:
+            reports[site] = TableReport.from_plain(answer.get("table"))
+        except InputError as error:
+            raise FederationRefusedError(f"{site}: {error}") from error
+    return reports
+
+
+def _found_encoding(reports: Mapping[str, TableReport], experiment: FederatedExperiment) -> TableEncoding:
+    encoding, conflicts = agree(reports, experiment.table)
+    if encoding is None:
+        raise FederationRefusedError(f"the tables do not fit together: {'; '.join(conflicts)}")
+    return encoding
+
+
+def _choose_metric(experiment: FederatedExperiment, encoding: TableEncoding, tables: _Tables) -> DecisiveMetric:
+    """The metric that compares methods, as in a simulation: it depends on the share of the most frequent class."""
+    counts: dict[str, int] = {}
+    for site in tables.founders:
+        for name, count in tables.reports[site].label.classes.items():
+            counts[name] = counts.get(name, 0) + count
+    largest = max(counts, key=lambda name: counts[name], default="")
+    share = counts[largest] / sum(counts.values()) if counts else 0.0
+    return choose_by_share(share, largest, experiment.model(encoding).loss.score_name, experiment.metrics,
+                           experiment.decide_by)
+
+
+def _prepare(job: "FederationJob", experiment: FederatedExperiment, transport: Transport, encoding: TableEncoding,
+             tables: _Tables, decisive: DecisiveMetric) -> None:
+    """Let every site encode its rows and get ready for the rounds."""
+    weights: dict[str, dict[str, float]] = {}
+    if experiment.has_weights:
+        sums = {site: report.label.weights or {} for site, report in tables.reports.items()}
+        rows = {site: report.rows["train"] for site, report in tables.reports.items()}
+        try:
+            weights = agree_weights(sums, rows, tables.founders, experiment.class_weight)
+        except InputError as error:
+            raise FederationRefusedError(str(error)) from error
+    plain = to_plain(encoding)
+    ask_all(transport, {site: request_bytes("prepare", run=job.run, encoding=plain, decide_by=decisive.name,
+                                            weights=weights.get(site)) for site in job.sites}, job.deadline)
