@@ -16,7 +16,6 @@ Jiang, Zhang, Kamp, Dou, *FedBN: Federated Learning on Non-IID Features via Loca
 Shakkottai, *Exploiting Shared Representations for Personalized Federated Learning*, Algorithm 1.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, NamedTuple
@@ -90,7 +89,8 @@ class PersonalLayers(Combinator):
     personal_solver: LocalSolver | None
     replies_models: ClassVar[bool] = False  # they are a part of a model
 
-    def __init__(self, inner: Algorithm, layers: Iterable[str], personal_solver: LocalSolver | None = None) -> None:
+    def __init__(self, inner: Algorithm, layers: str | list[str] | tuple[str, ...],
+                 personal_solver: LocalSolver | None = None) -> None:
         self.inner, self.layers = inner, (layers,) if isinstance(layers, str) else tuple(layers)
         self.personal_solver = personal_solver
         if not self.layers:
