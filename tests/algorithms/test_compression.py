@@ -141,6 +141,7 @@ def test_server_and_parties_agree_on_what_was_received():
     assert np.ptp(state.parties.received[0], axis=0).max() > 0  # parties have received different models
 
 
+@pytest.mark.nightly
 def test_messages_without_loss_do_not_change_the_algorithm():
     inner = rv.scaffold(rv.solvers.GD(0.1, steps=3), stragglers="drop")
     whole, plain = (trajectory(algorithm, quadratic(), 4, SAMPLED) for algorithm in (

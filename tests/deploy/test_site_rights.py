@@ -114,8 +114,9 @@ def test_a_protected_run_is_marked_and_a_repeated_message_gets_no_other_noise(tm
         assert parts.run().record.protected == (0, 1, 2, 3, 4)
 
 
-def test_an_encoded_reply_cannot_be_clipped(tmp_path):
-    algorithm = rv.combinators.Compressed(rv.fedavg(GD), rv.codecs.QSGD())
+@pytest.mark.parametrize("compressed", [rv.combinators.Compressed, rv.combinators.CompressedMessages])
+def test_a_reply_cannot_be_clipped_after_a_compression(compressed, tmp_path):
+    algorithm = compressed(rv.fedavg(GD), rv.codecs.QSGD())
     with (Federation(algorithm, quadratic(double=False), tmp_path, limits=Limits(clip=0.1)) as parts,
           pytest.raises(InputError, match="not possible after their compression")):
         parts.parties["site 0"].check()

@@ -137,9 +137,10 @@ class Party:
             return str(error)
         reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
                                     samples=int(self._problem.sizes[0]))
-        if self._limits.clip is not None and any(map(has_encoded_vector, self._shapes.replies)):
-            reasons.append("the site clips its updates, which is not possible after their compression: use an "
-                           "experiment without compression")
+        exchanged = (*self._shapes.messages, *self._shapes.replies)
+        if self._limits.clip is not None and any(map(has_encoded_vector, exchanged)):
+            reasons.append("the site clips its updates, which is not possible after their compression, nor from a "
+                           "compressed model: use an experiment without compression")
         return "; ".join(reasons) or None
 
     def check(self) -> None:
