@@ -57,9 +57,9 @@ def pooled_table():
 class Consortium:
     """Sites with folders of their own, and a server; all can be started again."""
 
-    def __init__(self, folder, files=None):
+    def __init__(self, folder, files=None, text=EXPERIMENT):
         self.folder, self.frame = folder, pooled_table()
-        (folder / "mine.yaml").write_text(EXPERIMENT)
+        (folder / "mine.yaml").write_text(text)
         self.experiment = experiment_of_file(str(folder / "mine.yaml"))
         self.files = {}
         for site in SITES:
@@ -72,7 +72,7 @@ class Consortium:
 
     def serve(self, job=None, observe=lambda event: None, results="out"):
         job = self.job() if job is None else job
-        sites = {site: Site(site, self.folder / site, self.files[site]) for site in SITES}
+        sites = {site: Site(site, self.folder / site, self.files[site]) for site in job.sites}
         transport = InProcess({name: site.handle for name, site in sites.items()})
         try:
             experiment = experiment_from_text(job.experiment, job.run)
@@ -80,6 +80,10 @@ class Consortium:
         finally:
             for site in sites.values():
                 site.close()
+
+
+    def metrics(self):
+        return pd.read_parquet(self.folder / "out" / "metrics.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +371,8 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     monkeypatch.setattr(federation_lead, "open_session", session.open)
     monkeypatch.setattr(federation_lead, "_RECONNECT", 0.0)
     notes, out = [], tmp_path / "runs" / "mine"
-    summary = federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(), lambda event: None, notify=notes.append)
+    summary = federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(),
+                       lambda event: None, notify=notes.append)
     assert len(session.jobs) == 3
     assert len({job.run for job in session.jobs}) == 1
     assert "connection to the server is lost" in notes[0]

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from resolvent.data.tables import from_frame
-from resolvent.deploy.schema import SiteTable, TableReport, TableSettings, agree
+from resolvent.deploy.row_weights import agree_weights
+from resolvent.deploy.schema import SiteTable, TableReport, TableSettings, agree, misfits
 from resolvent.errors import InputError
 
 SITES = ("aachen", "berlin", "celle")
@@ -133,3 +134,37 @@ def test_a_reply_that_is_no_report_is_refused(content):
 def test_a_missing_column_says_how_the_site_can_name_it():
     with pytest.raises(InputError, match=r"columns: \{ill: NAME\}"):
         SiteTable(pd.DataFrame({"a": [1.0]}), SETTINGS, "aachen", 0)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", "balanced_per_party", {"no": 1.0, "yes": 3.0}], ids=str)
+def test_weights_from_sums_are_those_of_the_pooled_rows(class_weight):
+    frame = pooled_table().assign(sure=np.random.default_rng(1).uniform(0.5, 2, 90))
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, weight="sure")
+    data = data if class_weight is None else data.with_class_weights(class_weight)
+    settings = SETTINGS._replace(weight="sure")
+    tables = site_tables(frame, settings)
+    encoding, _ = agreed(tables, settings)
+    reports = {site: table.report(with_weights=True) for site, table in tables.items()}
+    factors = agree_weights({site: r.label.weights for site, r in reports.items()},
+                            {site: r.rows["train"] for site, r in reports.items()}, SITES, class_weight)
+    weights = [tables[site].encode(encoding, factors[site]).weights for site in SITES]
+    np.testing.assert_allclose(np.concatenate(weights), data.weights, rtol=1e-6)
+    assert tables["aachen"].report().label.weights is None  # nothing leaves that the experiment does not need
+
+
+def test_a_class_without_a_weight_is_named():
+    with pytest.raises(InputError, match="there is no class 'maybe'; the classes of the sites are no, yes"):
+        agree_weights({"aachen": {"no": 1.0, "yes": 2.0}}, {"aachen": 3}, ("aachen",), {"maybe": 1, "no": 1, "yes": 1})
+
+
+def test_a_site_that_joins_fits_the_encoding_or_is_refused_by_column():
+    frame = pooled_table()
+    encoding, _ = agreed(site_tables(frame[frame["site"] != "celle"], sites=SITES[:2]))
+    joining = frame[frame["site"] == "celle"].reset_index(drop=True)
+    assert misfits("celle", SiteTable(joining, SETTINGS, "celle", 2).report(), encoding) == []
+    other = joining.drop(columns="pulse").assign(smoker=3.5, ward="south", extra=1, ill=["maybe", "yes"] * 20)
+    text = "\n".join(misfits("celle", SiteTable(other, SETTINGS, "celle", 2).report(), encoding))
+    for line in ("celle: column 'pulse' is absent", "column 'extra' is not a column of the run",
+                 "column 'smoker' holds number values, and boolean values in the run",
+                 "column 'ward' has the level 'south'", "the label has the class 'maybe'"):
+        assert line in text

@@ -108,7 +108,7 @@ def _safetensors_parts(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str
     tensors, views, end = {}, [], 0
     for name in names:
         array = arrays[name]
-        views.append(memoryview(array.reshape(-1).view(np.uint8)))
+        views.append(array.reshape(-1).view(np.uint8).data)
         tensors[name] = {"dtype": FILE_NAMES[array.dtype.name], "shape": list(array.shape),
                          "data_offsets": [end, end + array.nbytes]}
         end += array.nbytes

@@ -200,6 +200,7 @@ def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, 
             row[f"{prefix}worst"] = values.min() if higher_is_better else values.max()
         if alone is not None:
             scores, baseline = (by_party[m] if higher_is_better else -by_party[m] for m in (method, alone))
+            scores, baseline = scores.align(baseline, join="inner")  # sites of a federation can join between methods
             row |= {"better": int((scores > baseline).sum()), "level": int((scores == baseline).sum()),
                     "worse": int((scores < baseline).sum())}
         rows.append(row)

@@ -1,0 +1,190 @@
+"""The judgements of sites, several seeds, and sites that join and leave an unfinished run, without an engine."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deploy.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession
+from resolvent.deploy.limits import Limits
+from resolvent.deploy.nvflare_lead import JobState
+from resolvent.errors import InputError
+from resolvent.study import federation_lead
+from resolvent.study.comparison import compare_file
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.federation_experiment import experiment_of_file
+from resolvent.study.federation_files import SiteFile
+from resolvent.study.federation_judgement import read_judgement
+from resolvent.study.federation_lead import federate
+from resolvent.study.summary import plain_site, read_summary
+
+METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """A run with two seeds in which one of the sites withholds its scores, and the simulation of the same rows."""
+    folder = tmp_path_factory.mktemp("judged")
+    consortium = Consortium(folder, {"berlin": {"limits": Limits(scores=False)}}, text=EXPERIMENT + METRICS)
+    assert consortium.serve() == {"status": "complete"}
+    consortium.frame.to_csv(folder / "pooled.csv", index=False)
+    text = (EXPERIMENT + METRICS).replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
+    return consortium, compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled"))
+
+
+def test_a_site_judges_the_methods_as_a_simulation_does(judged):
+    """Scores, gains, intervals and the decision of both sites; the lead has those of the site that lets them out."""
+    consortium, comparison = judged
+    simulated = {site.name: plain_site(site) for site in comparison.verdict.sites.sites}
+    at_lead = read_summary(consortium.folder / "out")["sites"]
+    at_sites = [read_summary(consortium.folder / site / "mine-1")["sites"] for site in SITES]
+    assert [site["name"] for site in at_lead] == ["aachen"]
+    for mine in (*at_lead, *(site for sites in at_sites for site in sites)):
+        like = simulated[mine["name"]]
+        assert mine["decision"]["use"] == like["decision"]["use"]
+        assert mine["test_rows"] == like["test_rows"]
+        for key in ("scores", "gains"):
+            assert mine[key].keys() == like[key].keys()
+            np.testing.assert_allclose([*mine[key].values()], [*like[key].values()], atol=1e-6)
+
+
+def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
+    consortium, comparison = judged
+    summary = read_summary(consortium.folder / "out")
+    assert summary["seeds"] == [0, 1]
+    assert all(len(method["digests"]) == 2 for method in summary["methods"].values())
+    keys = ["method", "seed", "round", "party", "split", "metric"]
+    mine, like = (table[(table["party"] == 0) & (table["round"] == 3) & ~table["metric"].str.startswith("line")
+                        & (table["metric"] != "model_change")].set_index(keys)["value"].sort_index()
+                  for table in (consortium.metrics(), comparison.metrics))
+    assert [*mine.index] == [*like.index]
+    np.testing.assert_allclose(mine, like, atol=2e-6)
+    assert "f1" in mine.index.get_level_values("metric")
+    finish = json.loads((consortium.folder / "berlin" / "sent.jsonl").read_text().splitlines()[-1])
+    assert finish["content"] == {"methods": ["alone", "FedAvg"], "judgement": None}
+
+
+@pytest.mark.parametrize("change", [
+    {"test_rows": -1}, {"scores": {"FedAvg": [0.5, 0.4]}}, {"scores": {"a": [1, 1, 1], "b": [1, 1, 1]}},
+    {"decision": {"use": "other", "chosen": None, "chosen_in": 1, "gain": [0, 0, 0]}}, {"gains": None}])
+def test_a_judgement_that_is_none_is_refused(judged, change):
+    valid = read_summary(judged[0].folder / "out")["sites"][0]
+    assert plain_site(read_judgement(valid, 0, "aachen", ["alone", "FedAvg"])) == valid
+    with pytest.raises(InputError, match="the site sent no judgement"):
+        read_judgement({**valid, **change}, 0, "aachen", ["alone", "FedAvg"])
+
+
+class Growing(Consortium):
+    """A consortium with a third site, which joins later; its name is sorted between those of the others."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        rows = self.frame[self.frame["site"] == "berlin"].drop(columns="site").head(25)
+        rows.assign(age=rows["age"] + 3).to_csv(folder / "baden.csv", index=False)
+        self.files["baden"] = SiteFile(table=str(folder / "baden.csv"))
+
+    def serve_until(self, sites, method=None, round_=None):
+        """Serve until the process ends after a round; returns the outcome and the events."""
+        events = []
+
+        def observe(event):
+            events.append(event)
+            if event["event"] == "round" and (event["method"], event["round"]) == (method, round_):
+                raise KeyboardInterrupt
+
+        try:
+            return self.serve(self.job(sites=sites), observe), events
+        except KeyboardInterrupt:
+            return None, events
+
+
+def test_a_site_joins_an_unfinished_run(tmp_path):
+    """It takes part in the methods and rounds that are not done; the rows of the others keep their split."""
+    consortium = Growing(tmp_path)
+    consortium.serve_until(SITES, "FedAvg", 1)
+    encoding = (tmp_path / "server" / "encoding.json").read_bytes()
+    outcome, events = consortium.serve_until(("aachen", "baden", "berlin"))
+    assert outcome == {"status": "complete"}
+    assert (tmp_path / "server" / "encoding.json").read_bytes() == encoding
+    assert {"event": "members", "method": "FedAvg", "round": 2, "joined": ["baden"], "left": []} in events
+    rounds = [set(event["counted"]) for event in events if event["event"] == "round"]
+    assert rounds == [{"aachen", "baden", "berlin"}] * 2
+    summary = read_summary(tmp_path / "out")
+    assert summary["data"]["parties"] == ["aachen", "berlin", "baden"]
+    judged = {site["name"]: site["scores"] for site in summary["sites"]}
+    assert judged["baden"]["FedAvg"][0] is not None
+    assert judged["baden"]["alone"] == [None, None, None]  # this method was complete before
+    assert (tmp_path / "baden" / "mine-1" / "models" / "FedAvg").is_dir()
+
+
+def test_a_site_leaves_an_unfinished_run(tmp_path):
+    consortium = Growing(tmp_path)
+    consortium.serve_until(("aachen", "baden", "berlin"), "alone", 2)
+    outcome, events = consortium.serve_until(SITES)
+    assert outcome == {"status": "complete"}
+    assert {"event": "members", "method": "alone", "round": 3, "joined": [], "left": ["baden"]} in events
+    summary = read_summary(tmp_path / "out")
+    assert [site["name"] for site in summary["sites"]] == [*SITES]
+    assert summary["data"]["train"][1] > 0
+
+
+def test_a_site_that_does_not_fit_leaves_the_run_as_it_is(tmp_path):
+    consortium = Growing(tmp_path)
+    consortium.serve_until(SITES, "alone", 1)
+    table = tmp_path / "baden.csv"
+    table.write_text(table.read_text().replace("east", "south"))
+    outcome, _ = consortium.serve_until(("aachen", "baden", "berlin"))
+    assert outcome["status"] == "refused"
+    assert "baden: column 'ward' has the level 'south', which the run does not have" in outcome["message"]
+    assert consortium.serve_until(SITES)[0] == {"status": "complete"}
+
+
+class ChangedSession(FakeSession):
+    """A server whose first job runs until it is aborted."""
+
+    is_aborted = False
+
+    def connected_sites(self):
+        return {*SITES, "baden"}
+
+    def state(self, job):
+        is_done = job != "job 1" or self.is_aborted
+        return JobState("FINISHED:ABORTED" if is_done else "RUNNING", is_done)
+
+    def abort(self, job):
+        assert job == "job 1"
+        self.is_aborted = True
+
+
+def test_the_lead_changes_the_sites_of_an_unfinished_run(tmp_path, monkeypatch):
+    """Without --sites the run continues with its sites; with it, the running job is ended and another one started."""
+    consortium = Growing(tmp_path)
+    session = ChangedSession(consortium, {"stops": 1})
+    monkeypatch.setattr(federation_lead, "open_session", session.open)
+    out, notes = tmp_path / "runs" / "mine", []
+    note = type("Note", (), {"engine": "nvflare"})()
+
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(federation_lead.time, "sleep", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            federate(note, consortium.experiment, out, consortium.job(), lambda event: None, notify=notes.append)
+    everyone = replace(consortium.job(), sites=("aachen", "baden", "berlin"))
+    without_choice = federation_lead._continue_or_begin(
+        out.with_name("mine.partial") / "job.json", everyone, consortium.experiment, has_sites=False)
+    assert without_choice.job.sites == SITES
+    federate(note, consortium.experiment, out, everyone, lambda event: None, notify=notes.append, has_sites=True)
+    assert session.is_aborted
+    assert [job.sites for job in session.jobs] == [SITES, everyone.sites]
+    assert len({job.run for job in session.jobs}) == 1
+    assert "baden takes part: from the next round on" in notes
+
+
+def test_weights_and_seeds_exclude_each_other(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{EXPERIMENT}class_weight: balanced\nseeds: 2\n")
+    with pytest.raises(InputError, match=r"mine\.yaml:\d+: seeds: with weights of rows or classes"):
+        experiment_of_file(str(path))
