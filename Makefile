@@ -11,7 +11,7 @@ TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 # What `make nightly` runs: names of reproductions, or all.
 REPRODUCTIONS ?= --all
 
-.PHONY: help federation federation-test digits test test-fast lint docs wheel versions compile-sweep nightly torture clean extras
+.PHONY: help federation federation-test flower-test digits test test-fast lint docs wheel versions compile-sweep nightly torture clean extras
 
 help:
 	@echo "make digits     install, then compare seven algorithms on real handwritten digits"
@@ -25,6 +25,7 @@ help:
 	@echo "make nightly    the tests that run at night only; all reproductions, small; fails if a verdict got worse"
 	@echo "make federation       a federation on this machine: server, three sites, certificates; compared with a simulation"
 	@echo "make federation-test  the tests of NVIDIA FLARE, in an environment of their own"
+	@echo "make flower-test      the tests of Flower, in an environment of their own"
 	@echo "make torture    a campaign of faults: kills, damaged files, hostile input, missing resources; fails if one is wrong"
 	@echo "make clean      remove .venv, dist/, site/ and caches"
 
@@ -38,6 +39,11 @@ federation: .venv-federation/installed
 federation-test: .venv-federation/installed
 	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil
 	timeout 600 .venv-federation/bin/python -m pytest tests/deploy/test_nvflare.py
+
+# With RESOLVENT_NIGHTLY=1 also the processes that are connected with TLS.
+flower-test: .venv-flower/installed
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil
+	timeout 600 .venv-flower/bin/python -m pytest tests/deploy/test_flower.py
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -74,7 +80,7 @@ torture: .venv/installed-test
 	$(BIN)/python tests/torture $(TORTURE)
 
 clean:
-	rm -rf .venv .venv-federation dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-federation .venv-flower dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -87,6 +93,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 .venv-federation/installed: pyproject.toml
 	test -x .venv-federation/bin/python || $(PYTHON) -m venv .venv-federation
 	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nvflare]'
+	@touch $@
+
+.venv-flower/installed: pyproject.toml
+	test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[flower]'
 	@touch $@
 
 .venv/installed: pyproject.toml | .venv/bin/python

@@ -78,7 +78,7 @@ def test_models_are_those_of_the_simulation(folder, monkeypatch):
     data = from_frame(pd.read_csv(folder / "all.csv"), "site", "ill", encoding=encoding, test=0.3)
     model = experiment.model(encoding)
     result = simulate(experiment.algorithm("Scaffold"), model, data, rounds=2, progress=False)
-    shared = ModelFolder(folder / "out" / "models" / "Scaffold").parameters(None)
+    shared = ModelFolder(folder / "out" / "models" / "Scaffold").parameters(None, model)
     assert [*shared] == ["0.bias", "0.weight", "2.bias", "2.weight"]  # the names of the state dict
     for name, leaf in result.server_model.items():
         np.testing.assert_allclose(shared[name], leaf, atol=2e-6)

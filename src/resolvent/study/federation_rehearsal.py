@@ -224,10 +224,10 @@ def _compare(rehearsal: Rehearsal, out: Path, kits: Mapping[str, Path]) -> list[
                               participation=experiment.participation(), evaluate_every=experiment.rounds,
                               progress=False)
             folder = Path("models") / folder_name(label)
-            pairs = [(result.personal_model(party), ModelFolder(runs[site] / folder).parameters(site))
+            pairs = [(result.personal_model(party), ModelFolder(runs[site] / folder).parameters(site, model))
                      for site, party in rehearsal.sites.items()]
             if result.server_model is not None:
-                pairs.append((result.server_model, ModelFolder(out / folder).parameters(None)))
+                pairs.append((result.server_model, ModelFolder(out / folder).parameters(None, model)))
             parities.append(_parity(label, pairs))
     return parities
 
