@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from deploy.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession
+from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.limits import Limits
 from resolvent.deploy.nvflare_lead import JobState
 from resolvent.errors import InputError
@@ -17,6 +18,7 @@ from resolvent.study.federation_experiment import experiment_of_file
 from resolvent.study.federation_files import SiteFile
 from resolvent.study.federation_judgement import read_judgement
 from resolvent.study.federation_lead import federate
+from resolvent.study.federation_server import serve_federation
 from resolvent.study.summary import plain_site, read_summary
 
 METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
@@ -181,6 +183,37 @@ def test_the_lead_changes_the_sites_of_an_unfinished_run(tmp_path, monkeypatch):
     assert [job.sites for job in session.jobs] == [SITES, everyone.sites]
     assert len({job.run for job in session.jobs}) == 1
     assert "baden takes part: from the next round on" in notes
+
+
+class IdleSession(ChangedSession):
+    """A server on which berlin runs no job, as after a kill of its engine."""
+
+    def idle_sites(self):
+        return {"berlin"}
+
+
+def test_a_job_that_a_site_has_lost_is_started_again(tmp_path, monkeypatch):
+    consortium = Consortium(tmp_path)
+    session, notes = IdleSession(consortium, {"stops": 1}), []
+    monkeypatch.setattr(federation_lead, "open_session", session.open)
+    monkeypatch.setattr(federation_lead, "_IDLE_CHECK", 0.0)
+    monkeypatch.setattr(federation_lead, "_POLL", 0.0)
+    note = type("Note", (), {"engine": "nvflare"})()
+    federate(note, consortium.experiment, tmp_path / "out-lead", consortium.job(), lambda event: None,
+             notify=notes.append)
+    assert len(session.jobs) == 2
+    assert notes[0] == "berlin started again without the job, which ends now"
+
+
+def test_a_site_that_does_not_answer_stops_the_run_and_does_not_end_it(tmp_path):
+    """The lead's command keeps the name of the run, and continues it."""
+    consortium = Consortium(tmp_path)
+    transport = InProcess(dict.fromkeys(SITES))
+    transport.broadcast = lambda messages, **rules: {}
+    outcome = serve_federation(consortium.job(), consortium.experiment, transport, tmp_path / "server",
+                               tmp_path / "out", lambda event: None)
+    assert outcome["status"] == "stopped"
+    assert "berlin: no answer within 600 s" in outcome["message"]
 
 
 def test_weights_and_seeds_exclude_each_other(tmp_path):

@@ -16,6 +16,7 @@ from resolvent.errors import InputError, shorten
 __all__ = ["JobState", "LeadSession", "open_session"]
 
 _CONNECT_SECONDS = 15.0
+_NO_JOBS = "no_jobs"  # a site's state in the engine's report
 
 
 class JobState(NamedTuple):
@@ -60,6 +61,11 @@ class LeadSession:
         """The state of a job."""
         text = str(self._session.get_job_status(job))
         return JobState(text, text.startswith("FINISHED"))
+
+    def idle_sites(self) -> set[str]:
+        """The connected sites that run no job."""
+        entries = self._session.get_client_job_status() or []
+        return {str(entry["client_name"]) for entry in entries if entry.get("status") == _NO_JOBS}
 
     def progress(self, job: str, since: int) -> tuple[list[dict[str, Any]], int]:
         """The events of a running job from number ``since`` on, and the number of the next one."""

@@ -30,6 +30,8 @@ _SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
 _POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
 _PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
 _MAX_JOBS = 100
+_RUNNING = "RUNNING"  # the engine's name of the state of a running job
+_IDLE_CHECK, _MAX_IDLE_CHECKS = 10.0, 3  # seconds between two checks, and checks after which a job is started again
 
 
 class FederationEndedError(InputError):
@@ -164,6 +166,7 @@ class _Watchdog:
         self._note, self._job, self._jobs, self._work, self._observe, self._notify = (
             note, progress.job, progress.jobs, work, observe, notify)
         self._has_other_sites = bool(progress.jobs and (progress.joined or progress.left))
+        self._last_check, self._idle_checks = time.monotonic(), 0
         self._quiet_since = time.monotonic()
 
     def run(self) -> Mapping[str, Any]:
@@ -197,6 +200,7 @@ class _Watchdog:
             is_complete = any(event.get("event") == "complete" for event in events)
             if state.is_done:
                 break
+            self._end_if_idle(session, state.text)
             time.sleep(_POLL)
             while is_complete and not session.state(self._jobs[-1]).is_done:  # it no longer answers ``progress``
                 time.sleep(_POLL)
@@ -213,6 +217,21 @@ class _Watchdog:
         for event in outcome.get("events", [])[number:]:
             self._observe(event)
         return outcome
+
+    def _end_if_idle(self, session: LeadSession, state: str) -> None:
+        """End the job if a site has none for some time, because its engine was started again.
+
+        NVIDIA FLARE does not notice it, and the server would wait until the deadline.
+        """
+        if state != _RUNNING or time.monotonic() - self._last_check < _IDLE_CHECK:
+            return
+        self._last_check = time.monotonic()
+        idle = session.idle_sites() & {*self._job.sites}
+        self._idle_checks = self._idle_checks + 1 if idle else 0
+        if self._idle_checks >= _MAX_IDLE_CHECKS:
+            self._notify(f"{', '.join(sorted(idle))} started again without the job, which ends now")
+            session.abort(self._jobs[-1])
+            self._idle_checks = 0
 
     def _end_job(self, session: LeadSession) -> None:
         """End the job with the earlier sites; the next one continues from the server's checkpoint."""

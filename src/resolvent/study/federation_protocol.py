@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
+from resolvent.deploy.coordinator import FederationStoppedError
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, quote, shorten
 
@@ -22,6 +23,7 @@ __all__ = ["MAX_REQUEST", "FederationRefusedError", "MethodTransport", "RequestE
 
 MAX_REQUEST = 2**24
 _REQUEST, _METHOD = b"request\n", re.compile(rb"method (\d{1,4})\n")
+_NO_ANSWER = "no answer"
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
@@ -88,11 +90,14 @@ def ask_all(transport: Transport, requests: Mapping[str, bytes], deadline: float
     """Send a request to every site, and return the answers.
 
     Raises:
-        FederationRefusedError: a site does not answer, or refuses; the message names all such sites.
+        FederationRefusedError: a site refuses; the message names all such sites.
+        FederationStoppedError: a site does not answer.
     """
     answers, problems = ask_each(transport, requests, deadline)
     if problems:
-        raise FederationRefusedError("; ".join(f"{site}: {reason}" for site, reason in problems.items()))
+        lost = all(reason.startswith(_NO_ANSWER) for reason in problems.values())
+        kind = FederationStoppedError if lost else FederationRefusedError
+        raise kind("; ".join(f"{site}: {reason}" for site, reason in problems.items()))
     return answers
 
 
@@ -105,7 +110,7 @@ def ask_each(transport: Transport, requests: Mapping[str, bytes],
     for site in requests:
         try:
             if site not in received:
-                raise RequestError(f"no answer within {deadline:.0f} s: the site's log says why")
+                raise RequestError(f"{_NO_ANSWER} within {deadline:.0f} s: the site's log says why")
             answer = _read_json(received[site])
             if "refused" in answer:
                 raise RequestError(_shorten_parts(str(answer["refused"])))
