@@ -143,7 +143,7 @@ def test_a_missing_value_is_refused_by_party_row_and_column(nothing):
                r"\(.*: 1, .*: 1\): set missing: impute, or indicate .* exclude the column$")
     with pytest.raises(InputError, match=message):
         from_frame(frame, "hospital", "ill")
-    assert from_frame(frame, "hospital", "ill", missing="impute").notes[0].endswith(": 1 (columns: 1)")
+    assert from_frame(frame, "hospital", "ill", missing="impute").notes[0].endswith("(values: 1, columns: 1)")
     assert "city" not in from_frame(frame, "hospital", "ill", exclude=["city"]).features
 
 

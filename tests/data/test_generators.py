@@ -136,7 +136,7 @@ def test_splitting_logistic_notes_the_h_of_newtons_method():
             curvature = [x.T * (1 / (2 + np.exp(x @ w) + np.exp(-x @ w))) @ x for x in a]
             w = w - np.linalg.solve(sum(curvature) + 4 * weight * np.eye(6), sum(gradients))
         h = np.mean([g @ g for g in gradients])
-        assert float(data.notes[0].split()[2]) == pytest.approx(h, rel=1e-3)
+        assert float(data.notes[0].split()[4]) == pytest.approx(h, rel=1e-3)
         dissimilarities.append(h)
     assert dissimilarities == sorted(dissimilarities)
     assert dissimilarities[-1] > 10 * dissimilarities[0]

@@ -33,7 +33,7 @@ def test_each_sample_has_the_party_and_the_label_of_its_row():
     frame = diabetes().assign(row=lambda f: np.arange(len(f)))
     data = from_frame(frame, "clinic", "target", scale="none")
     assert (data.task, data.parties, data.notes) == ("regression", tuple("01234"), data.notes)
-    assert [n.split(" looks")[0] for n in data.notes] == ["column 'row'"]
+    assert [n.split(" looks")[0] for n in data.notes] == ["Column 'row'"]
     all_rows = []
     for k in range(len(data)):
         for s in SPLITS:

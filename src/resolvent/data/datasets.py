@@ -123,6 +123,10 @@ def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heter
 
     Raises:
         InputError: an argument is out of range.
+
+    Example:
+        >>> rv.datasets.synthetic(parties=3, samples=4, features=5)
+        FederatedData('synthetic regression', 3 parties, 9 training samples, inputs [5], regression)
     """
     check_range("synthetic", "[0, inf)", seed=seed)
     check_range("synthetic", "[1, inf)", parties=parties, samples=samples, features=features)

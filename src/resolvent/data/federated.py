@@ -64,6 +64,11 @@ class FederatedData:
 
     Raises:
         InputError: there is a vocabulary, and inputs are not integers of its range.
+
+    Example:
+        >>> data = rv.FederatedData.from_arrays([np.zeros((10, 4)), np.ones((20, 4))], [[0, 1] * 5, [0, 1] * 10])
+        >>> len(data), data.input_shape, data.sizes().tolist()
+        (2, (4,), [6, 12])
     """
 
     x: NDArray[Any]

@@ -39,6 +39,9 @@ def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, te
     Raises:
         InputError: a file is missing, cut off or not a LEAF file; users differ in the shape or type of their samples.
             The message names the file and the field.
+
+    Example:
+        >>> data = rv.datasets.leaf(train="femnist/train", held_out="femnist/test")  # doctest: +SKIP
     """
     path = files.find(train)
     training = read_leaf(path)
@@ -103,6 +106,9 @@ def libsvm(*, file: str, features: int | None = None, task: Literal["classificat
 
     Raises:
         InputError: the file is missing, cut off or in another format.
+
+    Example:
+        >>> data = rv.datasets.libsvm(file="a9a.txt", features=123)  # doctest: +SKIP
     """
     from sklearn.datasets import load_svmlight_file  # here, because importing scikit-learn takes more than 1 s
 

@@ -39,6 +39,10 @@ def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = Fals
 
     Raises:
         InputError: an argument is out of range.
+
+    Example:
+        >>> rv.datasets.fedprox_synthetic(parties=3)
+        FederatedData('Synthetic(1, 1)', 3 parties, 366 training samples, inputs [60], 10 classes)
     """
     check_range("fedprox_synthetic", "[0, inf)", alpha=alpha, beta=beta, seed=seed)
     check_range("fedprox_synthetic", "[1, inf)", parties=parties)
@@ -82,6 +86,10 @@ def fedplus_regression(*, parties: int = 10, samples: int = 100, features: int =
 
     Raises:
         InputError: an argument is out of range.
+
+    Example:
+        >>> rv.datasets.fedplus_regression(parties=3, samples=4, features=5)
+        FederatedData('Fed+ synthetic regression', 3 parties, 6 training samples, inputs [5], regression)
     """
     check_range("fedplus_regression", "[0, inf)", seed=seed)
     check_range("fedplus_regression", "[1, inf)", parties=parties, samples=samples, features=features)
@@ -120,6 +128,10 @@ def splitting_logistic(*, parties: int = 10, samples: int = 1000, features: int 
 
     Raises:
         InputError: an argument is out of range, or all labels drawn are the same.
+
+    Example:
+        >>> rv.datasets.splitting_logistic(parties=3, samples=4, features=5)
+        FederatedData('splitting logistic', 3 parties, 12 training samples, inputs [5], 2 classes)
     """
     check_range("splitting_logistic", "[0, inf)", heterogeneity=heterogeneity, seed=seed)
     check_range("splitting_logistic", "[1, inf)", parties=parties, samples=samples, features=features)
@@ -166,6 +178,10 @@ def sines(*, parties: int = 50, functions: int | None = None, samples: int = 20,
 
     Raises:
         InputError: an argument is out of range.
+
+    Example:
+        >>> rv.datasets.sines(parties=3, samples=10)
+        FederatedData('sines', 3 parties, 15 training samples, inputs [1], regression)
     """
     check_range("sines", "[0, inf)", seed=seed)
     check_range("sines", "[1, inf)", parties=parties, samples=samples)

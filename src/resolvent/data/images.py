@@ -57,6 +57,9 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
 
     Raises:
         InputError: a file is missing, cut off or in another format.
+
+    Example:
+        >>> data = rv.datasets.mnist(partition=rv.partitions.Dirichlet(parties=100))  # doctest: +SKIP
     """
     return _federate(_read_idx_parts("mnist", part, _DIGITS, "MNIST"), partition, shift, scale, validation, test, seed)
 
@@ -80,6 +83,9 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
 
     Raises:
         InputError: a file is missing, cut off or in another format.
+
+    Example:
+        >>> data = rv.datasets.fashion_mnist(partition=rv.partitions.Dirichlet(parties=100))  # doctest: +SKIP
     """
     images = _read_idx_parts("fashion_mnist", part, FASHION_CLASSES, "Fashion-MNIST")
     return _federate(images, partition, shift, scale, validation, test, seed)
@@ -110,6 +116,9 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
 
     Raises:
         InputError: a file is missing, cut off or in another format; no image has one of the labels.
+
+    Example:
+        >>> data = rv.datasets.emnist(partition=rv.partitions.IID(parties=100))  # doctest: +SKIP
     """
     if len(labels) != len(classes) or len(set(labels)) < len(labels):
         raise InputError(f"emnist: {len(labels)} labels and {len(classes)} classes: give each label once, and a name "
@@ -152,6 +161,9 @@ def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition 
 
     Raises:
         InputError: a file is missing, cut off or in another format.
+
+    Example:
+        >>> data = rv.datasets.cifar10(partition=rv.partitions.Dirichlet(parties=100))  # doctest: +SKIP
     """
     names = [f"data_batch_{i}" for i in batches] * (part != "test") + ["test_batch"] * (part != "train")
     if not names:

@@ -100,6 +100,12 @@ def write_packed(
 
     Raises:
         InputError: a party's samples cannot be used, or the folder cannot.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rv.write_packed(folder, ((np.full((5, 2), k), np.full(5, k)) for k in range(3)), test=0.2)
+        FederatedData('data', 3 parties, 9 training samples, inputs [2], regression)
     """
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(p.name not in _FILES_OF_INTERRUPTED_WRITE for p in path.iterdir())):
@@ -147,6 +153,9 @@ def open_packed(folder: Path | str) -> FederatedData:
 
     Raises:
         InputError: the folder has no such data, or a file is damaged. Damaged samples are refused when they are read.
+
+    Example:
+        >>> data = rv.open_packed("packed-data")  # doctest: +SKIP
     """
     path = Path(folder)
     if not (path / _MANIFEST).is_file():

@@ -25,6 +25,13 @@ class IID(Partition):
     Attributes:
         parties: number of parties.
         total: number of samples to distribute, drawn at random; default: all.
+
+    Raises:
+        InputError: ``parties`` is less than 1; when it is used: there are too few samples.
+
+    Example:
+        >>> [len(rows) for rows in IID(parties=3)(np.zeros(10), seed=0)]
+        [4, 3, 3]
     """
 
     parties: int = 10
@@ -79,6 +86,10 @@ class GrowingSizes(Partition):
 
     Raises:
         InputError: ``parties`` or ``min_samples`` is less than 1; when it is used: there are too few samples.
+
+    Example:
+        >>> [len(rows) for rows in GrowingSizes(parties=3, growth="square")(np.zeros(140), seed=0)]
+        [11, 40, 89]
     """
 
     parties: int = 10
@@ -107,6 +118,15 @@ class FixedClasses(Partition):
     Attributes:
         parties: number of parties.
         classes: number of classes of each party.
+
+    Raises:
+        InputError: ``parties`` or ``classes`` is less than 1; when it is used: the data have fewer classes, or a class
+            has fewer samples than parties.
+
+    Example:
+        >>> labels = np.array([0, 0, 1, 1, 2, 2])
+        >>> [labels[rows].tolist() for rows in FixedClasses(parties=3, classes=2)(labels, seed=0)]
+        [[0, 1], [1, 2], [0, 2]]
 
     References:
         McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
@@ -146,6 +166,14 @@ class QuantitySkew(Partition):
         parties: number of parties.
         sigma: standard deviation of the logarithm of the sizes.
         min_samples: minimum number of samples of a party.
+
+    Raises:
+        InputError: ``parties`` or ``min_samples`` is less than 1, or ``sigma`` is negative; when it is used: there are
+            too few samples.
+
+    Example:
+        >>> [len(rows) for rows in QuantitySkew(parties=3)(np.zeros(100), seed=0)]
+        [16, 13, 71]
     """
 
     parties: int = 10
@@ -183,6 +211,15 @@ class PowerLaw(Partition):
         total: number of samples to distribute, drawn at random; default: all.
         average: average number of samples per party, instead of ``total``. With it, parties have the same sizes in
             federations of any number of parties.
+
+    Raises:
+        InputError: a number is less than 1, ``sigma`` is negative, or both ``total`` and ``average`` are given; when it
+            is used: the data have fewer classes, or a class has too few samples.
+
+    Example:
+        >>> labels = np.repeat([0, 1, 2], 100)
+        >>> [len(rows) for rows in PowerLaw(parties=3)(labels, seed=0)]
+        [173, 10, 114]
     """
 
     parties: int = 1000
@@ -237,6 +274,15 @@ class Shards(Partition):
         cut: ``class`` cuts every class into the same number of shards, ``sorted`` cuts the sorted samples into equal
             shards.
         total: number of samples to distribute, drawn at random; default: all.
+
+    Raises:
+        InputError: ``parties`` or ``per_party`` is less than 1; when it is used: there are too few samples, or the
+            classes cannot share the shards equally.
+
+    Example:
+        >>> labels = np.array([0, 0, 1, 1, 2, 2])
+        >>> [labels[rows].tolist() for rows in Shards(parties=3, per_party=2)(labels, seed=0)]
+        [[0, 0], [1, 1], [2, 2]]
     """
 
     parties: int = 20
@@ -285,6 +331,16 @@ class Dirichlet(Partition):
         parties: number of parties.
         concentration: parameter of the Dirichlet distribution; large values approach IID parties.
         min_samples: minimum number of samples of a party.
+
+    Raises:
+        InputError: ``parties`` or ``min_samples`` is less than 1, or ``concentration`` is not positive; when it is
+            used: there are too few samples, or no draw gives every party enough of them.
+
+    Example:
+        >>> labels = np.repeat([0, 1], 100)
+        >>> parties = Dirichlet(parties=2, concentration=0.5)(labels, seed=0)
+        >>> [np.bincount(labels[rows], minlength=2).tolist() for rows in parties]
+        [[6, 49], [94, 51]]
     """
 
     parties: int = 10
@@ -319,6 +375,15 @@ class ByUser(Partition):
     Attributes:
         parties: number of users, drawn at random from those with enough samples; default: all of them.
         min_samples: minimum number of samples of a user; users with fewer are left out.
+
+    Raises:
+        InputError: ``parties`` or ``min_samples`` is less than 1; when it is used: the data have no users, or too few
+            of them have enough samples.
+
+    Example:
+        >>> users = np.array(["b", "a", "b", "a"])
+        >>> [rows.tolist() for rows in ByUser()(np.zeros(4), seed=0, users=users)]
+        [[1, 3], [0, 2]]
     """
 
     parties: int | None = None

@@ -32,6 +32,9 @@ class Prices:
         closes: [days, assets] positive numbers; NaN before an asset's first price.
         name: name of the file, for errors.
 
+    Raises:
+        InputError: ``closes`` does not have a row for each date and a column for each ticker.
+
     Example:
         >>> days = np.array(["2019-01-02", "2019-01-03"], "datetime64[D]")
         >>> prices = rv.portfolio.Prices(days, ("A", "B"), np.array([[1.0, np.nan], [2.0, 5.0]]))

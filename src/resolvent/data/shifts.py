@@ -30,6 +30,14 @@ class Negative(Shift):
 
     Attributes:
         share: share of the parties with inverted images, rounded to the nearest number of parties.
+
+    Raises:
+        InputError: ``share`` lies outside [0, 1].
+
+    Example:
+        >>> data = rv.datasets.digits(parties=2)
+        >>> rv.shifts.Negative(0.5)(data, seed=0).notes
+        ('party 1 is an outlier: its images are inverted',)
     """
 
     share: float = 0.1
@@ -57,6 +65,14 @@ class LaplaceNoise(Shift):
         classes: number of classes with noise, for each party.
         scale: scale of the Laplace distribution, in units of the range from black to white.
         inner: a shift that is applied before; None: no other shift.
+
+    Raises:
+        InputError: ``classes`` or ``scale`` is negative; when it is used: the data have fewer classes.
+
+    Example:
+        >>> data = rv.datasets.digits(parties=2)
+        >>> rv.shifts.LaplaceNoise(classes=1)(data, seed=0).notes
+        ('party 0 has noise on 1', 'party 1 has noise on 1')
     """
 
     classes: int = 2

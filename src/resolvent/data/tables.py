@@ -79,6 +79,9 @@ def table(
     Raises:
         InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
             message names the setting that decides; or what `from_frame` raises.
+
+    Example:
+        >>> data = rv.datasets.table("hospitals.csv", party="hospital", label="readmitted")  # doctest: +SKIP
     """
     def is_used(column: str) -> bool:
         is_feature = column not in (exclude or []) if features is None else column in features

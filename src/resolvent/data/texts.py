@@ -64,6 +64,9 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
 
     Raises:
         InputError: the file is missing, cut off or in neither format; no role speaks more than ``length`` characters.
+
+    Example:
+        >>> data = rv.datasets.shakespeare(max_samples=200)  # doctest: +SKIP
     """
     check_range("shakespeare", "[1, inf)", length=length, stride=stride)
     speeches = sorted(_read_speeches(files.find(file, fetch="shakespeare")).items())
@@ -142,6 +145,9 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
 
     Raises:
         InputError: the file is missing or cut off, or lacks these columns or labels.
+
+    Example:
+        >>> data = rv.datasets.sentiment(partition=rv.partitions.ByUser(parties=100, min_samples=40))  # doctest: +SKIP
     """
     check_range("sentiment", "[1, inf)", words=words, vocabulary=vocabulary)
     path = files.find(file, fetch="sentiment140")
@@ -215,6 +221,9 @@ def stackexchange(*, file: str = "stackexchange/Posts.xml", target: Literal["nex
 
     Raises:
         InputError: the file is missing, cut off or not such a dump, or it has no sample.
+
+    Example:
+        >>> data = rv.datasets.stackexchange(target="tag", tags=50)  # doctest: +SKIP
     """
     check_range("stackexchange", "[1, inf)", words=words, vocabulary=vocabulary)
     path = files.find(file)

@@ -53,6 +53,11 @@ class Wire(eqx.Module):
         structure: the structure of the decoded tree.
         leaves: shape and dtype of each leaf of the decoded tree.
         bits: the length of the packed content; the arrays themselves may be wider.
+
+    Example:
+        >>> wire = rv.codecs.TopK(k=1).encode(jnp.array([3.0, -4.0]), jax.random.key(0))
+        >>> wire.decoded().tolist(), wire.bits
+        ([0.0, -4.0], 33)
     """
 
     codec: "Codec"
@@ -73,7 +78,12 @@ class Wire(eqx.Module):
 
 
 def wire_bits(message: PyTree[Any]) -> int:
-    """The number of bits of a message: those of its wires, and all bits of every other leaf."""
+    """The number of bits of a message: those of its wires, and all bits of every other leaf.
+
+    Example:
+        >>> rv.codecs.wire_bits({"model": jnp.zeros(10), "round": jnp.array(1)})
+        352
+    """
     parts = jax.tree.leaves(message, is_leaf=lambda part: isinstance(part, Wire))
     return sum(part.bits if isinstance(part, Wire) else 8 * part.size * part.dtype.itemsize for part in parts)
 
@@ -142,7 +152,12 @@ class Codec(CheckedArguments, eqx.Module):
 
 
 class Identity(Codec):
-    """No compression: the baseline for the other codecs."""
+    """No compression: the baseline for the other codecs.
+
+    Example:
+        >>> rv.codecs.Identity().bits(jnp.zeros(10))
+        320
+    """
 
     unbiased: ClassVar[bool] = True
 
@@ -187,7 +202,13 @@ class Sparse(Codec):
 
 
 class RandK(Sparse):
-    """k entries drawn uniformly without replacement, times d/k. The seed is sent, from which the indices follow."""
+    """k entries drawn uniformly without replacement, times d/k. The seed is sent, from which the indices follow.
+
+    Example:
+        >>> codec = rv.codecs.RandK(k=2)
+        >>> codec.bits(jnp.zeros(10)), codec.omega(10)
+        (96, 4.0)
+    """
 
     unbiased: ClassVar[bool] = True
 
@@ -218,7 +239,13 @@ class RandK(Sparse):
 
 
 class TopK(Sparse):
-    """The k entries of largest absolute value. It is biased: without a shift, a fixed point is not the optimum."""
+    """The k entries of largest absolute value. It is biased: without a shift, a fixed point is not the optimum.
+
+    Example:
+        >>> codec = rv.codecs.TopK(k=2)
+        >>> codec.bits(jnp.zeros(10)), codec.omega(10)
+        (72, 0.8)
+    """
 
     unbiased: ClassVar[bool] = False
 
@@ -254,6 +281,10 @@ class NaturalCompression(Codec):
 
     Entries below the smallest normal number are rounded to zero or to that number; only their mean is exact. Entries of
     the largest binade are rounded down. Infinite and nan entries stay so. Source: Horvath et al., (1)-(3).
+
+    Example:
+        >>> rv.codecs.NaturalCompression().bits(jnp.zeros(10))
+        90
     """
 
     unbiased: ClassVar[bool] = True
@@ -300,6 +331,11 @@ class QSGD(Codec):
 
     Raises:
         InputError: ``levels`` lies outside this range.
+
+    Example:
+        >>> codec = rv.codecs.QSGD(levels=4)
+        >>> codec.bits(jnp.zeros(10)), codec.omega(10)
+        (72, 0.625)
     """
 
     levels: int = eqx.field(static=True, default=15)

@@ -94,7 +94,12 @@ def _envelope_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[
 
 
 class Zero(Penalty):
-    """The penalty 0: prox(x) = x. In Fed+ it means local training."""
+    """The penalty 0: prox(x) = x. In Fed+ it means local training.
+
+    Example:
+        >>> rv.penalties.Zero().prox(jnp.array([3.0, -1.0]), 0.5).tolist()
+        [3.0, -1.0]
+    """
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -110,7 +115,12 @@ class Zero(Penalty):
 
 
 class OriginIndicator(Penalty):
-    """0 at the origin and infinite elsewhere: prox(x) = 0. In Fed+ it means one shared model (FedProx, FedAvg)."""
+    """0 at the origin and infinite elsewhere: prox(x) = 0. In Fed+ it means one shared model (FedProx, FedAvg).
+
+    Example:
+        >>> rv.penalties.OriginIndicator().prox(jnp.array([3.0, -1.0]), 0.5).tolist()
+        [0.0, 0.0]
+    """
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -123,7 +133,12 @@ class OriginIndicator(Penalty):
 
 
 class L1(Penalty):
-    """Sum of absolute values: prox is the soft threshold sign(x)*max(|x| - t, 0); the envelope is Huber's."""
+    """Sum of absolute values: prox is the soft threshold sign(x)*max(|x| - t, 0); the envelope is Huber's.
+
+    Example:
+        >>> rv.penalties.L1().prox(jnp.array([3.0, -1.0]), 0.5).tolist()
+        [2.5, -0.5]
+    """
 
     @property
     @override
@@ -152,7 +167,12 @@ class L1(Penalty):
 
 
 class L2Norm(Penalty):
-    """Euclidean norm (not squared) of the whole vector: prox is the block soft threshold, which shortens it by t."""
+    """Euclidean norm (not squared) of the whole vector: prox is the block soft threshold, which shortens it by t.
+
+    Example:
+        >>> rv.penalties.L2Norm().prox(jnp.array([3.0, 4.0]), 2.5).tolist()
+        [1.5, 2.0]
+    """
 
     @property
     @override
@@ -184,7 +204,12 @@ class L2Norm(Penalty):
 
 
 class SquaredL2(Penalty):
-    """|x|^2 / 2: prox(x) = x / (1 + t)."""
+    """|x|^2 / 2: prox(x) = x / (1 + t).
+
+    Example:
+        >>> rv.penalties.SquaredL2().prox(jnp.array([3.0, -1.0]), 1.0).tolist()
+        [1.5, -0.5]
+    """
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -216,6 +241,10 @@ class Quadratic(Penalty):
 
     Raises:
         InputError: ``weight`` has another shape.
+
+    Example:
+        >>> rv.penalties.Quadratic(jnp.array([1.0, 3.0])).prox(jnp.array([2.0, 4.0]), 1.0).tolist()
+        [1.0, 1.0]
     """
 
     weight: Float[Array, "d d"] | Float[Array, " d"]
@@ -263,6 +292,10 @@ class Scaled(Penalty):
     Attributes:
         penalty: the inner penalty.
         scale: the factor, positive.
+
+    Example:
+        >>> rv.penalties.Scaled(rv.penalties.L1(), 2.0).prox(jnp.array([3.0, -1.0]), 0.5).tolist()
+        [2.0, 0.0]
     """
 
     penalty: Penalty

@@ -96,6 +96,11 @@ class LinearQuadraticProblem(Problem):
     Raises:
         InputError: the shapes do not match, a number is not finite, a cost is not symmetric positive definite, or a
             system is not stable without control.
+
+    Example:
+        >>> problem = rv.problems.LinearQuadraticProblem(jnp.array([[[0.5]]]), jnp.array([[[1.0]]]))
+        >>> problem.optimal_gains().shape
+        (1, 1, 1)
     """
 
     dynamics: Float[Array, "N d d"]

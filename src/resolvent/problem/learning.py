@@ -47,6 +47,12 @@ class LearningProblem(Problem):
 
     Raises:
         InputError: the model does not fit the data.
+
+    Example:
+        >>> data = rv.datasets.digits(parties=3)
+        >>> problem = rv.problems.LearningProblem(rv.models.logistic(64, 10), data)
+        >>> problem.parties, problem.score_name
+        (3, 'accuracy')
     """
 
     model: Model

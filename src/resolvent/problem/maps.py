@@ -78,6 +78,11 @@ class GradientStep(Map):
 
     Raises:
         InputError: ``rate`` or ``delta`` is not positive.
+
+    Example:
+        >>> step = rv.problems.GradientStep(0.5)
+        >>> step(jnp.array([2.0]), grad=lambda w: w).tolist()
+        [1.0]
     """
 
     rate: ArrayLike
@@ -123,6 +128,10 @@ class Ascent(Map):
 
     Raises:
         InputError: ``radius`` is not positive.
+
+    Example:
+        >>> rv.problems.Ascent(5.0)(jnp.array([3.0, 4.0]), grad=lambda w: w).tolist()
+        [6.0, 8.0]
 
     References:
         Foret, Kleiner, Mobahi, Neyshabur: Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR

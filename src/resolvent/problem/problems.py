@@ -56,6 +56,11 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
 
     Raises:
         InputError: a number is too small, there is no unique optimum, or alpha is below 1 with minibatches.
+
+    Example:
+        >>> problem = rv.problems.least_squares(parties=3, samples=20, features=2)
+        >>> problem.optimum(jnp.full(3, 1 / 3)).shape
+        (2,)
     """
     for name, value, minimum in (("parties", parties, 1), ("samples", samples, 1), ("features", features, 1),
                                  ("noise", noise, 0), ("heterogeneity", heterogeneity, 0)):
@@ -100,6 +105,11 @@ def logistic_regression(*, parties: int = 10, samples: int = 1000, features: int
         features: the dimension of w.
         heterogeneity: standard deviation of the parties' true weights around the common ones.
         seed: seed of all random numbers.
+
+    Example:
+        >>> problem = rv.problems.logistic_regression(parties=2, samples=10, features=3)
+        >>> problem.optimum(jnp.full(2, 1 / 2)).shape
+        (3,)
     """
     data = generators.splitting_logistic(parties=parties, samples=samples, features=features,
                                          heterogeneity=heterogeneity, seed=seed)
@@ -122,6 +132,9 @@ def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) 
 
     Raises:
         InputError: the data are not for classification, or an argument is out of range.
+
+    Example:
+        >>> problem = rv.problems.logistic_data(data=rv.datasets.digits(parties=2), l2=0.1)  # doctest: +SKIP
     """
     if data.task != "classification":
         raise InputError(f"data={data.name} must be for classification, not {data.task}")

@@ -24,6 +24,11 @@ class QuadraticProblem(SolvedProblem):
 
     Raises:
         InputError: the shapes do not match.
+
+    Example:
+        >>> problem = rv.problems.QuadraticProblem(jnp.array([[[1.0]], [[1.0]]]), jnp.array([[1.0], [3.0]]))
+        >>> problem.optimum(jnp.array([0.5, 0.5])).tolist()
+        [2.0]
     """
 
     hessians: Float[Array, "N d d"]

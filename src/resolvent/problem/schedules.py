@@ -56,6 +56,10 @@ class Constant(Schedule):
 
     Attributes:
         first: the step size.
+
+    Example:
+        >>> rv.schedules.Constant(0.5)(20).item()
+        0.5
     """
 
     sum_diverges: ClassVar[bool] = True
@@ -72,6 +76,10 @@ class InversePower(Schedule):
     Attributes:
         first: the step size of round 0.
         power: how fast the step size decreases; Theorem 2 holds for powers in (1/2, 1].
+
+    Example:
+        >>> rv.schedules.InversePower(1.0, power=0.5)(3).item()
+        0.5
     """
 
     power: float = eqx.field(static=True, default=1.0)
@@ -96,6 +104,10 @@ class InverseLog(Schedule):
 
     Attributes:
         first: the step size of round 0.
+
+    Example:
+        >>> round(rv.schedules.InverseLog()(100).item(), 3)
+        0.216
     """
 
     sum_diverges: ClassVar[bool] = True
@@ -116,6 +128,10 @@ class Exponential(Schedule):
 
     Raises:
         InputError: ``period`` is less than 1, or ``factor`` is outside (0, 1).
+
+    Example:
+        >>> rv.schedules.Exponential(1.0, factor=0.5, period=10)(20).item()
+        0.25
     """
 
     factor: ArrayLike = 0.9

@@ -25,6 +25,12 @@ class Subproblem(eqx.Module):
         center: the centre of the proximal term.
         weight: the weight of the proximal term; 0 for none.
         linear: the linear term; None for zero.
+
+    Example:
+        >>> problem = rv.problems.QuadraticProblem(jnp.array([[[1.0]]]), jnp.array([[1.0]]))
+        >>> subproblem = rv.problems.Subproblem(problem.oracle(0), center=jnp.array([2.0]), weight=0.5)
+        >>> subproblem.grad(jnp.array([3.0])).tolist()
+        [2.5]
     """
 
     oracle: Oracle

@@ -76,6 +76,12 @@ class Result(RunReadings):
             taken part.
         storage: the parties' data and states, if they are on the host, or divided among several processes. Then all
             processes must ask for the same personal models and party states, in the same order.
+
+    Example:
+        >>> problem = rv.problems.least_squares(parties=3, samples=20, features=2)
+        >>> result = rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=2, progress=False)
+        >>> result.rounds
+        2
     """
 
     name: str

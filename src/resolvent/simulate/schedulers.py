@@ -40,6 +40,9 @@ class Jobs(eqx.Module):
         index: ids of the parties.
         rows: states of the parties.
         effort: fraction of the solver's budget that each party does; 0 is no work.
+
+    Example:
+        >>> jobs = rv.schedulers.Jobs(jnp.arange(2), rows=jnp.zeros((2, 3)), effort=jnp.array([1.0, 0.5]))
     """
 
     index: Int[Array, " C"]
@@ -84,7 +87,13 @@ class Scheduler(CheckedArguments, ABC):
 
 @dataclass(frozen=True)
 class Sequential(Scheduler):
-    """Parties one after the other, each in loops of its own length: nothing is padded or masked."""
+    """Parties one after the other, each in loops of its own length: nothing is padded or masked.
+
+    Example:
+        >>> jobs = rv.schedulers.Jobs(jnp.arange(3), rows=jnp.array([1.0, 2.0, 3.0]), effort=jnp.ones(3))
+        >>> rv.schedulers.Sequential()(lambda factor, job: factor * job.rows, 10, jobs, jnp.ones(3)).tolist()
+        [10.0, 20.0, 30.0]
+    """
 
     slack: ClassVar[float] = 1.0
 
@@ -103,6 +112,11 @@ class Lanes(Scheduler):
 
     Attributes:
         width: number of lanes.
+
+    Example:
+        >>> jobs = rv.schedulers.Jobs(jnp.arange(3), rows=jnp.array([1.0, 2.0, 3.0]), effort=jnp.ones(3))
+        >>> rv.schedulers.Lanes(width=4)(lambda factor, job: factor * job.rows, 10, jobs, jnp.ones(3)).tolist()
+        [10.0, 20.0, 30.0]
     """
 
     width: int = 64
@@ -131,6 +145,11 @@ class Queue(Scheduler):
 
     Attributes:
         width: number of lanes.
+
+    Example:
+        >>> jobs = rv.schedulers.Jobs(jnp.arange(3), rows=jnp.array([1.0, 2.0, 3.0]), effort=jnp.ones(3))
+        >>> rv.schedulers.Queue(width=2)(lambda factor, job: factor * job.rows, 10, jobs, jnp.ones(3)).tolist()
+        [10.0, 20.0, 30.0]
     """
 
     width: int = 8
@@ -155,6 +174,11 @@ class Sharded(Scheduler):
     Attributes:
         inner: the scheduler of each device for its parties.
         mesh: the devices, along one axis named ``parties``; ``Sharded.over(inner, jax.devices())`` makes it.
+
+    Example:
+        >>> scheduler = rv.schedulers.Sharded.over(rv.schedulers.Sequential(), jax.devices()[:1])
+        >>> scheduler.mesh.size
+        1
     """
 
     inner: Scheduler
@@ -217,6 +241,10 @@ def distribute(amount: Float[Array, " C"], devices: int, slots_per_device: int) 
 
     Returns:
         [devices * slots_per_device] the party of each slot, device by device; C for a slot without a party.
+
+    Example:
+        >>> rv.schedulers.distribute(jnp.array([3.0, 1.0, 2.0]), devices=2, slots_per_device=2).tolist()
+        [0, 3, 2, 1]
     """
     size = len(amount)
     order = _longest_first(amount)

@@ -31,6 +31,11 @@ class VirtualClock(CheckedArguments):
 
     Raises:
         InputError: a speed or rate is not positive, or another number is negative.
+
+    Example:
+        >>> clock = rv.VirtualClock(speed=50.0, latency=0.1, speed_spread=0.0, rate_spread=0.0)
+        >>> clock.parties([0, 1])[0].tolist()
+        [50.0, 50.0]
     """
 
     speed: float = 100.0

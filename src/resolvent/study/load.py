@@ -38,6 +38,9 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
 
     Raises:
         InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
+
+    Example:
+        >>> fitted = rv.load("outputs/hospitals", method="fedavg")  # doctest: +SKIP
     """
     folder = Path(path).expanduser()
     if method is None and site is None:

@@ -69,9 +69,9 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
     """
     permission = _permission.get()
     if permission.names is not None and written not in permission.names:
-        raise InputError(f"{path}: {shorten(written)} is not a part of the library, and this participant does not allow "
-                         "it: use a part of the library, let every site name the model in models of its site.yaml, or "
-                         "run a simulation or a rehearsal")
+        raise InputError(f"{path}: {shorten(written)} is not a part of the library, and this participant does not "
+                         "allow it: use a part of the library, let every site name the model in models of its "
+                         "site.yaml, or run a simulation or a rehearsal")
     source, _, name = written.rpartition(":")
     module = _module(source, path, permission.folder)
     part = getattr(module, name, None)

@@ -193,6 +193,11 @@ def linear(features: int, *, l2: float = 0.0) -> Model:
     Args:
         features: number of inputs.
         l2: weight of |params|^2 / 2.
+
+    Example:
+        >>> params = rv.models.linear(3).init(jax.random.key(0))
+        >>> jax.tree.map(jnp.shape, params)
+        {'bias': (1,), 'weight': (1, 3)}
     """
     return LinearModel(loss=SquaredError(), l2=l2, features=_check_positive("features", features), outputs=1)
 
@@ -205,6 +210,11 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
         features: number of inputs (images are flattened).
         classes: number of classes, at least 2.
         l2: weight of |params|^2 / 2; a positive value makes the problem strongly convex.
+
+    Example:
+        >>> params = rv.models.logistic(4, 3).init(jax.random.key(0))
+        >>> jax.tree.map(jnp.shape, params)
+        {'bias': (3,), 'weight': (3, 4)}
     """
     outputs, loss = head(classes)
     return LinearModel(loss=loss, l2=l2, features=_check_positive("features", features), outputs=outputs)
@@ -222,6 +232,11 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         depth: number of hidden layers.
         task: classification, or regression with one output.
         l2: weight of |params|^2 / 2.
+
+    Example:
+        >>> params = jax.eval_shape(rv.models.mlp(4, 3, width=8).init, jax.random.key(0))
+        >>> jax.tree.map(jnp.shape, params)
+        {'layer 0': {'bias': (8,), 'weight': (8, 4)}, 'layer 1': {'bias': (3,), 'weight': (3, 8)}}
     """
     outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
     hidden = (_check_positive("width", width),) * _check_positive("depth", depth, MAX_DEPTH)
@@ -243,6 +258,11 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., Ar
             replaced by equal ones; ``rv.explain`` shows which.
         random_layers: whether ``apply`` has random layers, such as dropout. It then has a third argument: the random
             key of a training step, or None in evaluations, predictions and gradients over all samples.
+
+    Example:
+        >>> model = rv.models.from_functions(lambda key: jnp.zeros((10, 64)), lambda w, x: x @ w.T)
+        >>> data = rv.datasets.digits(parties=3)
+        >>> result = rv.simulate(rv.fedavg(rv.SGD(0.01)), model, data, rounds=1, progress=False)
     """
     return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
                          replace_slow_operations=replace_slow_operations, random_layers=random_layers)

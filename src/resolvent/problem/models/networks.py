@@ -167,6 +167,11 @@ def mnist_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
         shape: shape of an image: rows, columns and, if more than one, channels.
         classes: number of classes.
         l2: weight of |params|^2 / 2.
+
+    Example:
+        >>> params = jax.eval_shape(rv.models.mnist_cnn((28, 28, 1), 10).init, jax.random.key(0))
+        >>> params["layer 0"]["weight"].shape
+        (20, 320)
     """
     outputs, loss = head(classes)
     return CNN(loss=loss, l2=l2, shape=_image_shape("mnist_cnn", shape), channels=(10, 20), kernel=5, hidden=(20,),
@@ -184,6 +189,11 @@ def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
         shape: shape of an image: rows, columns and, if more than one, channels.
         classes: number of classes.
         l2: weight of |params|^2 / 2.
+
+    Example:
+        >>> params = jax.eval_shape(rv.models.cifar_cnn((32, 32, 3), 10).init, jax.random.key(0))
+        >>> params["layer 0"]["weight"].shape
+        (384, 1600)
     """
     outputs, loss = head(classes)
     return CNN(loss=loss, l2=l2, shape=_image_shape("cifar_cnn", shape), channels=(64, 64), kernel=5, hidden=(384, 192),
@@ -204,6 +214,11 @@ def char_lstm(classes: int, vocabulary: tuple[str, ...], *, embedding: int = 8, 
         width: units of each layer.
         depth: number of layers.
         l2: weight of |params|^2 / 2.
+
+    Example:
+        >>> model = rv.models.char_lstm(3, ("a", "b", "c"), width=4, depth=1)
+        >>> sorted(jax.eval_shape(model.init, jax.random.key(0)))
+        ['embedding', 'lstm 0', 'output']
     """
     outputs, loss = head(classes)
     _check_counts("char_lstm", embedding=embedding, width=width, depth=depth)
@@ -230,6 +245,11 @@ def sentiment_lstm(classes: int, vocabulary: tuple[str, ...], *, glove: str | No
 
     Raises:
         InputError: the GloVe file is missing or truncated, or has vectors of other dimensions.
+
+    Example:
+        >>> model = rv.models.sentiment_lstm(2, ("bad", "good"), width=4, depth=1)
+        >>> sorted(jax.eval_shape(model.init, jax.random.key(0)))
+        ['embedding', 'lstm 0', 'output']
     """
     outputs, loss = head(classes)
     _check_counts("sentiment_lstm", embedding=embedding, width=width, depth=depth)

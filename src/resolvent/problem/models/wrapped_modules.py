@@ -38,6 +38,10 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
 
     Raises:
         InputError: ``make`` cannot be called with a random key, or the module has dropout but takes no ``key``.
+
+    Example:
+        >>> import equinox as eqx
+        >>> model = rv.models.from_equinox(lambda key: eqx.nn.Linear(64, 10, key=key))
     """
     try:
         first = make(jax.random.key(0))
@@ -83,6 +87,10 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
 
     Raises:
         InputError: the module has other variables, such as batch statistics; only parameters are supported.
+
+    Example:
+        >>> import flax.linen as nn  # doctest: +SKIP
+        >>> model = rv.models.from_flax(nn.Dense(10), example=np.zeros((1, 64)))  # doctest: +SKIP
     """
     if not hasattr(module, "init") or not hasattr(module, "apply"):
         raise InputError(f"from_flax(module={quote(module)}) must be a flax.linen.Module, such as nn.Dense(10)")

@@ -28,6 +28,10 @@ def cash(assets: int) -> BuyAndHold:
 
     Raises:
         InputError: there is no asset.
+
+    Example:
+        >>> rv.portfolio.cash(2).weights.tolist()
+        [1.0, 0.0, 0.0]
     """
     return BuyAndHold(_uniform(assets, in_cash=True, in_assets=False))
 
@@ -43,6 +47,10 @@ def ubah(assets: int) -> BuyAndHold:
 
     Raises:
         InputError: there is no asset.
+
+    Example:
+        >>> rv.portfolio.ubah(2).weights.tolist()
+        [0.0, 0.5, 0.5]
     """
     return BuyAndHold(_uniform(assets, in_cash=False, in_assets=True))
 
@@ -58,6 +66,10 @@ def ucrp(assets: int) -> ConstantRebalanced:
 
     Raises:
         InputError: there is no asset.
+
+    Example:
+        >>> rv.portfolio.ucrp(2).weights.tolist()
+        [0.0, 0.5, 0.5]
     """
     return ConstantRebalanced(_uniform(assets, in_cash=False, in_assets=True))
 
@@ -71,6 +83,10 @@ def uniform_with_cash(assets: int) -> ConstantRebalanced:
 
     Raises:
         InputError: there is no asset.
+
+    Example:
+        >>> rv.portfolio.uniform_with_cash(3).weights.tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
     return ConstantRebalanced(_uniform(assets, in_cash=True, in_assets=True))
 
@@ -80,6 +96,10 @@ def best_stock(relatives: Float[Array, "days m+1"]) -> BuyAndHold:
 
     Args:
         relatives: the relative prices [days, m+1] on which it is evaluated, cash first.
+
+    Example:
+        >>> rv.portfolio.best_stock(jnp.array([[1.0, 1.1, 0.9], [1.0, 1.0, 1.1]])).weights.tolist()
+        [0.0, 1.0, 0.0]
     """
     best = 1 + jnp.argmax(jnp.sum(jnp.log(relatives[:, 1:]), axis=0))
     return BuyAndHold(jax.nn.one_hot(best, relatives.shape[1], dtype=relatives.dtype))
@@ -90,6 +110,10 @@ def bcrp(relatives: Float[Array, "days m+1"]) -> ConstantRebalanced:
 
     Args:
         relatives: the relative prices [days, m+1] on which it is evaluated, cash first.
+
+    Example:
+        >>> rv.portfolio.bcrp(jnp.array([[1.0, 2.0], [1.0, 0.5]])).weights.round(3).tolist()
+        [0.5, 0.5]
 
     References:
         Cover: Universal Portfolios, Mathematical Finance, 1991.

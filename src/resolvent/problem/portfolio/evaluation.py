@@ -24,6 +24,11 @@ class Difference(NamedTuple):
         estimate: the mean over universes of the first strategy's statistic minus the second's.
         low: the lower end of the interval; the first strategy is better if it is above 0.
         high: the upper end.
+
+    Example:
+        >>> difference = rv.portfolio.Difference(jnp.array(0.02), low=jnp.array(0.01), high=jnp.array(0.03))
+        >>> bool(difference.low > 0)
+        True
     """
 
     estimate: Float[Array, ""]
@@ -88,6 +93,10 @@ def expected_best_ratio(deviation: ArrayLike, trials: ArrayLike) -> Float[Array,
         deviation: standard deviation of the ratios of the trials.
         trials: N, at least 2.
 
+    Example:
+        >>> print(f"{rv.portfolio.expected_best_ratio(0.5, 10):.3f}")
+        0.787
+
     References:
         Bailey, Lopez de Prado: The Deflated Sharpe Ratio, Journal of Portfolio Management, 2014.
     """
@@ -108,6 +117,10 @@ def probabilistic_ratio(ratio: ArrayLike, benchmark: ArrayLike, days: ArrayLike,
         days: number of observed days.
         skewness: skewness of the daily returns; 0 for the normal distribution.
         kurtosis: kurtosis of the daily returns; 3 for the normal distribution.
+
+    Example:
+        >>> print(f"{rv.portfolio.probabilistic_ratio(0.05, 0.0, 252):.3f}")
+        0.786
 
     References:
         Bailey, Lopez de Prado: The Sharpe Ratio Efficient Frontier, Journal of Risk, 2012.

@@ -64,6 +64,14 @@ class PortfolioProblem(Problem):
         is_stored: whether parties have a portfolio-vector memory.
         augmented: synthetic prices; None if there are none.
         year: number of the synthetic year of a round; None outside of rounds.
+
+    Example:
+        >>> days = np.arange("2018-01-01", "2020-01-01", dtype="datetime64[D]")
+        >>> prices = rv.portfolio.Prices(days, ("A", "B", "C"), np.ones((len(days), 3)))
+        >>> data = rv.portfolio.draw_markets(prices, parties=2, assets=2)
+        >>> problem = rv.portfolio.problem(data, rv.portfolio.eiie_cnn(lookback=10))
+        >>> problem.parties, problem.score_name
+        (2, 'annual_return')
     """
 
     policy: Policy

@@ -67,7 +67,12 @@ def drift(weights: Float[Array, " m+1"], relatives: Float[Array, " m+1"]) -> Flo
 
 
 def traded_share(drifted: Float[Array, " m+1"], target: Float[Array, " m+1"]) -> Float[Array, ""]:
-    """The share of the wealth that is traded: sum_{i>=1} |w'_i - w_i|, without cash."""
+    """The share of the wealth that is traded: sum_{i>=1} |w'_i - w_i|, without cash.
+
+    Example:
+        >>> rv.portfolio.traded_share(jnp.array([1.0, 0.0, 0.0]), jnp.array([0.5, 0.25, 0.25])).item()
+        0.5
+    """
     return jnp.sum(jnp.abs(drifted[1:] - target[1:]))
 
 

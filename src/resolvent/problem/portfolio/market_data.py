@@ -23,6 +23,9 @@ class Period(NamedTuple):
     Attributes:
         first: number of the first day on which a decision is made, at its close.
         days: number of decisions.
+
+    Example:
+        >>> period = rv.portfolio.Period(first=252, days=21)
     """
 
     first: int
@@ -57,6 +60,13 @@ class MarketData:
         universes: [N, m] the columns of each party's assets.
         periods: the periods for training, validation and testing, one after the other.
         trading: how parties trade and train.
+
+    Example:
+        >>> days = np.arange("2019-01-01", "2020-01-01", dtype="datetime64[D]")
+        >>> prices = rv.portfolio.Prices(days, ("A", "B", "C"), np.ones((len(days), 3)))
+        >>> data = rv.portfolio.draw_markets(prices, parties=2, assets=2, train_until="2019-10-31")
+        >>> data.closes(0, "test").shape
+        (62, 2)
     """
 
     prices: Prices
@@ -126,6 +136,13 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
 
     Raises:
         InputError: a number is out of range, an asset has no price for training, or a period is empty.
+
+    Example:
+        >>> days = np.arange("2019-01-01", "2020-01-01", dtype="datetime64[D]")
+        >>> prices = rv.portfolio.Prices(days, ("A", "B", "C"), np.ones((len(days), 3)))
+        >>> data = rv.portfolio.draw_markets(prices, parties=2, assets=2)
+        >>> data.tickers(0), data.tickers(1)
+        (('B', 'C'), ('C', 'A'))
     """
     check_range("draw_markets", "[1, inf)", parties=parties, assets=assets)
     check_range("draw_markets", "[0, inf)", seed=seed)
@@ -179,6 +196,9 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
 
     Raises:
         InputError: the file is wrong, or a number or a date is out of range.
+
+    Example:
+        >>> data = rv.portfolio.prices(prices="closes.csv", parties=10, train_until="2018-12-31")  # doctest: +SKIP
     """
     table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding)
     data = draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,

@@ -60,6 +60,12 @@ class Metrics(NamedTuple):
         turnover: mean share of the wealth that a day's trade sells and buys.
         cash_share: mean weight of cash.
         largest_weight: mean of each day's largest weight.
+
+    Example:
+        >>> relatives = rv.portfolio.price_relatives(np.array([[1.0, 1.0], [2.0, 1.0], [2.0, 3.0]]))
+        >>> metrics = rv.portfolio.metrics(rv.portfolio.backtest(rv.portfolio.cash(2), relatives))
+        >>> metrics.wealth.item(), metrics.max_drawdown.item(), metrics.cash_share.item()
+        (1.0, 0.0, 1.0)
     """
 
     wealth: Float[Array, ""]
@@ -77,6 +83,12 @@ def metrics(result: Backtest, days_per_year: int = DAYS_PER_YEAR) -> Metrics:
     Args:
         result: result of ``backtest``.
         days_per_year: trading days in a year.
+
+    Example:
+        >>> relatives = rv.portfolio.price_relatives(np.array([[1.0, 1.0], [2.0, 1.0], [2.0, 3.0]]))
+        >>> result = rv.portfolio.backtest(rv.portfolio.ucrp(2), relatives, costs=rv.portfolio.FirstOrderCosts(0.0))
+        >>> rv.portfolio.metrics(result).wealth.item()
+        3.0
     """
     return Metrics(
         result.wealth[-1], annual_return(result.growth, days_per_year), sharpe_ratio(result.growth, days_per_year),

@@ -134,6 +134,11 @@ class EIIE(Policy):
 
     Raises:
         InputError: a number is too small.
+
+    Example:
+        >>> policy = rv.portfolio.eiie_cnn(lookback=10, units=4)
+        >>> policy.units, policy.lookback
+        (4, 10)
     """
 
     evaluator: Evaluator
@@ -187,6 +192,9 @@ def eiie_cnn(*, lookback: int = 30, units: int = 20) -> Policy:
     Raises:
         InputError: a number is too small.
 
+    Example:
+        >>> policy = rv.portfolio.eiie_cnn(lookback=10, units=4)
+
     References:
         Jiang, Xu, Liang, 2017, Figure 2.
     """
@@ -204,6 +212,9 @@ def eiie_rnn(*, lookback: int = 30, units: int = 20) -> Policy:
     Raises:
         InputError: a number is too small.
 
+    Example:
+        >>> policy = rv.portfolio.eiie_rnn(lookback=10, units=4)
+
     References:
         Jiang, Xu, Liang, 2017, Figure 3; Fed+, section 8.2.
     """
@@ -220,6 +231,9 @@ def eiie_lstm(*, lookback: int = 30, units: int = 20) -> Policy:
 
     Raises:
         InputError: a number is too small.
+
+    Example:
+        >>> policy = rv.portfolio.eiie_lstm(lookback=10, units=4)
 
     References:
         Jiang, Xu, Liang, 2017, Figure 3.

@@ -64,6 +64,11 @@ class BuyAndHold(Strategy):
 
     Raises:
         InputError: the weights are negative, or their sum is not 1.
+
+    Example:
+        >>> strategy = rv.portfolio.BuyAndHold([0.5, 0.5, 0.0])
+        >>> strategy.decide(jnp.array(True), jnp.array([0.25, 0.75, 0.0]))[0].tolist()
+        [0.25, 0.75, 0.0]
     """
 
     weights: Float[Array, " m+1"] = eqx.field(converter=jnp.asarray)
@@ -89,6 +94,11 @@ class ConstantRebalanced(Strategy):
 
     Raises:
         InputError: the weights are negative, or their sum is not 1.
+
+    Example:
+        >>> strategy = rv.portfolio.ConstantRebalanced([0.5, 0.5, 0.0])
+        >>> strategy.decide((), jnp.array([0.25, 0.75, 0.0]))[0].tolist()
+        [0.5, 0.5, 0.0]
     """
 
     weights: Float[Array, " m+1"] = eqx.field(converter=jnp.asarray)

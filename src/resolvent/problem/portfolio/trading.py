@@ -23,6 +23,12 @@ class Backtest(NamedTuple):
         weights: w_t, the weights after each day's trade, cash first.
         cost_factors: mu_t, the share of the wealth that is left after each day's trade.
         traded: the share of the wealth that each day's trade sells and buys, without cash.
+
+    Example:
+        >>> relatives = rv.portfolio.price_relatives(np.array([[1.0, 1.0], [2.0, 1.0], [2.0, 3.0]]))
+        >>> result = rv.portfolio.backtest(rv.portfolio.ubah(2), relatives, costs=rv.portfolio.FirstOrderCosts(0.0))
+        >>> result.wealth.tolist()
+        [1.5, 2.5]
     """
 
     growth: Float[Array, " days"]

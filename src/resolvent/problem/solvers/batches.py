@@ -45,7 +45,13 @@ class Batches(CheckedArguments, eqx.Module):
 
 
 class Shuffled(Batches):
-    """Every epoch is a new random order of all samples, divided into minibatches: draws without replacement."""
+    """Every epoch is a new random order of all samples, divided into minibatches: draws without replacement.
+
+    Example:
+        >>> batch = Shuffled().draw(jax.random.key(0), jnp.arange(3), jnp.array(5), batch_size=2)
+        >>> batch.mask.sum(axis=1).tolist()
+        [2, 2, 1]
+    """
 
     @override
     def draw(self, key: Array, steps: Int[Array, " S"], samples: Int[Array, ""], batch_size: int) -> Minibatch:

@@ -77,6 +77,9 @@ class LBFGS(LocalSolver):
 
     Raises:
         InputError: ``steps`` or ``history_size`` is not positive.
+
+    Example:
+        >>> algorithm = rv.fedprox(rv.solvers.LBFGS(steps=10), mu=1.0)
     """
 
     steps: ArrayLike = 20

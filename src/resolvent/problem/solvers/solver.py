@@ -191,6 +191,9 @@ class GD(LocalSolver):
 
     Raises:
         InputError: a number is not positive, or ``proximal`` is neither.
+
+    Example:
+        >>> algorithm = rv.fedavg(rv.solvers.GD(0.01, steps=5))
     """
 
     learning_rate: ArrayLike
@@ -230,6 +233,9 @@ class ClosedForm(LocalSolver):
     """The exact minimiser, for oracles that have it in closed form (``Oracle.proximal_point``): quadratic problems.
 
     It counts as one step.
+
+    Example:
+        >>> algorithm = rv.fedprox(rv.solvers.ClosedForm(), mu=1.0)
     """
 
     @override
