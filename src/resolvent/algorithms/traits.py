@@ -92,10 +92,9 @@ def is_personal(algorithm: Algorithm) -> bool:
 
 def is_robust(algorithm: Algorithm) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
-    if not _count(_exchanges(algorithm, _MODEL_SIZE)[1]):
-        return True  # the parties reply nothing
-    aggregators = aggregators_of(algorithm)
-    return bool(aggregators) and all(map(_has_breakdown_point, aggregators))
+    if aggregators := aggregators_of(algorithm):
+        return all(map(_has_breakdown_point, aggregators))
+    return not _count(_exchanges(algorithm, _SMALL_MODEL_SIZE)[1])  # the parties reply nothing
 
 
 def _has_breakdown_point(aggregator: Aggregator) -> bool:
