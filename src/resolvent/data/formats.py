@@ -29,7 +29,7 @@ def leaf(*, train: str, held_out: str | None = None, validation: float = 0.0, te
     label is the next character. A user that is only in the test file has nothing to train on and is left out.
 
     Args:
-        train: the training file, or a folder of such files. An absolute path, or one in a data folder.
+        train: the training file, or a folder of such files; the path is absolute or lies in a data folder.
         held_out: the file or folder with the test samples; None: a share of the training file's samples is for
             testing.
         validation: share of each user's training samples for validation.
@@ -96,7 +96,7 @@ def libsvm(*, file: str, features: int | None = None, task: Literal["classificat
     """LIBSVM's text format, ``label index:value ...`` on each line, gzipped or not. Inputs are stored dense.
 
     Args:
-        file: an absolute path, or one in a data folder.
+        file: the file; its path is absolute or lies in a data folder.
         features: number of inputs; default: the largest index in the file.
         task: whether labels are classes or quantities.
         partition: how samples are distributed over parties.

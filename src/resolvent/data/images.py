@@ -41,9 +41,9 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
           scale: Scale = "unit", validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
     """MNIST: 70,000 handwritten digits of 28x28 pixels.
 
-    Read from ``mnist/train-images-idx3-ubyte``, ``mnist/train-labels-idx1-ubyte`` and the same two with ``t10k``, plain
-    or gzipped. FedProx pools both parts, distributes them by the default partition, and scales with ``standard``; the
-    operator-splitting paper distributes the training part by shards.
+    The files are ``mnist/train-images-idx3-ubyte``, ``mnist/train-labels-idx1-ubyte`` and the same two with ``t10k``,
+    plain or gzipped. FedProx pools both parts, distributes them by the default partition, and scales with
+    ``standard``; the operator-splitting paper distributes the training part by shards.
 
     Args:
         partition: how images are distributed over parties.
@@ -70,7 +70,7 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
                   seed: int = 0) -> FederatedData:
     """Fashion-MNIST: 70,000 pictures of clothes, in the format of MNIST.
 
-    Read from ``fashion_mnist/``, where the files have the same names as MNIST's.
+    The files are in ``fashion_mnist/`` and have the same names as MNIST's.
 
     Args:
         partition: how images are distributed over parties.
@@ -98,8 +98,8 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
            scale: Scale = "unit", validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
     """EMNIST: handwritten characters of 28x28 pixels; by default FedProx's ten lower-case letters a to j.
 
-    Read from ``emnist/NAME-images-idx3-ubyte`` and ``emnist/NAME-labels-idx1-ubyte``, plain or gzipped. The files store
-    images transposed; they are transposed back. FedProx has 200 parties of 5 classes: ``partition: {name: power_law,
+    The files are ``emnist/NAME-images-idx3-ubyte`` and ``emnist/NAME-labels-idx1-ubyte``, plain or gzipped. They store
+    images transposed, which is undone. FedProx has 200 parties of 5 classes: ``partition: {name: power_law,
     parties: 200, classes: 5, sigma: 1, total: 18345}``.
 
     Args:
@@ -144,7 +144,7 @@ def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition 
             test: float = 0.2, seed: int = 0) -> FederatedData:
     """CIFAR-10: 60,000 colour pictures of 32x32 pixels in ten classes.
 
-    Read from the binary version: ``cifar-10-batches-bin/data_batch_1.bin`` to ``data_batch_5.bin`` and
+    The files are the binary version: ``cifar-10-batches-bin/data_batch_1.bin`` to ``data_batch_5.bin`` and
     ``test_batch.bin``, in the data folder itself or in its subfolder ``cifar10/``. The operator-splitting paper uses
     20 %, which is one batch, in 100 sorted shards: ``batches: [1], partition: {name: shards, parties: 10, per_party:
     10, cut: sorted}``.

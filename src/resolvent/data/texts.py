@@ -52,7 +52,7 @@ def shakespeare(*, file: str = "shakespeare/plays_by_role.jsonl", length: int = 
 
     Args:
         file: JSON lines with play, role and text. Or plain text (Tiny Shakespeare): the role and a colon are on the
-            line before its speech, and a blank line ends the speech. An absolute path, or one in a data folder.
+            line before its speech, and a blank line ends the speech. The path is absolute or lies in a data folder.
         length: number of characters in an input.
         stride: number of characters from one window to the next; 1 makes every character after the first ``length``
             a label.
@@ -130,8 +130,8 @@ def sentiment(*, file: str = "sentiment/training.1600000.processed.noemoticon.cs
     parties: 772, min_samples: 40}``. Source: FedProx, section 5.1 and C.1.
 
     Args:
-        file: a CSV with these columns, or Sentiment140's own file, which has no header. An absolute path, or one in a
-            data folder.
+        file: a CSV with these columns, or Sentiment140's own file, which has no header. The path is absolute or lies
+            in a data folder.
         user: the column with the message's author.
         label: the column with its sentiment.
         text: the column with its words.
@@ -209,7 +209,7 @@ def stackexchange(*, file: str = "stackexchange/Posts.xml", target: Literal["nex
     the site's own account are left out. The FedMix poster uses the users of Stack Overflow.
 
     Args:
-        file: the dump's Posts.xml. An absolute path, or one in a data folder.
+        file: the dump's Posts.xml; the path is absolute or lies in a data folder.
         target: what to predict.
         words: number of tokens in an input (next_word).
         vocabulary: number of words with a token, besides padding and unknown.

@@ -83,8 +83,8 @@ def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable
         messages: party -> message.
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
         rules: quorum and times.
-        recover: called with the name of a party that has lost its state; returns the message that it gets instead,
-            or None if it is not asked again.
+        recover: a function that is called with the name of a party that has lost its state; it returns the message
+            that the party gets instead, or None if it is not asked again.
     """
     answers = Answers(absent=dict.fromkeys(messages, "no reply arrived in time"))
     sent, pending, retries = dict(messages), dict(messages), rules.retries

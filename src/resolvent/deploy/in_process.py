@@ -130,7 +130,7 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
             in it is resumed.
         names: names of the parties; default: ``party 0``, ``party 1``, ...
         limits: what each site allows.
-        observe: called with each report.
+        observe: a function that is called with each report.
         settings: further arguments of ``Coordinator``: ``seed``, ``participation``, ``evaluate_every``, ``rules``,
             ``method``, ``lost_state``.
 

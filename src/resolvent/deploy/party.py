@@ -100,7 +100,7 @@ class Party:
         name: name of the site, as the server knows it.
         limits: what the site allows.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
-        finished: called with the personal and the shared model when the run has ended.
+        finished: a function that is called with the personal and the shared model when the run has ended.
         metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
             leave the site.
 

@@ -28,7 +28,7 @@ def agree_weights(sums: Mapping[str, Sums], rows: Mapping[str, int], founders: t
     """Site -> class -> the number by which the site multiplies the weights of its rows of this class.
 
     Args:
-        sums: of each site.
+        sums: the sums of each site.
         rows: number of training rows of each site.
         founders: the sites with which the run began; only their sums count, so that a site that joins later changes no
             weight of the others.

@@ -368,8 +368,8 @@ def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str
 
     Args:
         site: name of the site.
-        report: on its table.
-        encoding: of the run that the site joins.
+        report: the report on its table.
+        encoding: the encoding of the run that the site joins.
     """
     columns = {column.name: column for column in report.columns}
     kinds = {c.name: "boolean" if c.is_boolean else "number" for c in encoding.numbers}

@@ -85,7 +85,7 @@ class Fitted:
         """How rows differ from the training rows.
 
         Args:
-            rows: as for `predict`.
+            rows: the inputs, as for `predict`.
 
         Raises:
             InputError: the rows cannot be encoded.
@@ -108,7 +108,7 @@ class Fitted:
         """[n, classes] the probability of each class of ``classes``.
 
         Args:
-            rows: as for `predict`.
+            rows: the inputs, as for `predict`.
 
         Raises:
             InputError: the rows cannot be encoded, or the model is for regression.
@@ -123,7 +123,7 @@ class Fitted:
         model and further rows like these.
 
         Args:
-            rows: as for `predict`.
+            rows: the inputs, as for `predict`.
             labels: [n] labels; default: the label column of the table.
             metrics: metrics of ``rv.metrics``, or a name for each.
             class_weight: weights of the classes in the loss: ``balanced``, with which every class that occurs counts
@@ -158,8 +158,8 @@ class Fitted:
         Args:
             outputs: [n, ...] outputs of the model.
             y: [n] class numbers or targets.
-            metrics: as for `evaluate`.
-            class_weight: as for `evaluate`.
+            metrics: the metrics, as for `evaluate`.
+            class_weight: the weights of the classes, as for `evaluate`.
         """
         from resolvent.data.weights import weights_of_labels
         from resolvent.problem.evaluation import evaluate_outputs
@@ -172,7 +172,7 @@ class Fitted:
         """[n, ...] the outputs of the model: logits, or predicted numbers.
 
         Args:
-            rows: as for `predict`.
+            rows: the inputs, as for `predict`.
 
         Raises:
             InputError: the rows cannot be encoded.

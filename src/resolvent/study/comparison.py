@@ -188,7 +188,7 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, 
         experiment: its parts; default: they are built from the file.
         checkpoints: a folder for the state of each method, see ``simulate``.
         resume: continue from the checkpoints in that folder.
-        progress: called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total).
         scheduler: how the work is distributed on the machine, see ``simulate``.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
 
@@ -213,7 +213,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         data_of_seed: the samples of each seed, if they are not the same samples with another split.
         checkpoints: a folder for the state of each method and seed, see ``simulate``.
         resume: continue from the checkpoints in that folder.
-        progress: called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total).
         scheduler: how the work is distributed on the machine, see ``simulate``.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
 

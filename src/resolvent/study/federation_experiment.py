@@ -139,7 +139,7 @@ def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: b
         rehearsal: whether parts of the user's own are allowed.
 
     Raises:
-        InputError: the file is wrong, or its data are no table.
+        InputError: the file is wrong, or its data are not a table.
     """
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
@@ -166,7 +166,7 @@ def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, model
         folder: the folder that is searched for their modules; default: the current folder.
 
     Raises:
-        InputError: the text is wrong, has a part of the user's own that is not allowed, or its data are no table.
+        InputError: the text is wrong, has a part of the user's own that is not allowed, or its data are not a table.
     """
     with limit_own_parts(None if rehearsal else models, folder):
         return _parsed(text, "experiment.yaml", name, (), is_rehearsal=rehearsal)

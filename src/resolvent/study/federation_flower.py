@@ -47,8 +47,8 @@ class FlowerServer:
         experiment: the experiment.
         job: sites and rules.
         results: the folder for the lead.
-        observe: called with the events of the run.
-        notify: called with messages about the connection.
+        observe: a function that is called with the events of the run.
+        notify: a function that is called with messages about the connection.
     """
 
     def __init__(self, note: KitNote, experiment: FederatedExperiment, job: FederationJob, results: Path,

@@ -74,8 +74,8 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
         experiment: the experiment.
         out: the run folder.
         job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
-        observe: called with the events of the run.
-        notify: called with a message about the job.
+        observe: a function that is called with the events of the run.
+        notify: a function that is called with a message about the job.
         has_sites: whether the user has chosen the sites. Then an unfinished run continues with these sites from its
             next round on; otherwise it continues with the sites that it has.
 

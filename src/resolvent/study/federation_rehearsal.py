@@ -152,9 +152,9 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
         rehearsal: the experiment and its table.
         out: the run folder of the lead.
         job: the rules of the run.
-        observe: called with the events of the run.
+        observe: a function that is called with the events of the run.
         folder: an empty folder for the kits, the sites' tables and their runs.
-        notify: called with messages.
+        notify: a function that is called with messages.
         engine: the program that connects the participants.
 
     Returns:

@@ -79,7 +79,7 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{path}: {shorten(source)} has no function {quote(name)}{nearest(name, public)}")
     if not callable(part) or isinstance(part, registry.kinds):
-        raise InputError(f"{path}: {shorten(written)} is no function: name a function, or a class, that returns the "
+        raise InputError(f"{path}: {shorten(written)} is not a function: name a function, or a class, that returns the "
                          f"{registry.title}")
     if registry.adapt is not None:
         part = registry.adapt(part)

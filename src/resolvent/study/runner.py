@@ -53,8 +53,8 @@ def run_experiment(
         resume: finish an interrupted run. If there is none, the run starts from the beginning; if the run is complete,
             its summary is returned.
         overwrite: replace the folder's content when the new run is complete.
-        progress: called with (label, rounds done, rounds in total).
-        notify: called with a message that says which of these ``resume`` does.
+        progress: a function that is called with (label, rounds done, rounds in total).
+        notify: a function that is called with a message that says which of these ``resume`` does.
         scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
 
     Returns:

@@ -26,7 +26,7 @@ def check_yaml(text: str, locate: Callable[[int], str]) -> None:
 
     Args:
         text: the text.
-        locate: from the number of a line to the file and the line in errors.
+        locate: a function from the number of a line to the file and the line in errors.
 
     Raises:
         InputError: with the file and the line.

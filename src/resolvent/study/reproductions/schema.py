@@ -128,7 +128,7 @@ class View(_Strict):
             ``worst``, ``p10`` (nine parties in ten do better), ``std``; or ``party 3``.
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
-        baselines: of an experiment on prices, the baselines that are shown with the methods, see ``backtests``. They
+        baselines: the baselines that an experiment on prices shows with the methods, see ``backtests``. They
             have the metrics of a back-test and ``wealth_by_day``, the wealth on each day of a split after the last
             round.
     """

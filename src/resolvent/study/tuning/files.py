@@ -44,7 +44,7 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         out: the folder; default: ``runs/NAME-tuning``.
         resume: continue the search in the folder; if there is none, it starts from the beginning.
         overwrite: replace the content of the folder.
-        progress: called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total).
 
     Returns:
         The folder and the trials.

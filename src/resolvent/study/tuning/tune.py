@@ -77,7 +77,7 @@ def tune(
         equal_budget: refuse a grid that has more combinations for one method than for another.
         trials_at_once: number of trials that run side by side in one compiled call, see ``Search``; for accelerators.
         folder: stores finished trials; the same call with the same folder resumes an interrupted search.
-        progress: called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total).
 
     Returns:
         The trials, and for each method the best ones.
