@@ -19,6 +19,7 @@ from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.limits import Limits
 from resolvent.deploy.nvflare_jobs import job_text, read_job_text, write_job
 from resolvent.deploy.nvflare_lead import JobState
+from resolvent.deploy.wire import Message, encode, run_of_message
 from resolvent.errors import InputError
 from resolvent.simulate.model_folder import ModelFolder
 from resolvent.simulate.run import simulate
@@ -29,7 +30,7 @@ from resolvent.study.federation_experiment import experiment_from_text, experime
 from resolvent.study.federation_files import SiteFile, read_consortium, read_site
 from resolvent.study.federation_lead import federate, read_sites, write_sites
 from resolvent.study.federation_names import ALLOWED_CLASSES
-from resolvent.study.federation_protocol import check_run_name, read_message, request_bytes
+from resolvent.study.federation_protocol import check_run_name, read_request, request_bytes, run_of_method
 from resolvent.study.federation_rehearsal import prepare_rehearsal, shipped_changes
 from resolvent.study.federation_server import FederationJob, serve_federation
 from resolvent.study.federation_site import Site
@@ -226,7 +227,8 @@ def test_settings_that_a_federation_does_not_have_are_refused(setting):
 def test_a_site_answers_no_message_that_is_not_its_own(tmp_path):
     site = Consortium(tmp_path)
     handle = Site("aachen", tmp_path / "aachen", site.files["aachen"]).handle
-    for message in (b"", b"method 0\nx", b"method -1\n", b"request\n[]", b"request\n{}", b"request\n{", b"\xff" * 50):
+    for message in (b"", b"method 0\nx", encode(Message("work", "mine-1/0")), b"request\n[]", b"request\n{}",
+                    b"request\n{", b"\xff" * 50):
         with pytest.raises(InputError):
             handle(message)
     requests = [("describe", {}), ("describe", {"version": "0"}), ("prepare", {}), ("finish", {}), ("other", {}),
@@ -242,8 +244,11 @@ def test_a_run_name_cannot_leave_the_folder(name):
         check_run_name(name)
 
 
-def test_method_messages_have_their_number():
-    assert read_message(b"method 12\n\x00\nrest")[1:] == (12, b"\x00\nrest")
+def test_messages_of_the_rounds_are_no_requests():
+    message = encode(Message("work", run_of_method("mine-1", 12), 3))
+    assert read_request(message) is None
+    assert run_of_message(message) == "mine-1/12"
+    assert read_request(request_bytes("finish", run="mine-1")) == {"kind": "finish", "run": "mine-1"}
 
 
 def test_no_code_of_a_federation_reads_pickles_or_runs_text():

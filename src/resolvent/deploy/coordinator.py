@@ -102,6 +102,7 @@ class Coordinator:
         lost_state: what happens to a party that has lost its state: it is no longer asked (``refuse``), or it starts
             with a first state (``restart``). If the algorithm has no party states, the party continues in both cases.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
+        run: name of a new run in all of its messages; default: a random one.
 
     Raises:
         InputError: the arguments do not fit together.
@@ -110,7 +111,8 @@ class Coordinator:
     def __init__(self, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], transport: Transport,
                  store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
-                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False) -> None:
+                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False,
+                 run: str | None = None) -> None:
         check_parts(algorithm, rehearsal=rehearsal)
         if rounds < 1:
             raise InputError(f"rounds={rounds} must be at least 1")
@@ -130,7 +132,7 @@ class Coordinator:
         self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
                           "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._model))}
-        self._parties: tuple[str, ...] = transport.parties
+        self._run, self._parties = run, transport.parties
         self._reports: list[Report] = []
         self._observe: Callable[[Report], None] = lambda report: None
 
@@ -143,7 +145,7 @@ class Coordinator:
         """Run all rounds that the store does not have.
 
         Args:
-            observe: called with each report, after it is written to disk.
+            observe: a function that is called with each report, after it is written to disk.
 
         Raises:
             FederationStoppedError: too few parties have answered; the run is stored.
@@ -224,7 +226,7 @@ class Coordinator:
         return answers, [answers.values[name] for name in ids]
 
     def _start(self, names: tuple[str, ...]) -> ServerRecord:
-        run = secrets.token_hex(8)
+        run = self._run or secrets.token_hex(8)
         answers, ready = self._ask_to_start(run, {name: k for k, name in enumerate(names)})
         if len({(party.splits, party.score) for party in ready}) > 1:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")

@@ -30,7 +30,7 @@ from resolvent.math.packing import pack_wire, packed_size, unpack_wire
 from resolvent.simulate.tree_files import FILE_NAMES, NUMPY_NAMES
 
 __all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
-           "restore_tree", "size_of"]
+           "restore_tree", "run_of_message", "size_of"]
 
 MAX_BYTES = 2**32
 _MAGIC = b"RSLVMSG1"
@@ -147,6 +147,19 @@ def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise WireError(f"the arrays of the message cannot be read: {shorten(error)}") from error
     return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
+
+
+def run_of_message(data: bytes | memoryview) -> str:
+    """The run to which a message belongs. The checksum and the arrays are not read.
+
+    Raises:
+        WireError: the bytes do not begin a message.
+    """
+    if data[:len(_MAGIC)] != _MAGIC:
+        raise WireError("the bytes are not a message of this version of resolvent")
+    _, header, _ = _read_header(memoryview(data)[_CONTENT:])
+    run: str = header["run"]
+    return run
 
 
 def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], int]:

@@ -1,7 +1,7 @@
 """The messages of a federation: requests before and after the rounds, and the messages of the rounds of each method.
 
-A message is a first line and a body. After the line ``request`` the body is JSON, for the agreement on the tables and
-for the end of the run. After the line ``method 2`` it is a message of the rounds of the method with number 2. Messages
+After a first line ``request``, a message is JSON, for the agreement on the tables and for the end of the run. All other
+messages are those of the rounds of a method in the wire format, which contain the name of ``run_of_method``. Messages
 in both directions contain plain data only.
 """
 
@@ -9,20 +9,18 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, NamedTuple
-
-from typing_extensions import override
+from typing import Any
 
 from resolvent.deploy.coordinator import FederationStoppedError
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["MAX_REQUEST", "FederationRefusedError", "MethodTransport", "RequestError", "ask_all", "ask_each",
+__all__ = ["MAX_REQUEST", "FederationRefusedError", "RequestError", "ask_all", "ask_each",
            "check_run_name",
-           "library_version", "read_message", "reply_bytes", "request_bytes"]
+           "library_version", "read_request", "reply_bytes", "request_bytes", "run_of_method"]
 
 MAX_REQUEST = 2**24
-_REQUEST, _METHOD = b"request\n", re.compile(rb"method (\d{1,4})\n")
+_REQUEST = b"request\n"
 _NO_ANSWER = "no answer"
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
@@ -33,14 +31,6 @@ class RequestError(InputError):
 
 class FederationRefusedError(InputError):
     """A site does not take part, or the sites do not agree; nothing has been trained."""
-
-
-class SiteMessage(NamedTuple):
-    """A message as a site reads it: a request, or the number of a method with the bytes of a round."""
-
-    request: Mapping[str, Any] | None
-    method: int
-    body: bytes | memoryview
 
 
 def library_version() -> str:
@@ -58,21 +48,28 @@ def reply_bytes(content: Mapping[str, Any]) -> bytes:
     return json.dumps(dict(content), allow_nan=False).encode()
 
 
-def read_message(data: bytes) -> SiteMessage:
-    """Read a message at a site.
+def read_request(data: bytes) -> dict[str, Any] | None:
+    """Read a message at a site; None if it is one of the rounds, in the wire format.
 
     Raises:
         RequestError: the bytes do not follow the protocol.
     """
-    if data.startswith(_REQUEST):
-        content = _read_json(data[len(_REQUEST):])
-        if not isinstance(content.get("kind"), str):
-            raise RequestError("a request without a kind")
-        return SiteMessage(content, -1, b"")
-    match = _METHOD.match(data[:16])
-    if match is None:
-        raise RequestError(f"{quote(data[:20])} begins no message of a federation")
-    return SiteMessage(None, int(match[1]), memoryview(data)[match.end():])  # a slice would copy a whole model
+    if not data.startswith(_REQUEST):
+        return None
+    content = _read_json(data[len(_REQUEST):])
+    if not isinstance(content.get("kind"), str):
+        raise RequestError("a request without a kind")
+    return content
+
+
+def run_of_method(run: str, number: int) -> str:
+    """The name in the messages of the rounds of a method.
+
+    Args:
+        run: the name of the run.
+        number: number of the method and seed; methods are numbered from 0, with one seed after the other.
+    """
+    return f"{run}/{number}"
 
 
 def check_run_name(run: Any) -> str:
@@ -135,25 +132,3 @@ def _read_json(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RequestError("a message that is no JSON object")
     return content
-
-
-class MethodTransport(Transport):
-    """The rounds of one method over the transport of a federation.
-
-    Attributes:
-        parties: names of the sites.
-    """
-
-    def __init__(self, transport: Transport, method: int) -> None:
-        self.parties = transport.parties
-        self._transport, self._prefix = transport, b"method %d\n" % method
-
-    @override
-    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
-                  grace: float) -> dict[str, bytes]:
-        return self._transport.broadcast({site: self._prefix + message for site, message in messages.items()},
-                                         deadline=deadline, quorum=quorum, grace=grace)
-
-    @override
-    def late_replies(self) -> list[tuple[str, bytes]]:
-        return self._transport.late_replies()

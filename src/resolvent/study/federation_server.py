@@ -24,7 +24,7 @@ from resolvent.simulate.tree_files import digest
 from resolvent.study.federation_agreement import RunAgreement, agree_on_run
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_judgement import join_judgements, read_judgement
-from resolvent.study.federation_protocol import FederationRefusedError, MethodTransport, ask_each, request_bytes
+from resolvent.study.federation_protocol import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.study.federation_results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
 from resolvent.study.metrics import format_value
 from resolvent.study.sites import SiteJudgement
@@ -86,7 +86,7 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
         transport: sends messages to the sites.
         folder: the server's folder of this run.
         results: the folder for the lead.
-        observe: called with events for the lead.
+        observe: a function that is called with events for the lead.
 
     Returns:
         The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``.
@@ -140,10 +140,11 @@ class _Rounds:
 
         with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
             coordinator = Coordinator(
-                experiment.algorithm(label), self.model.init, MethodTransport(self._transport, number), store,
+                experiment.algorithm(label), self.model.init, self._transport, store,
                 rounds=experiment.rounds, seed=seed, participation=experiment.participation(),
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
-                lost_state=job.lost_state, rehearsal=job.rehearsal)  # type: ignore[arg-type]
+                lost_state=job.lost_state,  # type: ignore[arg-type]
+                rehearsal=job.rehearsal, run=run_of_method(job.run, number))
             result = coordinator.run(report_event)
         record = result.record
         for name, train, test in zip(record.parties, record.sizes, record.split_sizes[record.splits.index(SPLIT)],
@@ -173,7 +174,7 @@ class _Ends(NamedTuple):
     """What the sites have answered after the last round.
 
     Attributes:
-        judgements: of the sites that let their scores out.
+        judgements: the judgements of the sites that let their scores out.
         notes: facts about the other sites.
         warnings: sites that have not answered.
     """

@@ -26,6 +26,7 @@ from resolvent.deploy.party import Departure, Party
 from resolvent.deploy.schema import SiteTable, read_site_table
 from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.stores import PartyStore
+from resolvent.deploy.wire import run_of_message
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
@@ -40,8 +41,9 @@ from resolvent.study.federation_protocol import (
     RequestError,
     check_run_name,
     library_version,
-    read_message,
+    read_request,
     reply_bytes,
+    run_of_method,
 )
 from resolvent.study.federation_results import (
     FederationRun,
@@ -141,12 +143,15 @@ class SiteRun:
                 for label, party in zip(self.experiment.labels, self._parties, strict=False)  # of the first seed
                 for departure in party.preview()]
 
-    def handle(self, method: int, message: bytes | memoryview) -> bytes:
-        """Answer a message of the rounds of a method; methods are numbered from 0, with one seed after the other."""
-        if not 0 <= method < len(self._parties):
-            raise RequestError(f"the run has no method {method}, or is not prepared")
+    def handle(self, number: int, message: bytes) -> bytes:
+        """Answer a message of the rounds of a method with a seed, see ``run_of_method``."""
         with self.experiment.file.precision():
-            return self._parties[method].handle(message)
+            return self._parties[number].handle(message)
+
+    @property
+    def size(self) -> int:
+        """Number of methods times number of seeds."""
+        return len(self._parties)
 
     def finish(self) -> dict[str, Any]:
         """Write the models and the site's own report; returns the judgement of the methods that are complete.
@@ -231,13 +236,11 @@ class Site:
         Raises:
             RequestError: the message does not follow the protocol of a federation.
         """
-        message = read_message(data)
-        if message.request is None:
-            if self._run is None:
-                raise RequestError("no run has begun at this site")
-            return self._run.handle(message.method, message.body)
+        request = read_request(data)
+        if request is None:
+            return self._handle_round(data)
         try:
-            answer = self._answer(message.request)
+            answer = self._answer(request)
         except InputError as error:
             _log.exception("the site refuses a request")
             answer = {"refused": str(error)}
@@ -245,8 +248,18 @@ class Site:
             _log.exception("a request failed")
             answer = {"refused": f"the work at the site failed with {type(error).__name__}; its log says where"}
         reply = reply_bytes(answer)
-        self._log_departure(str(message.request["kind"]), reply)
+        self._log_departure(str(request["kind"]), reply)
         return reply
+
+    def _handle_round(self, data: bytes) -> bytes:
+        """Answer a message of the rounds of a method."""
+        if self._run is None:
+            raise RequestError("no run has begun at this site")
+        name = run_of_message(data)
+        for number in range(self._run.size):
+            if name == run_of_method(self._run_name, number):
+                return self._run.handle(number, data)
+        raise RequestError("the message is of another run or method, or the run is not prepared")
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         kind, run = request["kind"], check_run_name(request.get("run"))
