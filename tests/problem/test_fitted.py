@@ -48,6 +48,8 @@ def test_metrics_of_rows_are_those_of_their_definitions():
     np.testing.assert_allclose(list(scores.values()), expected, rtol=1e-5)
     assert (scores.table["low"] < scores.table["value"]).all()
     assert (scores.table["value"] < scores.table["high"]).all()
+    nearly_perfect = fitted.evaluate(rows, predicted, metrics=named).intervals["auc"]
+    assert nearly_perfect.high <= 1
     assert np.isnan(fitted.evaluate(rows[:5], ["cat"] * 5, metrics=[rv.metrics.ROCAUC()])["roc_auc"])
     assert "<td>auc</td>" in scores._repr_html_()
 

@@ -47,6 +47,8 @@ algorithms: {run: scaffold}
 participation: {name: Stragglers, share: 0.4, inner: {name: Uniform, cohort: 3}}
 rounds: 4
 evaluate_every: 2
+metrics: [roc_auc]
+decide_by: roc_auc
 diagnostics: [steps]
 precision: float64
 """

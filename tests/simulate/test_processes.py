@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from on_devices import digits, federation, values_of
+from on_devices import FEDERATION, digits, federation, values_of
 
 import resolvent as rv
 from resolvent.cli import processes
@@ -22,6 +22,8 @@ from resolvent.data.own_rows import keep_parties
 from resolvent.simulate.fingerprint import digest_of_array, fingerprint_of
 from resolvent.simulate.shards import assign_parties
 from resolvent.simulate.tree_files import BlockedLeaf, digest, read_tree, write_tree
+from resolvent.study.comparison import compare_file
+from resolvent.study.experiment import ExperimentFile
 
 SCRIPT = Path(__file__).parent / "on_devices.py"
 
@@ -71,7 +73,13 @@ def test_two_processes_run_one_federation(tmp_path):
         continued = federation(checkpoint=tmp_path / "written by 0", resume=True)
         np.testing.assert_allclose(values_of(continued), uninterrupted, rtol=1e-9, atol=1e-11)
     assert "another process of this run has ended" in json.loads((tmp_path / "lost.json").read_text())
-    by_command = pd.read_parquet(tmp_path / "out" / "metrics.parquet")["value"]
+    rows = pd.read_parquet(tmp_path / "out" / "test_rows.parquet")
+    expected = compare_file(ExperimentFile.parse(FEDERATION, "one.yaml", "one")).rows
+    assert rows["row"].tolist() == expected.row.tolist()
+    np.testing.assert_allclose(rows["value run"], expected.values["run"], rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(rows["value majority class"], expected.values["majority class"])
+    metrics = pd.read_parquet(tmp_path / "out" / "metrics.parquet")
+    by_command = metrics["value"][~metrics["metric"].str.endswith("roc_auc")]
     np.testing.assert_allclose(by_command, facts[0]["values"][-len(by_command):], rtol=1e-9, atol=1e-11)
 
 

@@ -187,4 +187,4 @@ def test_runs_are_compared_on_the_same_rows(folder, call):
 def test_runs_with_other_rows_are_not_compared(folder, call):
     other = call("run", "mine.yaml", "--seed", 1, "--out", "runs/other", cwd=folder)
     assert other.code == 0, other.err
-    assert "have another seeds" in call("compare", "runs/mine", "runs/other", cwd=folder).err
+    assert "differ in seeds, [0" in call("compare", "runs/mine", "runs/other", cwd=folder).err

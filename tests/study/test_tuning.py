@@ -355,6 +355,8 @@ def test_sweep_is_the_runs_of_each_value_with_one_program(problem):
     assert runs.results[3].digest == alone.digest
     assert runs.table["gap"].iloc[3] == alone.metrics.query("metric == 'gap'")["value"].iloc[-1]
     assert len(runs.plot().axes[0].lines) == 2
+    together = rv.sweep(algorithm, problem, rounds=2, mu=[0.0, 1.0], learning_rate=[0.1, 0.2], trials_at_once=3)
+    np.testing.assert_allclose(together.table["gap"], runs.table["gap"], rtol=1e-9)
     assert not math.isnan(runs.table["gap"].sum())
 
 

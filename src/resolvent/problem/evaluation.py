@@ -83,7 +83,8 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         for name, metric in further.items():
             check_metric(name, metric, task, model.loss, has_probabilities=predictions.probabilities is not None)
             values[name] = influences(predictions, metric)
-    return Evaluation(len(y), {name: _interval(of_rows) for name, of_rows in values.items()})
+    limits = {name: metric.limits for name, metric in further.items()}
+    return Evaluation(len(y), {name: _interval(of_rows, limits.get(name)) for name, of_rows in values.items()})
 
 
 @jax.jit
@@ -108,12 +109,18 @@ def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64] | None) 
     return influence
 
 
-def _interval(values: NDArray[np.float64]) -> Interval:
-    """The mean of values [n], with the bootstrap interval of comparisons."""
+def _interval(values: NDArray[np.float64], limits: tuple[float, float] | None) -> Interval:
+    """The mean of values [n], with the bootstrap interval of comparisons.
+
+    Args:
+        values: the values of the rows.
+        limits: the smallest and the largest possible mean; None: 0 and 1 if all values are 0 or 1, otherwise no limits.
+    """
     if not np.isfinite(values).all():
         return Interval(float(np.mean(values)), np.nan, np.nan)
     is_binary = bool(np.isin(values, (0.0, 1.0)).all())
     bounds = np.array([[0.0, 1.0] if is_binary else [values.min(), values.max()]])
+    ends = np.array([limits]) if limits is not None else bounds if is_binary else None
     rng = np.random.default_rng(_SEED)
     sample = resample(values[None, None], np.ones((1, len(values)), bool), bounds, rng)
-    return interval_of(sample, rng, bounds if is_binary else None)[0]
+    return interval_of(sample, rng, ends)[0]

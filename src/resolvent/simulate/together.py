@@ -35,13 +35,21 @@ from resolvent.simulate.schedulers import Lanes, Scheduler, Sequential
 from resolvent.simulate.states import Chunk, Federation
 from resolvent.simulate.stopwatch import Stopwatch, stopwatch
 
-__all__ = ["simulate_together", "structure_of"]
+__all__ = ["groups_of_one_structure", "simulate_together", "structure_of"]
 
 
 def structure_of(algorithm: Algorithm) -> tuple[Any, ...]:
     """A key that two algorithms have in common if they differ in traced numbers only."""
     leaves, structure = jax.tree.flatten(algorithm)
     return structure, *((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+
+
+def groups_of_one_structure(algorithms: Mapping[int, Algorithm], size: int) -> list[dict[int, Algorithm]]:
+    """The algorithms, by number, in groups of at most ``size`` that can run together; every one alone with size 1."""
+    of_structure: dict[Any, list[tuple[int, Algorithm]]] = {}
+    for number, algorithm in algorithms.items():
+        of_structure.setdefault(structure_of(algorithm) if size > 1 else (), []).append((number, algorithm))
+    return [dict(same[start:start + size]) for same in of_structure.values() for start in range(0, len(same), size)]
 
 
 def simulate_together(
@@ -61,13 +69,13 @@ def simulate_together(
 
     Args:
         algorithms: algorithms with the same ``structure_of``.
-        model: as for ``simulate``.
-        data: as for ``simulate``.
+        model: the model, as for ``simulate``.
+        data: the parties' samples, as for ``simulate``.
         rounds: number of rounds of each run.
         seed: seed of all random numbers, the same for all runs.
-        participation: as for ``simulate``.
-        evaluate_every: as for ``simulate``.
-        metrics: as for ``simulate``.
+        participation: which parties take part in a round, as for ``simulate``.
+        evaluate_every: number of rounds between evaluations, as for ``simulate``.
+        metrics: the metrics, as for ``simulate``.
         earlier: the results of the same algorithms after fewer rounds, from which the runs continue; default: the runs
             start from the beginning.
         name: name of the method, in the metrics.

@@ -81,7 +81,7 @@ def _read(folder: Path) -> _Run:
     files = summary.get("files", {})
     if ROWS_FILE not in files:
         raise InputError(f"{folder} has no values of single test rows, which a comparison needs: runs on problems "
-                         "without samples, of several processes, and of earlier versions have none")
+                         "without samples and of earlier versions have none")
     check_files(folder, {ROWS_FILE: files[ROWS_FILE]}, "run the experiment again")
     rows = RowValues.read(folder / ROWS_FILE)
     order = np.lexsort((rows.row, rows.party, rows.seed))
@@ -98,7 +98,7 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
     both = f"{first.folder} and {other.folder}"
     for key in _SAME:
         if first.summary.get(key) != other.summary.get(key):
-            raise InputError(f"{both} have another {key}, {shorten(first.summary.get(key))} and "
+            raise InputError(f"{both} differ in {key}, {shorten(first.summary.get(key))} and "
                              f"{shorten(other.summary.get(key))}: {_ADVICE}")
     same_rows = all(np.array_equal(getattr(first.rows, name), getattr(other.rows, name))
                     for name in ("seed", "party", "row"))
@@ -106,7 +106,7 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
     same_labels = same_rows and (baseline is None or np.array_equal(
         first.rows.values[baseline], other.rows.values[baseline], equal_nan=True))
     if first.summary["data"]["parties"] != other.summary["data"]["parties"] or not same_labels:
-        raise InputError(f"{both} have other sites or other test rows, so that their differences are not paired: "
+        raise InputError(f"{both} differ in their sites or in their test rows, so that methods cannot be paired: "
                          f"{_ADVICE}")
 
 

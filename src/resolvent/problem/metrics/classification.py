@@ -7,9 +7,10 @@ Classes are numbered 0 to K - 1. With two classes, class 1 is the *positive* one
 which are sorted unless the data say otherwise.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,7 @@ class BalancedAccuracy(_ClassMetric):
     """
 
     name: str = field(init=False, default="balanced_accuracy")
+    limits: ClassVar[tuple[float, float]] = (0, 1)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -96,6 +98,7 @@ class ROCAUC(_ProbabilityMetric):
     """
 
     name: str = field(init=False, default="roc_auc")
+    limits: ClassVar[tuple[float, float]] = (0, 1)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -118,6 +121,7 @@ class AveragePrecision(_ProbabilityMetric):
     """
 
     name: str = field(init=False, default="average_precision")
+    limits: ClassVar[tuple[float, float]] = (0, 1)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -143,6 +147,7 @@ class F1(_ClassMetric):
 
     average: Literal["auto", "binary", "macro", "weighted"] = "auto"
     name: str = field(init=False, default="f1")
+    limits: ClassVar[tuple[float, float]] = (0, 1)
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -171,6 +176,7 @@ class LogLoss(_ProbabilityMetric):
     """
 
     name: str = field(init=False, default="log_loss")
+    limits: ClassVar[tuple[float, float]] = (0, math.inf)
     higher_is_better: bool = field(init=False, default=False)
 
     @override
@@ -194,6 +200,7 @@ class BrierScore(_ProbabilityMetric):
     """
 
     name: str = field(init=False, default="brier_score")
+    limits: ClassVar[tuple[float, float]] = (0, 2)
     higher_is_better: bool = field(init=False, default=False)
 
     @override
@@ -226,6 +233,7 @@ class CalibrationError(_ProbabilityMetric):
 
     bins: int = 10
     name: str = field(init=False, default="calibration_error")
+    limits: ClassVar[tuple[float, float]] = (0, 1)
     higher_is_better: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from numpy.typing import NDArray
 from typing_extensions import override
@@ -48,12 +48,14 @@ class Metric(CheckedArguments, ABC):
         higher_is_better: whether higher values are better.
         task: the task for which it is defined.
         needs_probabilities: whether it reads the probabilities of the classes.
+        limits: the smallest and the largest possible value, which end its intervals.
     """
 
     name: str = field(init=False, default="")
     higher_is_better: bool = field(init=False, default=True)
     task: Task = field(init=False, default="any")
     needs_probabilities: bool = field(init=False, default=False)
+    limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
 
     @abstractmethod
     def value(self, predictions: Predictions) -> float:

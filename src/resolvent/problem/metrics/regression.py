@@ -1,6 +1,8 @@
 """Metrics of predicted numbers."""
 
+import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ class MAE(_NumberMetric):
     """
 
     name: str = field(init=False, default="mae")
+    limits: ClassVar[tuple[float, float]] = (0, math.inf)
     higher_is_better: bool = field(init=False, default=False)
 
     @override
@@ -43,6 +46,7 @@ class RMSE(_NumberMetric):
     """
 
     name: str = field(init=False, default="rmse")
+    limits: ClassVar[tuple[float, float]] = (0, math.inf)
     higher_is_better: bool = field(init=False, default=False)
 
     @override
@@ -62,6 +66,7 @@ class R2(_NumberMetric):
     """
 
     name: str = field(init=False, default="r2")
+    limits: ClassVar[tuple[float, float]] = (-math.inf, 1)
 
     @override
     def value(self, predictions: Predictions) -> float:

@@ -19,7 +19,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
-from resolvent.simulate.together import simulate_together, structure_of
+from resolvent.simulate.together import groups_of_one_structure, simulate_together
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, Space
@@ -207,7 +207,7 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
         folder: stores the finished trials and the checkpoints of unfinished ones; a search with the same identity
             resumes from them.
         identity: a text that is the same for the same search.
-        progress: called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total).
 
     Raises:
         InputError: a candidate cannot be built, budgets differ, or the folder belongs to another search.
@@ -255,7 +255,7 @@ class _Runner:
         finished = {number: reading for number, reading in readings.items() if reading is not None}
         self._report(finished, rounds)
         algorithms = {number: self._method.make(point) for number, point in trials.items() if number not in finished}
-        for group in _groups(algorithms, self._search.trials_at_once):
+        for group in groups_of_one_structure(algorithms, self._search.trials_at_once):
             of_seeds = [[read_result(result, self._criterion, self._subject)
                          for result in self._run(group, seed, rounds)] for seed in range(self._search.seeds)]
             for number, of_trial in zip(group, zip(*of_seeds, strict=True), strict=True):
@@ -293,15 +293,6 @@ class _Runner:
         if folder is not None and rounds == self._rounds:
             remove_folder(folder)
         return result
-
-
-def _groups(algorithms: Mapping[int, Algorithm], size: int) -> list[dict[int, Algorithm]]:
-    """Trials that run in one call: at most ``size``, which differ in traced numbers only."""
-    of_structure: dict[Any, dict[int, Algorithm]] = {}
-    for number, algorithm in algorithms.items():
-        of_structure.setdefault(structure_of(algorithm) if size > 1 else (), {})[number] = algorithm
-    return [dict(items[start:start + size]) for items in (list(same.items()) for same in of_structure.values())
-            for start in range(0, len(items), size)]
 
 
 def read_result(result: Result, criterion: Criterion, subject: Subject) -> Reading:

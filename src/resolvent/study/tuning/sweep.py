@@ -15,6 +15,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.together import groups_of_one_structure, simulate_together
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.space import Point
 
@@ -71,7 +72,7 @@ class Sweep:
 
 def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | None = None, *, rounds: int,
           seed: int = 0, participation: Participation | None = None, evaluate_every: int | None = None,
-          over: dict[str, Sequence[Any]] | None = None, **values: Sequence[Any]) -> Sweep:
+          over: dict[str, Sequence[Any]] | None = None, trials_at_once: int = 1, **values: Sequence[Any]) -> Sweep:
     """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
 
     A value is a field of the algorithm or of one of its parts, such as ``mu=[0, 0.1, 1]`` or ``learning_rate=[...]``.
@@ -86,6 +87,7 @@ def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | No
         participation: which parties take part in a round; default: all.
         evaluate_every: rounds between evaluations, see ``simulate``.
         over: further values, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``.
+        trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators.
         values: the values of each field, by name.
 
     Returns:
@@ -109,8 +111,14 @@ def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | No
             raise InputError(f"sweep({name}={quote(of_name)}) must be a list of values, such as {name}=[0.01, 0.1]")
     points = [dict(zip(lists, point, strict=True)) for point in itertools.product(*lists.values())]
     algorithms = [with_values(algorithm, point) for point in points]  # wrong values are refused before any run
-    return Sweep(points, [simulate(a, model, data, rounds=rounds, seed=seed, participation=participation,
-                                   evaluate_every=evaluate_every, progress=False) for a in algorithms])
+    settings: dict[str, Any] = {"rounds": rounds, "seed": seed, "participation": participation,
+                                "evaluate_every": evaluate_every}
+    if trials_at_once == 1:
+        return Sweep(points, [simulate(a, model, data, progress=False, **settings) for a in algorithms])
+    results: dict[int, Result] = {}
+    for group in groups_of_one_structure(dict(enumerate(algorithms)), trials_at_once):
+        results |= zip(group, simulate_together(list(group.values()), model, data, **settings), strict=True)
+    return Sweep(points, [results[number] for number in range(len(points))])
 
 
 def with_values(algorithm: Algorithm, point: Point) -> Algorithm:
