@@ -4,10 +4,14 @@ Run in the environment of the extra ``nvflare``:
 
     python benchmarks/network.py --rounds 50
     python benchmarks/network.py --megabytes 100 --rounds 5
+    python benchmarks/network.py --megabytes 1000 --rounds 2 --sites 1
 
-One server and three sites run in processes of their own, connected over loopback with certificates. In one run of these
-processes it measures: rounds of the engine's own ``broadcast_and_wait`` with an executor that returns its input; the
-same through the transport of this library; and rounds of FedAvg on the digits, with stores and checkpoints.
+One server and several sites run in processes of their own, connected over loopback with certificates. In one run of
+these processes, in alternation, it measures rounds of the engine's own ``broadcast_and_wait`` with an executor that
+returns its input (``engine``); the same bytes through the transport of this library (``transport``); and a message with
+one array that both sides encode, check and decode (``messages``). With small messages it also measures rounds of FedAvg
+on the digits, with stores and checkpoints. ``memory`` is the largest resident memory during a round beyond that before
+the first round, divided by the size of one message; at the server also by the number of sites.
 """
 
 import argparse
@@ -19,6 +23,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 from nvflare.apis.controller_spec import Task
 from nvflare.apis.shareable import Shareable
 
@@ -28,6 +33,7 @@ from resolvent.deploy.nvflare_lead import open_session
 from resolvent.deploy.nvflare_processes import start_engine
 from resolvent.deploy.processes import running
 from resolvent.deploy.provisioning import make_kits
+from resolvent.deploy.wire import Message, decode, encode
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_lead import federate, write_sites
 from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
@@ -38,6 +44,16 @@ LEAD = "lead@example.org"
 CLASSES = ("network.RoundTimer", "network.Echo")
 
 
+WAYS = ("engine", "transport", "messages")
+
+
+def memory():
+    """The resident memory now, and the largest one since the last call, in bytes."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the largest value
+    return [int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM")]
+
+
 class RoundTimer(ServerProgram):
     """Times rounds of the engine and of the transport with messages of one size."""
 
@@ -46,29 +62,64 @@ class RoundTimer(ServerProgram):
         super().control_flow(abort_signal, fl_ctx)
 
     def run(self, job, transport, kit, results):
-        message = bytes(job["bytes"])
-        return {"engine": [self._engine_round(message, transport.parties) for _ in range(job["rounds"] + 1)][1:],
-                "transport": [self._transport_round(message, transport) for _ in range(job["rounds"] + 1)][1:]}
+        sites, rounds = transport.parties, {"engine": self._engine_round, "transport": self._transport_round,
+                                            "messages": self._message_round}
+        outcome = {way: {"seconds": [], "server": [], "site": []} for way in WAYS}
+        self._ask_for_memory(transport)
+        for number in range(job["rounds"] + 1):
+            for way, run_round in rounds.items():
+                before, _ = memory()
+                start = time.monotonic()
+                run_round(job["bytes"], transport)
+                seconds = time.monotonic() - start
+                at_server = (memory()[1] - before) / job["bytes"] / len(sites)
+                at_site = max(self._ask_for_memory(transport)) / job["bytes"]
+                if number:  # the first round starts threads and compiles
+                    for name, value in (("seconds", seconds), ("server", at_server), ("site", at_site)):
+                        outcome[way][name].append(value)
+        return outcome
 
-    def _engine_round(self, message, sites):
-        start = time.monotonic()
-        self.broadcast_and_wait(Task("message", Shareable({"message": message})), self._context, [*sites],
-                                min_responses=len(sites), abort_signal=self._signal)
-        return time.monotonic() - start
+    def _ask_for_memory(self, transport):
+        """The largest memory at each site since the last call, beyond the memory at that call."""
+        replies = transport.broadcast(dict.fromkeys(transport.parties, b"memory"), deadline=300,
+                                      quorum=len(transport.parties), grace=0)
+        return [json.loads(reply) for reply in replies.values()]
 
-    def _transport_round(self, message, transport):
-        start = time.monotonic()
-        replies = transport.broadcast(dict.fromkeys(transport.parties, message), deadline=300,
+    def _engine_round(self, size, transport):
+        self.broadcast_and_wait(Task("message", Shareable({"message": bytes(size)})), self._context,
+                                [*transport.parties], min_responses=len(transport.parties), abort_signal=self._signal)
+
+    def _transport_round(self, size, transport):
+        message = bytes(size)
+        replies = transport.broadcast(dict.fromkeys(transport.parties, message), deadline=600,
                                       quorum=len(transport.parties), grace=0)
         assert len(replies) == len(transport.parties)
-        return time.monotonic() - start
+
+    def _message_round(self, size, transport):
+        model = np.zeros(size // 4, np.float32)
+        messages = {site: encode(Message("work", "run", facts={"party": site}, arrays={"model": model}))
+                    for site in transport.parties}
+        replies = transport.broadcast(messages, deadline=600, quorum=len(transport.parties), grace=0)
+        assert all(decode(reply).arrays["model"].nbytes == model.nbytes for reply in replies.values())
+        assert len(replies) == len(transport.parties)
 
 
 class Echo(SiteProgram):
-    """Returns each message."""
+    """Returns each message; one in the wire format is decoded and encoded again."""
+
+    _before = 0
 
     def open(self, site, kit):
-        return lambda message: message
+        return self._answer
+
+    def _answer(self, message):
+        if message == b"memory":
+            now, largest = memory()
+            used, self._before = largest - self._before, now
+            return json.dumps(used).encode()
+        if not message.startswith(b"RSLVMSG1"):
+            return message
+        return encode(Message("reply", "run", arrays=decode(message).arrays))
 
 
 def run_job(session, job, classes, folder):
@@ -78,8 +129,9 @@ def run_job(session, job, classes, folder):
     return session.fetch(number, folder)
 
 
-def measure(rounds, size, folder):
-    changes = [*shipped_changes("digits"), f"rounds={rounds}", f"evaluate_every={rounds}", "algorithms=[fedavg]"]
+def measure(rounds, size, count, folder):
+    changes = [*shipped_changes("digits"), f"data.parties={count}", f"rounds={rounds}", f"evaluate_every={rounds}",
+               "algorithms=[fedavg]"]
     rehearsal = prepare_rehearsal(ExperimentFile.load("digits", changes))
     sites = [*rehearsal.sites]
     with socket.socket() as probe:
@@ -100,12 +152,14 @@ def measure(rounds, size, folder):
         note = kit_note(kits[LEAD], "person")
         with open_session(note) as session:
             job = {"sites": sites, "rounds": rounds, "bytes": size}
-            times = run_job(session, job, CLASSES, folder / "timing")
-        result = {name: statistics.median(times[name]) for name in ("engine", "transport")}
+            outcome = run_job(session, job, CLASSES, folder / "timing")
+        result = {way: {"seconds": statistics.median(outcome[way]["seconds"]),
+                        "memory at the server": max(outcome[way]["server"]),
+                        "memory at a site": max(outcome[way]["site"])} for way in WAYS}
         if size < 10**6:
             job = FederationJob("", rehearsal.experiment.text, tuple(sites), rehearsal=True)
             summary = federate(note, rehearsal.experiment, folder / "run", job, lambda event: None, notify=print)
-            result["digits"] = summary["methods"]["fedavg"]["seconds_per_round"]
+            result["digits"] = {"seconds": summary["methods"]["fedavg"]["seconds_per_round"]}
     return result
 
 
@@ -113,12 +167,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--megabytes", type=float, default=0.001, help="size of a message in each direction")
+    parser.add_argument("--sites", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = measure(options.rounds, int(options.megabytes * 1e6), Path(folder))
-    print(json.dumps({**{name: round(seconds, 4) for name, seconds in result.items()},
-                      **{f"{name} / engine": round(result[name] / result["engine"], 2) for name in result},
-                      "rounds": options.rounds, "megabytes": options.megabytes}, indent=2))
+        result = measure(options.rounds, int(options.megabytes * 1e6), options.sites, Path(folder))
+    for way in result.values():
+        way["/ engine"] = way["seconds"] / result["engine"]["seconds"]
+    print(json.dumps({**{way: {name: round(value, 4) for name, value in values.items()}
+                         for way, values in result.items()},
+                      "rounds": options.rounds, "megabytes": options.megabytes, "sites": options.sites}, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,27 @@
 """Faults of messages, disks and processes: the result is that of an undisturbed run, to the bit, or a named refusal."""
 
 import errno
+import re
+import time
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import resolvent as rv
+import resolvent.deploy
 from deploy.federation import Federation, quadratic
 from deploy.mutations import mutated, resealed
 from resolvent.deploy.coordinator import FederationStoppedError
-from resolvent.deploy.exchange import RoundRules
+from resolvent.deploy.exchange import RoundRules, exchange
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.reports import PhaseReport
+from resolvent.deploy.server_messages import read_reply
+from resolvent.deploy.shapes import exchange_shapes
 from resolvent.deploy.stores import PartyStore, ServerStore
 from resolvent.deploy.wire import decode, encode
 from resolvent.errors import InputError
@@ -185,23 +192,58 @@ def test_a_party_does_not_act_on_a_wrong_message(undisturbed, tmp_path):
         assert decode(party.handle(work[0])).kind == "reply"
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.nightly) for s in range(1, 20))])
-def test_mutated_messages_reach_neither_a_party_nor_the_server(seed, undisturbed, tmp_path):
-    """Random damage, at either side; with a correct checksum a party answers, whatever the bytes are."""
-    random = np.random.default_rng(seed)
+class OneReply(InProcess):
+    """A site that answers every message with the same bytes."""
+
+    reply = b""
+
+    def broadcast(self, messages, *, deadline, quorum, grace):
+        return {"site 1": self.reply}
+
+
+# At night 10,000 messages are changed at either side, with a wrong checksum and with a correct one.
+@pytest.mark.parametrize(("seed", "count"), [
+    (0, 250), *(pytest.param(s, 500, marks=pytest.mark.nightly) for s in range(1, 21))])
+def test_mutated_messages_reach_neither_a_party_nor_the_server(seed, count, undisturbed, tmp_path):
+    """Random damage, at either side; with a correct checksum a party answers, whatever the bytes are.
+
+    A reply with a correct checksum is read only if it has the names, shapes and dtypes of the arrays.
+    """
+    random, site = np.random.default_rng(seed), OneReply({"site 1": None})
     (start, _), (_, _), (work, reply), *_ = undisturbed[1]
+    shapes = exchange_shapes(ALGORITHM, jax.eval_shape(quadratic(3).init, jax.random.key(0))).replies[0]
+    read = partial(read_reply, like=shapes)
+    site.reply = reply
+    whole = exchange(site, {"site 1": work}, read, RoundRules(retries=0)).values["site 1"]
     with federation(tmp_path) as parts:
         party = parts.parties["site 1"]
         party.handle(start)
         before = digest(party._record.committed)
-        for _ in range(250):
+        for _ in range(count):
             assert decode(party.handle(mutated(work, random))).kind == "refusal"
             with pytest.raises(InputError):
                 decode(mutated(reply, random))
             assert party._record.pending is None
-        for _ in range(250):
+        for _ in range(count):
             assert decode(party.handle(resealed(mutated(work, random, keep=40)))).kind in ("refusal", "reply")
+            site.reply = resealed(mutated(reply, random, keep=40))
+            answers = exchange(site, {"site 1": work}, read, RoundRules(retries=0))
+            for value in answers.values.values():
+                assert [leaf.shape for leaf in jax.tree.leaves(value)] == [
+                    leaf.shape for leaf in jax.tree.leaves(whole)]
         assert digest(party._record.committed) == before
+
+
+def test_clocks_that_differ_and_jump_change_nothing(undisturbed, tmp_path, monkeypatch):
+    """Waiting uses a monotonic clock; the time of day is in the site's log only."""
+    times = iter(range(10**9, 10**10, 10**7))
+    monkeypatch.setattr("time.time", lambda: 2e9 - next(times))
+    monkeypatch.setattr("time.gmtime", lambda gmtime=time.gmtime: gmtime(next(times)))
+    with federation(tmp_path) as parts:
+        parts.run()
+        assert states(parts) == undisturbed[0]
+    for path in Path(resolvent.deploy.__file__).parent.glob("*.py"):
+        assert not re.search(r"\btime\.time\(|\btime\(\)", path.read_text("utf-8")), path.name
 
 
 class FullDisk(PartyStore):
