@@ -128,6 +128,16 @@ def test_the_server_runs_fed_plus_for_the_largest_pair():
     assert bytes_of(algorithm, problem) == bytes_of(largest, problem)
 
 
+def test_fedplus_without_a_penalty_is_a_choice_around_a_robust_shared_model():
+    """Fed+ with lam = 1, sigma = 0 and |theta|: FedAvg with the Moreau centre; each party mixes it with its own."""
+    centre = rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3)
+    expected = rv.model_interpolation(SOLVER, rv.robust(SOLVER, centre, stragglers="keep"))
+    assert eqx.tree_equal(rv.fedplus(SOLVER, delta=0.3), expected)
+    assert eqx.tree_equal(rv.fedplus(), rv.fedplus(rv.SGD(0.1)))
+    with pytest.raises(rv.InputError, match=r"fedplus\(sigma=0.1, lam=1.0\) needs a penalty"):
+        rv.fedplus(SOLVER, lam=1.0)
+
+
 def test_fedplus_auto_by_numpy():
     """A loop over parties and pairs. On a quadratic problem f_k itself is the held-out measure."""
     problem = quadratic()

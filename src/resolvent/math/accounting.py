@@ -1,6 +1,8 @@
 """Privacy accounting of the Gaussian mechanism with Poisson sampling, by dp-accounting (extra ``privacy``)."""
 
-from collections.abc import Callable
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Literal
 
@@ -48,8 +50,9 @@ def gaussian_epsilon(noise_multiplier: float, rate: float, steps: int, delta: fl
     event = library.GaussianDpEvent(noise_multiplier)
     if rate < 1:
         event = library.PoissonSampledDpEvent(rate, event)
-    ledger = _accountant(accountant).compose(library.SelfComposedDpEvent(event, steps))
-    return float(ledger.get_epsilon(delta))
+    with _without_warnings():
+        ledger = _accountant(accountant).compose(library.SelfComposedDpEvent(event, steps))
+        return float(ledger.get_epsilon(delta))
 
 
 def steps_within(epsilon: float, noise_multiplier: float, rate: float, delta: float,
@@ -115,6 +118,18 @@ def _library() -> ModuleType:
                          "'resolvent[privacy]'") from error
     library: ModuleType = dp_accounting
     return library
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Without the library's messages about orders of Renyi divergence that it leaves out, which is always valid."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _accountant(name: Accountant) -> Any:

@@ -6,25 +6,34 @@ from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers import SGD, LocalSolver
 
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull"]
 
 Aggregated = Literal["active", "all"]
+_SIGMA, _LAM = 0.1, 0.0
 
 
 @checked
-def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
-            aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedplus(solver: LocalSolver = SGD(0.1), penalty: Penalty | None = None, *,  # noqa: B008 - a frozen module
+            sigma: float = _SIGMA, delta: float = 0.1, lam: float = _LAM, aggregate: Aggregated = "active",
+            stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
     The penalty Psi = sigma*delta*phi says which differences theta_k between a personal model and the centre are cheap.
     It determines both where a party's model is pulled to and how the server aggregates.
+
+    Without a penalty, each party chooses by its validation samples between its model trained alone, a robust shared
+    model, and mixtures of them: ``model_interpolation`` around Fed+ with lam = 1, sigma = 0 and phi = |theta|, which is
+    FedAvg with the smoothed geometric median instead of the mean. Nothing has to be set. The choice is this library's
+    own.
 
     Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2]. The
     paper gives all parties the same weight, as ``Full("uniform")`` does.
@@ -33,11 +42,12 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
     Communication: down 1 model, up 1; a party stores its model.
     Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), which recommends a sigma for which 1/(1 +
     learning_rate*sigma) lies in [0.9, 0.999].
-    Use when: one penalty for all layers is not suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
+    Use when: without a penalty: nothing is known, and no party may lose. With one: one penalty for all layers is not
+    suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
 
     Args:
         solver: local solver of each party.
-        penalty: phi.
+        penalty: phi; default: the choice by validation samples.
         sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
         delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely.
         lam: where local work starts: 0 at the party's model, 1 at the centre.
@@ -46,9 +56,11 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
-            [0, 1].
+            [0, 1]; ``sigma`` or ``lam`` is set without a penalty; without a penalty, at the start of a run, no party
+            has validation samples.
 
     Example:
+        >>> algorithm = rv.fedplus()
         >>> layers = rv.penalties.PerLayer({"bias": rv.penalties.OriginIndicator()}, default=rv.penalties.L2Norm())
         >>> algorithm = rv.fedplus(rv.SGD(0.1, batch_size=20, epochs=1), layers, sigma=1.0)
 
@@ -56,6 +68,12 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float = 0.1, delta:
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, (3), (7), (11), (12) and Algorithm 1.
     """
+    if penalty is None:
+        if (sigma, lam) != (_SIGMA, _LAM):
+            raise InputError(f"fedplus(sigma={sigma}, lam={lam}) needs a penalty, such as rv.penalties.L2Norm(): "
+                             "without one each party chooses by its validation samples, and sigma and lam are not used")
+        centre = ModelAggregation(solver=solver, aggregator=MoreauCentre(L2Norm(), delta), stragglers=stragglers)
+        return HeldOutInterpolation(aggregate_parties(aggregate, centre), solver)
     method = FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, lam,
                      stragglers=stragglers)
     return aggregate_parties(aggregate, method)
