@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resolvent.xla.rewrites import row_updates
+from resolvent.xla.rewrites import rewrite, row_updates
 from resolvent.xla.rewrites.row_updates import update_rows
 
 ROWS, WIDTH = 40, 3
@@ -73,6 +73,8 @@ def test_the_gradient_of_the_table_is_not_stored(params):
         assert [(table.shape, updates.shape) for table, updates in gradients_of_rows(step, params)] == [
             ((ROWS, WIDTH), (2, 3, WIDTH))]
         assert not gradients_of_rows(update_rows(step), params)
+        assert [(item.operation, item.operands) for item in rewrite.replacements(jax.grad(loss), params)] == [
+            ("scatter-add", ("float64[40,3]", "float64[2,3,3]"))]
 
 
 def clipped(w):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 
 from resolvent.xla.rewrites import rewrite, scans
 from resolvent.xla.rewrites.evaluation import programs
@@ -207,8 +208,16 @@ def test_what_is_read_elsewhere_is_stored():
     assert recompute_residuals(closed) is closed
 
 
-def test_they_are_shown(arguments):
+def test_they_are_shown(arguments, lstm_gradient):
     params, x = arguments
     shown = rewrite.replacements(jax.grad(recurrent), params, x)
-    assert {(item.operation, item.operands) for item in shown} == {
-        ("scan", ("float64[8,3]", "float64[3,8]")), ("scan", ("float64[8,3]", "float64[3,4]"))}
+    assert {(item.operation, item.change, item.operands) for item in shown} == {
+        ("dot_general", "weights as second factor", ("float64[8,4]", "float64[3,4]")),
+        ("dot_general", "weights as second factor", ("float64[8,8]", "float64[3,8]")),
+        ("dot_general", "weights as second factor", ("float64[8,3]", "float64[8,8]")),
+        ("scan", "computed again", ("float64[5,3,8]",)),
+        ("scan", "one product for all steps", ("float64[3,8]", "float64[3,8]")),
+        ("scan", "one product for all steps", ("float64[3,8]", "float64[3,4]"))}
+    of_lstm = rewrite.replacements(jaxpr_as_fun(lstm_gradient), *[jnp.zeros(a.shape) for a in lstm_gradient.in_avals])
+    # The derivatives of the five activation functions, see the test above.
+    assert sum(count for item, count in of_lstm.items() if item.change == "computed again") == 5

@@ -34,9 +34,10 @@ class Explanation:
                     "switched off.")
         if not self.replacements:
             return "No operation is replaced: the model has none that is slow in a compiled loop on a CPU."
-        rows = [("times", "operation", "shapes"), *((str(count), item.operation, " ".join(item.operands))
-                                                    for item, count in self.replacements.items())]
-        return "\n".join(f"{count:>5}  {operation:24} {shapes}" for count, operation, shapes in rows)
+        rows = [("times", "operation", "compiled as", "shapes"),
+                *((str(count), item.operation, item.change, " ".join(item.operands))
+                  for item, count in self.replacements.items())]
+        return "\n".join(f"{times:>5}  {name:24} {change:28} {shapes}" for times, name, change, shapes in rows)
 
 
 def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Explanation:
@@ -44,7 +45,9 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
 
     On a CPU, rounds are compiled loops, inside of which XLA runs convolutions, pooling and their gradients by a slow
     path. The simulator replaces them, and carries their channels-last layout through the operations in between.
-    ``scan`` is a sum of products over the steps of a scan, which becomes one product after it.
+    Products may get their weights as the second factor. What a scan computes in each step may become one product for
+    all steps, or be computed again in the backward pass instead of stored. Of a large table of embeddings, a step of
+    gradient descent changes only the rows that the minibatch has read.
     ``RESOLVENT_REWRITES=0`` in the environment or ``replace_slow_operations=False`` of ``from_functions``,
     ``from_equinox`` and ``from_flax`` switches these replacements off.
 

@@ -7,7 +7,7 @@ and if only other scans read it, step by step. These scans compute it again in t
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
 
-__all__ = ["recompute_residuals"]
+__all__ = ["recompute_residuals", "recomputed_results"]
 
 _CHEAP = frozenset(["add", "add_any", "mul", "neg", "sub"])
 
@@ -57,7 +57,7 @@ class _Recomputed:
 
 def recompute_residuals(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program whose scans recompute cheap results of other scans; the program itself without such results."""
-    if not _has_recomputed(closed.jaxpr):
+    if next(recomputed_results(closed.jaxpr), None) is None:
         return closed
     removed = _removed(closed.jaxpr)
 
@@ -69,9 +69,14 @@ def recompute_residuals(closed: ClosedJaxpr) -> ClosedJaxpr:
     return trace(closed, lambda *args: evaluate(closed, args, rule))
 
 
-def _has_recomputed(jaxpr: Jaxpr) -> bool:
-    return bool(_removed(jaxpr)) or any(
-        _has_recomputed(closed.jaxpr) for equation in jaxpr.eqns for closed in programs(equation))
+def recomputed_results(jaxpr: Jaxpr) -> Iterator[Any]:
+    """The shapes of the results of scans, of all steps, that are computed again instead of stored."""
+    removed = _removed(jaxpr)
+    for equation in jaxpr.eqns:
+        recipes = removed.get(id(equation), {})
+        yield from (equation.outvars[equation.params["num_carry"] + number].aval for number in recipes)
+        for closed in programs(equation):
+            yield from recomputed_results(closed.jaxpr)
 
 
 def _removed(jaxpr: Jaxpr) -> dict[int, dict[int, "_Recipe"]]:

@@ -90,10 +90,13 @@ def update_rows(step: Callable[[State], State]) -> Callable[[State], State]:
             return step(state)
         closed = jax.make_jaxpr(step)(state)
         tables = {table.shape for table, _ in row_gradients(closed.jaxpr)}
-        if not tables:
-            return jax.tree.unflatten(structure, jaxpr_as_fun(closed)(*leaves))
-        rule = _Rule(tables)
-        return jax.tree.unflatten(structure, rule.new_state(leaves, evaluate(closed, leaves, rule)))
+        if tables:
+            rule = _Rule(tables)
+            leaves = rule.new_state(leaves, evaluate(closed, leaves, rule))
+        else:
+            leaves = jaxpr_as_fun(closed)(*leaves)
+        new_state: State = jax.tree.unflatten(structure, leaves)
+        return new_state
 
     return call
 
@@ -104,7 +107,8 @@ def row_gradients(jaxpr: Jaxpr) -> Iterator[tuple[Any, Any]]:
              and isinstance(equation.invars[0], Literal) and equation.invars[0].val == 0}
     for equation in jaxpr.eqns:
         if equation.primitive.name == "scatter-add" and equation.invars[0] in zeros:
-            table, _, updates = (v.aval for v in equation.invars)
+            avals: list[Any] = [v.aval for v in equation.invars]
+            table, _, updates = avals
             if _is_large(table) and table.size >= _MIN_ENTRIES_PER_UPDATE * updates.size:
                 yield table, updates
         elif equation.primitive.name in _CALLS:

@@ -1,7 +1,7 @@
 """The walk over a program (a jaxpr) that replaces its operations, those of its loops, branches and calls included."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from resolvent.xla.rewrites.deferred import Program, Rule, deferred
 from resolvent.xla.rewrites.layouts import carry_layouts
-from resolvent.xla.rewrites.residuals import recompute_residuals
+from resolvent.xla.rewrites.residuals import recompute_residuals, recomputed_results
+from resolvent.xla.rewrites.row_updates import row_gradients
 from resolvent.xla.rewrites.scans import factors_of_sums, sum_after_scans
-from resolvent.xla.rewrites.weights import orient_products
+from resolvent.xla.rewrites.weights import orient_products, oriented_products
 from resolvent.xla.versions import supports_rewrites
 
 __all__ = ["Replacement", "Rewriter"]
@@ -20,6 +21,10 @@ __all__ = ["Replacement", "Rewriter"]
 # Operations whose parameters are programs that run as a part of this program.
 _NESTED = frozenset(["checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_vjp_call",
                      "custom_vmap_call", "jit", "pjit", "remat2", "scan", "while"])
+_CONVOLUTION = "conv_general_dilated"
+_CONVOLVED, _SLICED = "a library's convolution", "operations on slices"
+_ROWS, _ORIENTED = "only these rows are updated", "weights as second factor"
+_RECOMPUTED, _SUMMED = "computed again", "one product for all steps"
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,16 @@ class Replacement:
     """An operation that is compiled as another program.
 
     Attributes:
-        operation: name of the JAX operation, such as ``conv_general_dilated``; ``scan`` for a sum of products over the
-            steps of a scan.
-        operands: shapes and dtypes of its operands, such as ``float32[20,28,28,1]``; of a sum, the factors of one step.
+        operation: name of the JAX operation, such as ``conv_general_dilated``; ``scan`` for what a scan computes in all
+            of its steps.
+        operands: shapes and dtypes of its operands, such as ``float32[20,28,28,1]``; of products, the two factors; of
+            results that are computed again, these results.
+        change: what is compiled instead, in a few words.
     """
 
     operation: str
     operands: tuple[str, ...]
+    change: str
 
 
 class Rewriter:
@@ -69,10 +77,18 @@ class Rewriter:
         """The operations that are replaced in ``f(*args)``, and how often each occurs in the program."""
         if not supports_rewrites():
             return Counter()
-        jaxpr = jax.make_jaxpr(f)(*args).jaxpr
-        sums = Counter(Replacement("scan", tuple(aval.str_short() for aval in avals))
-                       for avals in factors_of_sums(jaxpr))
-        return _Walk(self._rules, self).rewrite(jaxpr)[1] + sums
+        closed = jax.make_jaxpr(f)(*args)
+        oriented = orient_products(closed)
+        recomputed = recompute_residuals(oriented)
+        return _Walk(self._rules, self).rewrite(closed.jaxpr)[1] + Counter([
+            *(_replacement("scatter-add", avals, _ROWS) for avals in row_gradients(closed.jaxpr)),
+            *(_replacement("dot_general", avals, _ORIENTED) for avals in oriented_products(closed.jaxpr)),
+            *(_replacement("scan", [aval], _RECOMPUTED) for aval in recomputed_results(oriented.jaxpr)),
+            *(_replacement("scan", avals, _SUMMED) for avals in factors_of_sums(recomputed.jaxpr))])
+
+
+def _replacement(operation: str, avals: Iterable[Any], change: str) -> Replacement:
+    return Replacement(operation, tuple(aval.str_short() for aval in avals), change)
 
 
 class _Walk:
@@ -99,7 +115,7 @@ class _Walk:
             avals: list[Any] = [v.aval for v in equation.invars]
             if rule(*avals, **equation.params) is None:
                 return equation, Counter()
-            replacement = Replacement(name, tuple(aval.str_short() for aval in avals))
+            replacement = _replacement(name, avals, _CONVOLVED if name == _CONVOLUTION else _SLICED)
             return (equation.replace(primitive=deferred(equation.primitive, rule, self._rewrite)),
                     Counter([replacement]))
         if name not in _NESTED:

@@ -6,7 +6,7 @@ memory. This rewrite computes [B, K] [K, N] instead. The result and the operatio
 axes: see ``layouts``. A scan uses the same weights in all steps, so they are transposed once, before the scan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,11 +15,11 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
+from resolvent.xla.rewrites.evaluation import bind, evaluate, trace
 from resolvent.xla.rewrites.layouts import carry_equation, plain
 from resolvent.xla.rewrites.values import Value, from_order
 
-__all__ = ["orient_products"]
+__all__ = ["orient_products", "oriented_products"]
 
 
 def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -27,7 +27,7 @@ def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
 
     The weights of a program are its arguments; the weights of a scan are the arrays that are the same in all steps.
     """
-    if not _has_products(closed.jaxpr, closed.jaxpr.invars):
+    if next(oriented_products(closed.jaxpr), None) is None:
         return closed
 
     def oriented(*args: Any) -> list[Any]:
@@ -36,24 +36,27 @@ def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
     return trace(closed, oriented)
 
 
-def _has_products(jaxpr: Jaxpr, weights: Sequence[Any], *, is_scan: bool = False) -> bool:
-    """Whether the rewrite changes a product of these weights, or of the weights of a scan in the program."""
+def oriented_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
+                      is_scan: bool = False) -> Iterator[tuple[Any, ...]]:
+    """The shapes of the factors of each product whose order is changed, also in the scans of the program.
+
+    Args:
+        jaxpr: the program.
+        weights: its weights; default: its arguments.
+        is_scan: whether the program is the body of a scan.
+    """
+    weights = jaxpr.invars if weights is None else weights
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         inner: Any = equation.params.get("jaxpr")
         if name == "dot_general":
             if _number_of_weights(equation, [v in weights for v in equation.invars], is_scan=is_scan) is not None:
-                return True
+                yield tuple(v.aval for v in equation.invars)
         elif name == "scan":
-            if _has_products(inner.jaxpr, inner.jaxpr.invars[:equation.params["num_consts"]], is_scan=True):
-                return True
+            yield from oriented_products(inner.jaxpr, inner.jaxpr.invars[:equation.params["num_consts"]], is_scan=True)
         elif name in ("jit", "pjit"):
             of_call = [v for v, operand in zip(inner.jaxpr.invars, equation.invars, strict=True) if operand in weights]
-            if _has_products(inner.jaxpr, of_call, is_scan=is_scan):
-                return True
-        elif any(_has_products(nested.jaxpr, ()) for nested in programs(equation)):
-            return True
-    return False
+            yield from oriented_products(inner.jaxpr, of_call, is_scan=is_scan)
 
 
 def _number_of_weights(equation: JaxprEqn, are_weights: Sequence[bool], *, is_scan: bool) -> int | None:
