@@ -114,8 +114,8 @@ class Echo(SiteProgram):
 
     def _answer(self, message):
         if message == b"memory":
-            now, largest = memory()
-            used, self._before = largest - self._before, now
+            current, largest = memory()
+            used, self._before = largest - self._before, current
             return json.dumps(used).encode()
         if not message.startswith(b"RSLVMSG1"):
             return message

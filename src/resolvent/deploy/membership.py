@@ -22,13 +22,13 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Members", "check_change_of_members", "draw_cohort", "members_of_round"]
+__all__ = ["MembershipHistory", "check_change_of_members", "draw_cohort", "members_of_round"]
 
-Members = Sequence[tuple[int, tuple[int, ...]]]
+MembershipHistory = Sequence[tuple[int, tuple[int, ...]]]
 """(first round, ids of the members from this round on), in the order of the rounds."""
 
 
-def members_of_round(members: Members, t: int) -> tuple[int, ...]:
+def members_of_round(members: MembershipHistory, t: int) -> tuple[int, ...]:
     """The ids of the parties that are members in round t."""
     return next(ids for first, ids in reversed(members) if first <= t)
 

@@ -66,19 +66,29 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
         known = len(report.label.classes)
         classes = f"{known} classes with their numbers of rows" if known else "its kind"
         yield f"  {experiment.table.label} (the label): {classes}; {report.label.unnamed} rarer classes are not named"
+        if experiment.has_weights:
+            yield "  the sum of the weights of the training rows of each class"
         encoding, conflicts = agree({name: report}, experiment.table)
         if encoding is None:
             yield f"the rounds cannot be shown: {'; '.join(conflicts)}"
             return
-        run.prepare(encoding)
+        run.prepare(encoding, experiment.decide_by, _unit_weights(report) if experiment.has_weights else None)
         try:
             yield "would leave the site in the rounds (with the categories and classes of this site alone):"
             for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
                 parts = [*departures]
                 names = "; ".join(departure.name for departure in parts)
                 yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+            if file.limits.scores:
+                yield ("would leave the site at the end: for each method the score on the test rows and the gain over "
+                       "training alone, each with an interval; and the method that the site should use")
         finally:
             run.close()
+
+
+def _unit_weights(report: TableReport) -> dict[str, float]:
+    """Equal factors of the weights of all classes: the others follow from the sums of all sites."""
+    return dict.fromkeys(report.label.weights or {}, 1.0)
 
 
 def _read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
