@@ -39,10 +39,8 @@ evaluate_every: 2
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def make_folder(folder):
     """Three sites, each with a table, a site file and the module of the network."""
-    folder = tmp_path_factory.mktemp("torch")
     rng = np.random.default_rng(0)
     age = rng.normal(50, 12, 90)
     frame = pd.DataFrame({"site": np.repeat(SITES, [30, 40, 20]), "age": age, "weight": rng.normal(70, 10, 90),
@@ -59,6 +57,25 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("torch"))
+
+
+def check_models(folder, out, run):
+    """The shared model in ``out`` and that of Aachen in ``run`` are those of a simulation."""
+    experiment, encoding = experiment_of_file("mine.yaml"), read_encoding(run / "encoding.json")
+    data = from_frame(pd.read_csv(folder / "all.csv"), "site", "ill", encoding=encoding, test=0.3)
+    model = experiment.model(encoding)
+    result = simulate(experiment.algorithm("Scaffold"), model, data, rounds=2, progress=False)
+    shared = ModelFolder(out / "models" / "Scaffold").parameters(None, model)
+    assert [*shared] == ["0.bias", "0.weight", "2.bias", "2.weight"]  # the names of the state dict
+    for name, leaf in result.server_model.items():
+        np.testing.assert_allclose(shared[name], leaf, atol=2e-6)
+    module = load(run, method="Scaffold", site="aachen").to_torch()
+    np.testing.assert_allclose(module.state_dict()["0.weight"], result.personal_model("aachen")["0.weight"], atol=2e-6)
+
+
 def serve(folder, experiment, job):
     sites = {site: Site(site, folder / site / "runs", read_site(folder / site / "site.yaml")) for site in SITES}
     try:
@@ -73,17 +90,7 @@ def test_models_are_those_of_the_simulation(folder, monkeypatch):
     monkeypatch.chdir(folder)
     experiment = experiment_of_file("mine.yaml")
     assert serve(folder, experiment, FederationJob("mine-1", experiment.text, SITES)) == {"status": "complete"}
-    run = folder / "aachen" / "runs" / "mine-1"
-    encoding = read_encoding(run / "encoding.json")
-    data = from_frame(pd.read_csv(folder / "all.csv"), "site", "ill", encoding=encoding, test=0.3)
-    model = experiment.model(encoding)
-    result = simulate(experiment.algorithm("Scaffold"), model, data, rounds=2, progress=False)
-    shared = ModelFolder(folder / "out" / "models" / "Scaffold").parameters(None, model)
-    assert [*shared] == ["0.bias", "0.weight", "2.bias", "2.weight"]  # the names of the state dict
-    for name, leaf in result.server_model.items():
-        np.testing.assert_allclose(shared[name], leaf, atol=2e-6)
-    module = load(run, method="Scaffold", site="aachen").to_torch()
-    assert module.state_dict()["0.weight"].shape == (4, 2)
+    check_models(folder, folder / "out", folder / "aachen" / "runs" / "mine-1")
 
 
 def test_a_site_that_does_not_allow_the_model_refuses_before_it_imports_it(folder, monkeypatch):

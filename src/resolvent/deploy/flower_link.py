@@ -13,7 +13,7 @@ from typing import Any, Self
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import SubStatus
 from flwr.common.serde import fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.control import ControlHttpClient
@@ -29,7 +29,7 @@ from resolvent.deploy.kits import KitNote
 
 __all__ = ["SuperLink", "TaskSource"]
 
-_ONLINE = "online"
+_ONLINE, _UNREGISTERED = "online", "unregistered"
 _START_SECONDS = 30.0
 _PAUSE = 0.05  # seconds between two requests for a task
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
@@ -103,11 +103,12 @@ class SuperLink:
         self._control.close()
 
     def register_sites(self) -> None:
-        """Let the sites of the kit connect. The SuperLink accepts no other node."""
-        known = {bytes(node.public_key) for node in self._nodes()}
-        for key in self._keys.values():
-            if key not in known:
-                self._control.RegisterNode(RegisterNodeRequest(public_key=key))
+        """Let exactly the sites of the kit connect: the SuperLink accepts no other node, and no removed site."""
+        known = {bytes(node.public_key): node for node in self._nodes()}
+        for key in {*self._keys.values()} - known.keys():
+            self._control.RegisterNode(RegisterNodeRequest(public_key=key))
+        for key in known.keys() - {*self._keys.values()}:
+            self._control.UnregisterNode(UnregisterNodeRequest(node_id=known[key].node_id))
 
     def nodes(self) -> dict[str, int]:
         """Name of a connected site -> id of its node."""
@@ -120,7 +121,8 @@ class SuperLink:
         return {*self.nodes()}
 
     def _nodes(self) -> Any:
-        return self._control.ListNodes(ListNodesRequest()).nodes_info
+        nodes = self._control.ListNodes(ListNodesRequest()).nodes_info
+        return [node for node in nodes if node.status != _UNREGISTERED]
 
     @contextlib.contextmanager
     def open_run(self) -> Iterator[HttpGrid]:
@@ -152,7 +154,7 @@ class SuperLink:
             grid.close()
 
     def _token_of(self, run: int) -> str:
-        """Acquire the task of a run. Tasks of other runs, which nobody answers, are left to expire."""
+        """Acquire the task of a run. Tasks of other runs expire, because no program works on them."""
         source, end = TaskSource(self._address, self._secret, self._certificates), time.monotonic() + _START_SECONDS
         try:
             while time.monotonic() < end:

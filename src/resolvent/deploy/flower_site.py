@@ -22,7 +22,8 @@ from resolvent.deploy.flower_link import TaskSource
 
 __all__ = ["answer_messages"]
 
-_PAUSE = 0.05  # seconds between two requests for a message
+# Seconds between two requests for a message: the pauses become longer, because each request takes CPU time.
+_MIN_PAUSE, _MAX_PAUSE, _GROWTH = 0.02, 0.3, 1.3
 _log = logging.getLogger(__name__)
 
 
@@ -35,18 +36,20 @@ def answer_messages(app: ClientApp, address: str, secret: bytes, is_running: Cal
         secret: the secret of the SuperNode and this process.
         is_running: whether the SuperNode is running.
     """
-    source = TaskSource(address, secret, None)
+    source, pause = TaskSource(address, secret, None), _MIN_PAUSE
     while is_running():
         try:
             task = source.acquire(TaskType.CLIENT_APP)
             if task is not None:
                 _answer(app, address, task[1])
+                pause = _MIN_PAUSE
                 continue
         except httpx.TransportError:  # the SuperNode is starting
             pass
         except Exception:
             _log.exception("a message could not be answered")
-        time.sleep(_PAUSE)
+        time.sleep(pause)
+        pause = min(pause * _GROWTH, _MAX_PAUSE)
 
 
 def _answer(app: ClientApp, address: str, token: str) -> None:
