@@ -65,6 +65,12 @@ class Replies(eqx.Module):
         alive: [C] whether the reply arrived in time and counts.
         shares: [C] lambda_k, which sum to one over all N; zero for rows that did not arrive. They keep sums that the
             server stores, such as Scaffold's c = sum_k lambda_k c_k, exact under any sampling.
+
+    Example:
+        >>> models, shares = jnp.array([[0.0], [4.0]]), jnp.array([0.25, 0.75])
+        >>> replies = rv.Replies(models, weight=shares, index=jnp.arange(2), alive=jnp.ones(2, bool), shares=shares)
+        >>> replies.mean().tolist()
+        [3.0]
     """
 
     payload: Reply
@@ -97,6 +103,9 @@ class Phase(NamedTuple):
             party's model at the end of its local work; scalars can be recorded per party and round. The compiler
             removes what is not recorded. ``memory`` is that of ``local_work``.
         server: (server state, replies, key) -> (server state, info).
+
+    Example:
+        >>> phase = rv.Phase(message=lambda state, k: state.model, party=train, server=average)  # doctest: +SKIP
     """
 
     message: Callable[[ServerState, Int[Array, ""]], Message]

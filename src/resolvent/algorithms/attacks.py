@@ -40,7 +40,12 @@ __all__ = ["ALIE", "IPM", "Adaptive", "Attack", "Gaussian", "LabelFlip", "Mimic"
 
 
 class Attack(CheckedArguments, eqx.Module):
-    """What malicious parties do. By default they are honest; an attack overrides the method that it changes."""
+    """What malicious parties do. By default they are honest; an attack overrides the method that it changes.
+
+    Example:
+        >>> rv.attacks.Attack().update(jnp.array([1.0]), jax.random.key(0)) is None
+        True
+    """
 
     def oracle(self, oracle: Oracle, malicious: Bool[Array, ""]) -> Oracle:
         """The objective of a party, which differs from the honest one if ``malicious``."""
@@ -60,6 +65,10 @@ class SignFlip(Attack):
 
     Attributes:
         scale: the update is also multiplied by this number.
+
+    Example:
+        >>> rv.attacks.SignFlip().update(jnp.array([1.0, -2.0]), jax.random.key(0)).tolist()
+        [-1.0, 2.0]
     """
 
     scale: ArrayLike = 1.0
@@ -74,6 +83,10 @@ class Scaled(Attack):
 
     Attributes:
         factor: the multiple.
+
+    Example:
+        >>> rv.attacks.Scaled(10.0).update(jnp.array([1.0, -2.0]), jax.random.key(0)).tolist()
+        [10.0, -20.0]
     """
 
     factor: ArrayLike = 10.0
@@ -90,6 +103,10 @@ class Gaussian(Attack):
 
     Attributes:
         std: the standard deviation of each coordinate.
+
+    Example:
+        >>> rv.attacks.Gaussian().update(jnp.array([1.0, -2.0]), jax.random.key(0)).shape
+        (2,)
     """
 
     std: ArrayLike = 1.0
@@ -104,7 +121,12 @@ class Gaussian(Attack):
 
 
 class NaN(Attack):
-    """Malicious parties send replies that are not a number, which the server must refuse."""
+    """Malicious parties send replies that are not a number, which the server must refuse.
+
+    Example:
+        >>> rv.attacks.NaN().update(jnp.array([1.0, -2.0]), jax.random.key(0)).tolist()
+        [nan, nan]
+    """
 
     @override
     def update(self, update: Vector, key: Array) -> Vector:
@@ -112,7 +134,11 @@ class NaN(Attack):
 
 
 class LabelFlip(Attack):
-    """Malicious parties train on the labels classes - 1 - y."""
+    """Malicious parties train on the labels classes - 1 - y.
+
+    Example:
+        >>> algorithm = rv.attacked(rv.fedavg(rv.SGD(0.1)), rv.attacks.LabelFlip(), share=0.2)
+    """
 
     @override
     def oracle(self, oracle: Oracle, malicious: Bool[Array, ""]) -> Oracle:
@@ -146,6 +172,12 @@ class ALIE(Attack):
 
     Attributes:
         z: the number of standard deviations; default: from the numbers of honest and malicious parties, at least 0.
+
+    Example:
+        >>> updates = jnp.array([[1.0], [3.0], [0.0]])
+        >>> honest = jnp.array([True, True, False])
+        >>> rv.attacks.ALIE(z=1.0).collude(updates, honest, ~honest).tolist()
+        [1.0]
     """
 
     z: ArrayLike | None = None
@@ -172,6 +204,12 @@ class IPM(Attack):
 
     Attributes:
         strength: epsilon, the length of the update relative to the mean honest update.
+
+    Example:
+        >>> updates = jnp.array([[1.0], [3.0], [0.0]])
+        >>> honest = jnp.array([True, True, False])
+        >>> rv.attacks.IPM(0.5).collude(updates, honest, ~honest).tolist()
+        [-1.0]
     """
 
     strength: ArrayLike = 0.5
@@ -186,6 +224,9 @@ class Mimic(Attack):
 
     No reply is unusual, but the copied party has the weight of many. Source: Karimireddy, He, Jaggi, *Byzantine-Robust
     Learning on Heterogeneous Datasets via Bucketing*, section 3.3, whose attackers choose one party for all rounds.
+
+    Example:
+        >>> algorithm = rv.attacked(rv.fedavg(rv.SGD(0.1)), rv.attacks.Mimic(), share=0.2)
     """
 
     @override
@@ -202,6 +243,9 @@ class MinMax(Attack):
     from every honest update is at most the largest distance between two honest updates. Source: Shejwalkar, Houmansadr,
     *Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated Learning*, the Min-Max
     attack with the deviation "inverse standard deviation".
+
+    Example:
+        >>> algorithm = rv.attacked(rv.fedavg(rv.SGD(0.1)), rv.attacks.MinMax(), share=0.2)
     """
 
     @override
@@ -229,6 +273,10 @@ class Adaptive(Attack):
     Attributes:
         aggregator: the defence that the malicious parties know. It aggregates updates of equal weight, without a
             server's model.
+
+    Example:
+        >>> attack = rv.attacks.Adaptive(rv.aggregators.CoordinateMedian())
+        >>> algorithm = rv.attacked(rv.fedavg(rv.SGD(0.1)), attack, share=0.2)
     """
 
     aggregator: Aggregator

@@ -23,6 +23,11 @@ class Cohort(eqx.Module):
         alive: [C] whether the party takes part.
         effort: [C] fraction of the solver's budget that the party does, in (0, 1].
         late: [C] whether the effort is less than planned: the work is partial, and the algorithm may drop it.
+
+    Example:
+        >>> cohort = Cohort.from_parties(jnp.array([2, 0]), jnp.array([0.25, 0.25, 0.5]))
+        >>> cohort.weight.tolist()
+        [0.5, 0.25]
     """
 
     index: Int[Array, " C"]

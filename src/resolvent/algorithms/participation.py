@@ -64,6 +64,10 @@ class Full(Participation):
     Attributes:
         weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``, Fed+'s
             objective).
+
+    Example:
+        >>> Full()(jax.random.key(0), jnp.array([10, 30])).weight.tolist()
+        [0.25, 0.75]
     """
 
     weighting: Weighting = eqx.field(static=True, default="size")
@@ -107,6 +111,10 @@ class Uniform(FixedSizeCohort):
     Attributes:
         cohort: number of parties.
         weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
+
+    Example:
+        >>> len(Uniform(2)(jax.random.key(0), jnp.array([10, 20, 30, 40])).index)
+        2
     """
 
     weighting: Weighting = eqx.field(static=True, default="size")
@@ -161,6 +169,10 @@ class BiasedBySize(FixedSizeCohort):
 
     Attributes:
         cohort: number of parties K.
+
+    Example:
+        >>> BiasedBySize(2)(jax.random.key(0), jnp.array([10, 20, 30, 40])).weight.tolist()
+        [0.5, 0.5]
     """
 
     @override
@@ -179,8 +191,15 @@ class Bernoulli(Participation):
     """Each party takes part with the same probability, independently of the others.
 
     Attributes:
-        probability: in (0, 1].
+        probability: the probability, in (0, 1].
         weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
+
+    Raises:
+        InputError: ``probability`` lies outside (0, 1].
+
+    Example:
+        >>> Bernoulli(1.0)(jax.random.key(0), jnp.array([10, 30])).alive.tolist()
+        [True, True]
     """
 
     probability: ArrayLike
@@ -239,6 +258,14 @@ class Stragglers(ParticipationWrapper):
         inner: draws the cohort.
         share: fraction of the cohort that straggles, drawn in each round.
         parties: ids of parties that straggle in every round.
+
+    Raises:
+        InputError: ``share`` lies outside [0, 1]; when a run starts, a party of ``parties`` does not exist.
+
+    Example:
+        >>> cohort = Stragglers(Uniform(2), share=0.5)(jax.random.key(0), jnp.array([10, 20, 30, 40]))
+        >>> int(cohort.late.sum())
+        1
     """
 
     inner: Participation = Full()
@@ -274,8 +301,12 @@ class FixedEffort(ParticipationWrapper):
     Such work is complete, because the party planned it: no algorithm drops it.
 
     Attributes:
-        effort: [N], in (0, 1].
+        effort: [N] the shares of the work, in (0, 1].
         inner: draws the cohort.
+
+    Example:
+        >>> FixedEffort(jnp.array([1.0, 0.5]))(jax.random.key(0), jnp.array([10, 30])).effort.tolist()
+        [1.0, 0.5]
     """
 
     effort: Float[Array, " N"]
@@ -297,8 +328,13 @@ class Dropout(ParticipationWrapper):
     """Parties with unreliable devices: party k is absent with its own probability, drawn in each round.
 
     Attributes:
-        probability: [N], in [0, 1).
+        probability: [N] the probabilities of absence, in [0, 1).
         inner: draws the cohort.
+
+    Example:
+        >>> participation = Dropout(jnp.array([0.0, 0.5]))
+        >>> participation(jax.random.key(0), jnp.array([10, 30])).alive.tolist()
+        [True, True]
     """
 
     probability: Float[Array, " N"]

@@ -156,7 +156,7 @@ def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:
 
 
 def counted_parties(payload: Reply, cohort: Cohort, working: Bool[Array, " C"]) -> Bool[Array, " C"]:
-    """[C] whose reply counts.
+    """[C] whether each party's reply counts.
 
     A reply that is not finite counts as one that did not arrive. If the weights of the others sum to zero, their mean
     is not defined, and no reply counts.
@@ -180,7 +180,7 @@ def stacked_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) 
     Args:
         payload: leaves [C, ...].
         cohort: the cohort of the round.
-        counted: [C] whose reply counts.
+        counted: [C] whether each party's reply counts.
     """
     return Replies(
         payload=select_rows(counted, payload, jax.tree.map(jnp.zeros_like, payload)),

@@ -24,8 +24,8 @@ from resolvent.problem.oracle import Oracle, QuadraticOracle
 
 __all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
 
-_MODEL_SIZE = 100_800  # of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
-_SMALL_MODEL_SIZE = 3  # of the model on which the parties' models are compared
+_MODEL_SIZE = 100_800  # size of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
+_SMALL_MODEL_SIZE = 3  # size of the model on which the parties' models are compared
 _PARTIES = 3
 _MAX_NUMBERS = 1000  # more numbers than this are counted as a share of a model
 

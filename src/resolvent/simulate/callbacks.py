@@ -28,7 +28,15 @@ __all__ = ["CSV", "Callback", "EarlyStopping", "EvaluationEvent", "KeepBest", "M
 
 @dataclass(eq=False)
 class Callback(CheckedArguments):
-    """Base class of objects that are called at the evaluations of runs. One object serves several methods and seeds."""
+    """Base class of objects that are called at the evaluations of runs. One object serves several methods and seeds.
+
+    Example:
+        >>> class StopAfter(rv.callbacks.Callback):
+        ...     "Stops a run after a number of rounds."
+        ...     def __call__(self, event):
+        ...         if event.round >= 100:
+        ...             event.stop("100 rounds are enough")
+    """
 
     @abstractmethod
     def __call__(self, event: EvaluationEvent) -> None:

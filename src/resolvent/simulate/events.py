@@ -33,6 +33,14 @@ class EvaluationEvent:
         directions: name of a metric -> whether larger values are better.
         is_resumed: whether the run continued from a checkpoint.
         metrics: all metrics so far, the table of ``Result.metrics``.
+
+    Example:
+        >>> problem = rv.problems.least_squares(parties=3, samples=20, features=2)
+        >>> rounds = []
+        >>> result = rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=2, progress=False,
+        ...                      on_evaluation=lambda event: rounds.append(event.round))
+        >>> rounds
+        [1, 2]
     """
 
     name: str

@@ -59,7 +59,14 @@ def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
 
 
 class Mean(Aggregator):
-    """The weighted mean, sum_k weight_k x_k / sum_k weight_k."""
+    """The weighted mean, sum_k weight_k x_k / sum_k weight_k.
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [8.0]])
+        >>> replies = rv.Replies(models, jnp.ones(3), jnp.arange(3), jnp.ones(3, bool), jnp.full(3, 1 / 3))
+        >>> rv.aggregators.Mean()(replies)[0].tolist()
+        [3.0]
+    """
 
     linear: ClassVar[bool] = True
     breakdown_point: ClassVar[float] = 0.0
@@ -82,6 +89,14 @@ class MoreauCentre(Aggregator):
         tolerance: tolerance of the residual, see ``resolvent.math.centres.CentreInfo``.
         max_iterations: the largest number of iterations; ``centre_residual`` in the metrics shows whether they
             sufficed.
+
+    Raises:
+        InputError: ``delta`` is not positive.
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [8.0]])
+        >>> replies = rv.Replies(models, jnp.ones(3), jnp.arange(3), jnp.ones(3, bool), jnp.full(3, 1 / 3))
+        >>> centre = rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.1)(replies)[0]
     """
 
     penalty: Penalty
@@ -116,6 +131,15 @@ class GeometricMedian(Aggregator):
         smoothing: distances below this value are replaced by it; positive.
         tolerance: tolerance of the residual.
         max_iterations: the largest number of iterations.
+
+    Raises:
+        InputError: ``smoothing`` is not positive.
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [8.0]])
+        >>> replies = rv.Replies(models, jnp.ones(3), jnp.arange(3), jnp.ones(3, bool), jnp.full(3, 1 / 3))
+        >>> round(rv.aggregators.GeometricMedian()(replies)[0].item(), 3)
+        1.0
     """
 
     smoothing: ArrayLike = 1e-6
@@ -139,6 +163,12 @@ class CoordinateMedian(Aggregator):
     """The weighted median of each coordinate.
 
     Source: Yin, Chen, Ramchandran, Bartlett, *Byzantine-Robust Distributed Learning*.
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [8.0]])
+        >>> replies = rv.Replies(models, jnp.ones(3), jnp.arange(3), jnp.ones(3, bool), jnp.full(3, 1 / 3))
+        >>> rv.aggregators.CoordinateMedian()(replies)[0].tolist()
+        [1.0]
     """
 
     linear: ClassVar[bool] = False

@@ -32,6 +32,10 @@ class NearestNeighbourMixing(Aggregator):
 
     Raises:
         InputError: ``share`` is outside [0, 1/2).
+
+    Example:
+        >>> aggregator = rv.aggregators.NearestNeighbourMixing(rv.aggregators.GeometricMedian(), 0.2)
+        >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=aggregator)
     """
 
     inner: Aggregator
@@ -67,6 +71,10 @@ class Bucketing(Aggregator):
 
     Raises:
         InputError: ``size`` is less than 1.
+
+    Example:
+        >>> aggregator = rv.aggregators.Bucketing(rv.aggregators.GeometricMedian(), size=2)
+        >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=aggregator)
     """
 
     inner: Aggregator
@@ -104,6 +112,9 @@ class TrustScores(Aggregator):
 
     Raises:
         InputError: ``trusted`` is negative; when it is used: the method does not use the server's model.
+
+    Example:
+        >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.TrustScores(trusted=0))
     """
 
     trusted: int = eqx.field(static=True, default=0)

@@ -24,6 +24,15 @@ class TrimmedMean(Aggregator):
 
     Attributes:
         share: the share of the weight that is removed at each end, in [0, 1/2). It is the breakdown point.
+
+    Raises:
+        InputError: ``share`` lies outside [0, 1/2).
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [10.0]])
+        >>> replies = rv.Replies(models, jnp.ones(5), jnp.arange(5), jnp.ones(5, bool), jnp.full(5, 1 / 5))
+        >>> rv.aggregators.TrimmedMean(0.2)(replies)[0].tolist()
+        [2.0]
     """
 
     share: ArrayLike = 0.2
@@ -108,6 +117,12 @@ class Krum(Selection):
     Attributes:
         share: the share of the replies that may be malicious, in [0, 1/2); n replies must be at least
             2*floor(share*n) + 3.
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [10.0]])
+        >>> replies = rv.Replies(models, jnp.ones(5), jnp.arange(5), jnp.ones(5, bool), jnp.full(5, 1 / 5))
+        >>> rv.aggregators.Krum(0.2)(replies)[0].tolist()
+        [1.0]
     """
 
     share: float = eqx.field(static=True, default=0.2)
@@ -129,6 +144,12 @@ class MultiKrum(Selection):
             2*floor(share*n) + 3.
         keep: how many replies are averaged, but never more than the number that is not assumed malicious; default:
             that number.
+
+    Example:
+        >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [10.0]])
+        >>> replies = rv.Replies(models, jnp.ones(5), jnp.arange(5), jnp.ones(5, bool), jnp.full(5, 1 / 5))
+        >>> rv.aggregators.MultiKrum(0.2, keep=2)(replies)[0].tolist()
+        [1.5]
     """
 
     share: float = eqx.field(static=True, default=0.2)
@@ -154,6 +175,9 @@ class Bulyan(Selection):
     Attributes:
         share: the share of the replies that may be malicious, in [0, 1/4); n replies must be at least
             4*floor(share*n) + 3.
+
+    Example:
+        >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.Bulyan(0.1))
     """
 
     share: float = eqx.field(static=True, default=0.2)
@@ -176,6 +200,12 @@ class CentredClipping(Aggregator):
     Attributes:
         radius: tau, about the length of a good update; positive.
         iterations: L, the number of steps; at least 1.
+
+    Raises:
+        InputError: ``radius`` is not positive, or ``iterations`` is less than 1.
+
+    Example:
+        >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.CentredClipping(10.0))
     """
 
     radius: ArrayLike
@@ -205,6 +235,12 @@ class NormBound(Aggregator):
 
     Attributes:
         radius: the largest length of an update, positive; default: the weighted median of the updates' lengths.
+
+    Raises:
+        InputError: ``radius`` is not positive.
+
+    Example:
+        >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.NormBound())
     """
 
     radius: ArrayLike | None = None

@@ -114,6 +114,9 @@ class AdaptiveMu(Combinator):
     Raises:
         InputError: the inner algorithm has no proximal weight.
         InputError: ``step`` is negative, or ``patience`` is below 1.
+
+    Example:
+        >>> algorithm = rv.combinators.AdaptiveMu(rv.fedprox(rv.SGD(0.1), mu=1.0), step=0.1, patience=5)
     """
 
     inner: ModelAggregation

@@ -51,7 +51,7 @@ class Anderson(Combinator):
 
     Attributes:
         inner: an algorithm of one phase whose server holds the iterate (splitting, model aggregation).
-        history_size: number of combined points, tau + 1; 1 is no acceleration.
+        history_size: number of combined points, tau + 1; with 1 there is no acceleration.
         on: what is combined: the iterate (``u``: every u_k, or the shared model), or P_H(z) of a splitting scheme
             (``mean``, the paper's choice for nonconvex models), from which its next u_k follow.
         safeguard: a combination is undone if its residual exceeds the last one's by this factor.
@@ -61,6 +61,9 @@ class Anderson(Combinator):
 
     Raises:
         InputError: the inner algorithm's server holds no iterate, or is accelerated already.
+
+    Example:
+        >>> algorithm = rv.combinators.Anderson(rv.fedprox(rv.SGD(0.1), mu=1.0), history_size=3)
     """
 
     history_size: int = eqx.field(static=True, default=3)

@@ -63,6 +63,9 @@ class Attacked(Combinator):
     Warns:
         BreakdownWarning: an aggregator of the inner algorithm has a breakdown point, and the share is beyond it. The
             share of ``parties`` is known, and compared, when the run starts.
+
+    Example:
+        >>> algorithm = rv.combinators.Attacked(rv.fedavg(rv.SGD(0.1)), rv.attacks.SignFlip(), share=0.2)
     """
 
     attack: Attack

@@ -50,22 +50,27 @@ class Combinator(Algorithm):
 
     Attributes:
         inner: the inner algorithm.
+
+    Example:
+        >>> class Logged(rv.combinators.Combinator):
+        ...     "The inner algorithm; override what the combinator changes."
+        >>> algorithm = Logged(rv.fedavg(rv.SGD(0.1)))
     """
 
     inner: Algorithm
 
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
-        """The message to party k."""
+        """The message to party k; by default the inner algorithm's."""
         return inner(state.inner, k)
 
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        """A party's work."""
+        """A party's work; by default the inner algorithm's."""
         return inner(state, message, oracle, key, effort)
 
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
-        """The server's step."""
+        """The server's step; by default the inner algorithm's."""
         after, info = inner(state.inner, replies, key)
         return CombinatorState(after, state.extra), info
 

@@ -72,6 +72,9 @@ class Compressed(Combinator):
 
     Raises:
         InputError: with shifts, the inner server needs individual replies; or the replies are compressed already.
+
+    Example:
+        >>> algorithm = rv.combinators.Compressed(rv.fedavg(rv.SGD(0.1)), rv.codecs.TopK(share=0.1))
     """
 
     codec: Codec

@@ -113,6 +113,10 @@ class DecentralisedAnderson(Combinator):
 
     Raises:
         InputError: the inner algorithm's parties do not hold the iterate.
+
+    Example:
+        >>> inner = rv.fedplus(rv.SGD(0.1), rv.penalties.L2Norm(), sigma=1.0)
+        >>> algorithm = rv.combinators.DecentralisedAnderson(inner, history_size=3)
     """
 
     history_size: int = eqx.field(static=True, default=3)

@@ -73,6 +73,12 @@ class ErgodicAveraging(Combinator):
         inner: an algorithm with one shared model: its server holds the iterate, or it is decentralised splitting.
         weight: weight of round t's model: the schedule of the inner algorithm's step, or 1 for the plain average.
         include_first: whether w_0 is averaged too; Theorem 2 sums from w_1.
+
+    Raises:
+        InputError: the inner algorithm does not have one shared model, or ``weight`` is not positive.
+
+    Example:
+        >>> algorithm = rv.combinators.ErgodicAveraging(rv.fedprox(rv.SGD(0.1), mu=1.0))
     """
 
     weight: Schedule | float = 1.0

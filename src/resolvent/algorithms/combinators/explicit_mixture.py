@@ -65,6 +65,10 @@ class ExplicitMixture(Combinator):
 
     Raises:
         InputError: alpha is outside [0, 1]; or, when the run starts, it does not have one number per party.
+
+    Example:
+        >>> solver = rv.SGD(0.1)
+        >>> algorithm = rv.combinators.ExplicitMixture(rv.fedavg(solver), solver, alpha=0.5)
     """
 
     solver: LocalSolver

@@ -28,6 +28,9 @@ class FineTuned(Combinator):
     Attributes:
         inner: any algorithm.
         solver: local solver of the further training; its order of minibatches is the same each time.
+
+    Example:
+        >>> algorithm = rv.combinators.FineTuned(rv.fedavg(rv.SGD(0.1)), rv.SGD(0.01, epochs=1))
     """
 
     solver: LocalSolver

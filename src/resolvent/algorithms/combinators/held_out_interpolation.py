@@ -62,6 +62,12 @@ class HeldOutInterpolation(Combinator):
         solver: local solver of the local model.
         points: number of mixtures, including both ends; 2 is a choice between the local and the joint model.
         by: the measure that is compared: held-out ``loss`` or ``score``.
+
+    Raises:
+        InputError: ``points`` is less than 2, or ``by`` is not a measure.
+
+    Example:
+        >>> algorithm = rv.combinators.HeldOutInterpolation(rv.fedavg(rv.SGD(0.1)), rv.SGD(0.1), points=5)
     """
 
     solver: LocalSolver

@@ -61,6 +61,10 @@ class HeldOutSelection(Combinator):
 
     Raises:
         InputError: the candidates are not one algorithm with different numbers.
+
+    Example:
+        >>> first, *others = [rv.fedplus(rv.SGD(0.1), rv.penalties.L2Norm(), sigma=sigma) for sigma in (0.1, 1.0)]
+        >>> algorithm = rv.combinators.HeldOutSelection(first, tuple(others))
     """
 
     others: tuple[Algorithm, ...]

@@ -32,6 +32,13 @@ class MetaLearned(Combinator):
         inner: any algorithm.
         step: the gradient step inside the objective, and how its derivative is computed.
         steps: number of such steps, over all its samples, that a party makes before it uses a model.
+
+    Raises:
+        InputError: ``steps`` is negative.
+
+    Example:
+        >>> step = rv.problems.GradientStep(0.1)
+        >>> algorithm = rv.combinators.MetaLearned(rv.fedavg(rv.SGD(0.1)), step=step)
     """
 
     step: GradientStep = eqx.field(kw_only=True)

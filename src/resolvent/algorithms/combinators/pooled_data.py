@@ -19,6 +19,9 @@ class PooledData(Combinator):
 
     Raises:
         InputError: the inner algorithm's parties may store something, which one party cannot store for all.
+
+    Example:
+        >>> algorithm = rv.combinators.PooledData(rv.fedavg(rv.SGD(0.1)))
     """
 
     inner: ModelAggregation

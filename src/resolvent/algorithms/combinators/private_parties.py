@@ -89,6 +89,10 @@ class PrivateParties(Combinator):
 
     Raises:
         InputError: a number is outside its range, or the inner algorithm is of another kind.
+
+    Example:
+        >>> inner = rv.fedavg(rv.SGD(0.1))
+        >>> algorithm = rv.combinators.PrivateParties(inner, cohort=10.0, clip=0.5, noise_multiplier=1.0)
     """
 
     cohort: ArrayLike = eqx.field(kw_only=True)

@@ -40,6 +40,9 @@ class StaleReplies(Combinator):
 
     Raises:
         InputError: the replies are not models, so that the first model cannot replace a missing first reply.
+
+    Example:
+        >>> algorithm = rv.combinators.StaleReplies(rv.fedavg(rv.SGD(0.1)))
     """
 
     def __check_init__(self) -> None:

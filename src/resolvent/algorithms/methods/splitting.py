@@ -160,7 +160,7 @@ class Splitting(Method):
 
     @override
     def model_message(self, state: SplittingState, k: Int[Array, ""]) -> SplittingMessage:
-        # P_H(z), because the u_k are no models: at FedPi's fixed point they are w* + eta grad f_k(w*).
+        # P_H(z), because the u_k are not models: at FedPi's fixed point they are w* + eta grad f_k(w*).
         return SplittingMessage(state.mean, self.relaxation.at(state.t)[0])
 
     @override

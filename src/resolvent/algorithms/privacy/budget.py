@@ -29,7 +29,7 @@ class PrivacyBudget(CheckedArguments):
     round. The metrics of the run then have ``epsilon`` of the split ``train``, for each party and evaluation.
 
     Attributes:
-        delta: in (0, 1), usually below one over the number of samples of a party, or over the number of parties.
+        delta: the delta, in (0, 1), usually below one over the number of samples of a party, or over that of parties.
         epsilon: the run stops before the first round that could make any party's epsilon larger than this; default:
             epsilon is only measured.
         accountant: ``pld`` (tight) or ``rdp`` (faster to compute).

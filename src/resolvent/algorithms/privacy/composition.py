@@ -83,11 +83,11 @@ def record_epsilons(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int
     Sampling of parties does not reduce epsilon, because the server knows which parties take part.
 
     Args:
-        algorithm: with ``DPSGD`` as its local solver.
+        algorithm: an algorithm with ``DPSGD`` as its local solver.
         w0: a model, or its shapes.
         sizes: numbers of samples of the parties.
         rounds: number of rounds in which each party takes part.
-        delta: in (0, 1), usually below one over the number of samples.
+        delta: the delta, in (0, 1), usually below one over the number of samples.
         accountant: ``pld`` (tight) or ``rdp``.
 
     Raises:
@@ -108,11 +108,11 @@ def rounds_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[A
     The smallest party determines it, because its samples are drawn most often.
 
     Args:
-        algorithm: with ``DPSGD`` as its local solver.
+        algorithm: an algorithm with ``DPSGD`` as its local solver.
         w0: a model, or its shapes.
         sizes: numbers of samples of the parties.
         epsilon: largest epsilon of any party, positive.
-        delta: in (0, 1), usually below one over the number of samples.
+        delta: the delta, in (0, 1), usually below one over the number of samples.
         accountant: ``pld`` (tight) or ``rdp``.
 
     Raises:
@@ -142,12 +142,12 @@ def noise_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Ar
     The smallest party determines it. The noise multiplier that ``algorithm`` has is not read.
 
     Args:
-        algorithm: with ``DPSGD`` as its local solver.
+        algorithm: an algorithm with ``DPSGD`` as its local solver.
         w0: a model, or its shapes.
         sizes: numbers of samples of the parties.
         rounds: number of rounds, at least 1.
         epsilon: largest epsilon of any party, positive.
-        delta: in (0, 1), usually below one over the number of samples.
+        delta: the delta, in (0, 1), usually below one over the number of samples.
         accountant: ``pld`` (tight) or ``rdp``.
 
     Raises:
@@ -172,11 +172,11 @@ def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: floa
     """The epsilon for single parties after ``rounds`` rounds of an algorithm with ``PrivateParties``.
 
     Args:
-        algorithm: with ``PrivateParties``.
+        algorithm: an algorithm with ``PrivateParties``.
         rate: probability with which a party takes part in a round, independently of the others
             (``rv.participation.Bernoulli``); 1 if all take part.
         rounds: number of rounds.
-        delta: in (0, 1), usually below 1/N.
+        delta: the delta, in (0, 1), usually below 1/N.
         accountant: ``pld`` (tight) or ``rdp``.
 
     Raises:
