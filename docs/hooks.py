@@ -22,6 +22,7 @@ TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
 DEFENCES = "<!-- the table of defences -->"
+PERSONAL_DEFENCES = "<!-- the table of personal defences -->"
 DEFENCES_FILE = ROOT / "benchmarks" / "defences.json"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 CODE_BLOCK = re.compile(
@@ -30,13 +31,13 @@ REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>
 
 
 def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
-    """Put the pictures of the committed results and of the benchmark of defences, and the notebooks, on the site."""
+    """Put the pictures of the committed results and of the benchmarks, and the notebooks, on the site."""
     from mkdocs.structure.files import File  # not at the top: the tests import this file without the docs extra
 
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
-    picture = DEFENCES_FILE.with_suffix(".svg")
-    files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
+    for picture in sorted(DEFENCES_FILE.parent.glob("*.svg")):
+        files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
     for notebook in sorted((ROOT / "examples").glob("*.py")):
         files.append(File.generated(config, f"examples/{notebook.name}", abs_src_path=str(notebook)))
     return files
@@ -44,7 +45,8 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks on a page: tables of algorithms, figures, sources of functions, entries of the reference."""
-    for mark, content in ((TABLE, table), (FIGURES, figures), (COUNTS, counts), (DEFENCES, defences)):
+    for mark, content in ((TABLE, table), (FIGURES, figures), (COUNTS, counts), (DEFENCES, defences),
+                          (PERSONAL_DEFENCES, personal_defences)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
@@ -122,16 +124,30 @@ def defences() -> str:
     record = json.loads(DEFENCES_FILE.read_text(encoding="utf-8"))
     lines = []
     for share in sorted({row["malicious"] for row in record["rows"]}):
-        table = [row for row in record["rows"] if row["malicious"] == share]
-        attacks = [key for key in table[0] if key not in ("method", "malicious", "none")]
-        lines += [f"With {share:.0%} malicious parties:", "", f"| method | no attack | {' | '.join(attacks)} |",
-                  "|---|" + "---:|" * (len(attacks) + 1)]
-        for row in table:
-            cells = [f"**{row[attack]}**" if row["none"] - row[attack] > record["tolerance"] else str(row[attack])
-                     for attack in attacks]
-            lines.append(f"| `{row['method']}` | {row['none']} | {' | '.join(cells)} |")
-        lines.append("")
+        of_share = [row for row in record["rows"] if row["malicious"] == share]
+        lines += [f"With {share:.0%} malicious parties:", "",
+                  *accuracies([(row, row["none"] - record["tolerance"]) for row in of_share]), ""]
     return "\n".join([*lines, f"Measured with `{record['command']}`, JAX {record['jax']}."])
+
+
+def personal_defences() -> str:
+    """The same for parties that differ, compared with training alone."""
+    record = json.loads(DEFENCES_FILE.read_text(encoding="utf-8"))
+    alone = next(row["none"] for row in record["apart"] if row["method"] == "local")
+    return "\n".join(accuracies([(row, alone - record["tolerance_alone"]) for row in record["apart"]]))
+
+
+def accuracies(rows: list[tuple[dict[str, Any], float]]) -> list[str]:
+    """A table of test accuracies; those below the limit of their row are bold, those not measured are empty."""
+    attacks = list(dict.fromkeys(key for row, _ in rows for key in row if key not in ("method", "malicious", "none")))
+
+    def cell(row: dict[str, Any], column: str, limit: float) -> str:
+        value = row.get(column)
+        return "" if value is None else f"**{value}**" if round(limit - value, 6) > 0 else str(value)
+
+    return [f"| method | no attack | {' | '.join(attacks)} |", "|---|" + "---:|" * (len(attacks) + 1),
+            *(f"| `{row['method']}` | {' | '.join(cell(row, column, limit) for column in ('none', *attacks))} |"
+              for row, limit in rows)]
 
 
 def figure(stem: str, record: dict[str, Any]) -> list[str]:

@@ -31,13 +31,16 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.yaml").write_text(re.search(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
     visits(0, 240).to_csv(tmp_path / "visits.csv", index=False)
     visits(1, 30).drop(columns=["hospital", "outcome"]).to_csv(tmp_path / "new.csv", index=False)
+    visits(1, 30).to_csv(tmp_path / "later.csv", index=False)
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", page, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["run", "predict"]
+    assert [command.split()[0] for command in commands] == ["run", "predict", "evaluate"]
     for command in commands:
         monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
         cli.main()
-    assert capsys.readouterr().out.splitlines()[-1] == "Predictions for 30 rows: predictions.csv"
+    printed = capsys.readouterr().out
+    assert "Predictions for 30 rows: predictions.csv" in printed.splitlines()
+    assert " brier score " in printed
     table = pd.read_csv(tmp_path / "predictions.csv")
     assert set(table["prediction"]) == {"ill", "well"}
     assert len(table) == 30
