@@ -87,22 +87,6 @@ MODELS = {
 }
 
 
-class Attention(eqx.Module):
-    """A module without a random key, whose attention has a dropout of the rate 0."""
-
-    attention: eqx.nn.MultiheadAttention
-
-    def __init__(self, key):
-        self.attention = eqx.nn.MultiheadAttention(1, 2, key=key)
-
-    def __call__(self, x):
-        return self.attention(x, x, x).sum(0)
-
-
-def test_attention_without_dropout_is_not_random():
-    assert not rv.models.from_equinox(Attention).has_random_layers
-
-
 @pytest.mark.parametrize("kind", MODELS)
 def test_dropout_of_wrapped_modules(kind):
     model, x = MODELS[kind](), jnp.ones((50, 4))

@@ -19,8 +19,8 @@ from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
 from resolvent.study.wording import format_signed
 
-__all__ = ["algorithm_table", "evaluation_table", "file_table", "print_line", "print_note", "print_path", "print_summary",
-           "print_table", "print_warning", "score_table", "text_table"]
+__all__ = ["algorithm_table", "evaluation_table", "file_table", "print_line", "print_note", "print_path",
+           "print_summary", "print_table", "print_warning", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40

@@ -183,8 +183,8 @@ class TableEncoding(Encoding):
         if names.count(self.label.name) != 1:
             number = "no" if self.label.name not in names else "more than one"
             raise InputError(f"the table has {number} column {shorten(repr(self.label.name))}, the label: its columns "
-                             f"are {shorten(', '.join(map(repr, names)))}{nearest(self.label.name, names)}: name one "
-                             "column so, or give the labels")
+                             f"are {shorten(', '.join(map(repr, names)))}{nearest(self.label.name, names)}: give this "
+                             "name to one column, or pass the labels")
         return self.label.encode(frame[self.label.name], self._row_names(frame))
 
     @override

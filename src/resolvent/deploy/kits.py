@@ -13,7 +13,7 @@ Engine: TypeAlias = Literal["nvflare", "flower"]
 """The program that connects the participants."""
 
 SERVER_KIT = "server"
-_NOTE_FILE = "kit.json"  # of kits for Flower
+_NOTE_FILE = "kit.json"  # the note in kits for Flower
 _TITLES = {"server": "the server", "site": "a site", "person": "a person"}
 _NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
 
@@ -57,7 +57,7 @@ def kit_note(kit: Path, kind: str) -> KitNote:
     """What a kit says about its participant.
 
     Raises:
-        InputError: it is no kit, or that of another kind of participant.
+        InputError: it is not a kit, or the kit of another kind of participant.
     """
     note = KitNote(kit)
     if note.kind != kind:

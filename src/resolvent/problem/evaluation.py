@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation", "evaluate_outputs"]
 
-_SEED = 20_240_229  # of the bootstrap: the same rows have the same intervals
+_SEED = 20_240_229  # seed of the bootstrap: the same rows have the same intervals
 
 
 class Evaluation(dict[str, float]):

@@ -68,7 +68,7 @@ class FlowerServer:
                     outcome = self._serve(link)
             except InputError:
                 raise
-            except Exception as error:  # of the network, or the SuperLink has ended
+            except Exception as error:  # an error of the network, or the SuperLink has ended
                 self._check_patience(reason := f"the connection to the server is lost ({shorten(error)})")
                 self._notify(f"{reason}: trying again")
                 time.sleep(_RECONNECT)

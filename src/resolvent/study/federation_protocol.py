@@ -130,5 +130,5 @@ def _read_json(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise RequestError(f"a message that is not JSON: {shorten(error)}") from error
     if not isinstance(content, dict):
-        raise RequestError("a message that is no JSON object")
+        raise RequestError("a message that is not a JSON object")
     return content
