@@ -8,7 +8,9 @@ import pytest
 
 from resolvent.data.tables import from_frame
 from resolvent.deploy.row_weights import agree_weights
-from resolvent.deploy.schema import SiteTable, TableReport, TableSettings, agree, misfits
+from resolvent.deploy.schema import agree, misfits
+from resolvent.deploy.site_table import SiteTable
+from resolvent.deploy.table_reports import TableReport, TableSettings
 from resolvent.errors import InputError
 
 SITES = ("aachen", "berlin", "celle")

@@ -13,7 +13,8 @@ from resolvent.data.atomic_files import write_text
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import read_encoding, to_plain, write_encoding
 from resolvent.deploy.row_weights import agree_weights
-from resolvent.deploy.schema import TableReport, agree, misfits
+from resolvent.deploy.schema import agree, misfits
+from resolvent.deploy.table_reports import TableReport
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError
 from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from resolvent.data.table_files import read_table_file
 from resolvent.data.text_formats import TextFormat
-from resolvent.deploy.schema import TableReport, agree
+from resolvent.deploy.schema import agree
+from resolvent.deploy.table_reports import TableReport
 from resolvent.errors import InputError
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_of_file
 from resolvent.study.federation_files import SiteFile

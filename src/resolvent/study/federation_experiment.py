@@ -15,7 +15,7 @@ from resolvent.algorithms.participation import Participation
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.tables import table
 from resolvent.data.weights import ClassWeights
-from resolvent.deploy.schema import TableSettings
+from resolvent.deploy.table_reports import TableSettings
 from resolvent.errors import InputError
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model

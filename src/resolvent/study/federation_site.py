@@ -23,8 +23,8 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.resplit import Resplit, resplit
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.party import Departure, Party
-from resolvent.deploy.schema import SiteTable, read_site_table
 from resolvent.deploy.site_scores import scores_of_model
+from resolvent.deploy.site_table import SiteTable, read_site_table
 from resolvent.deploy.stores import PartyStore
 from resolvent.deploy.wire import run_of_message
 from resolvent.errors import InputError

@@ -1,0 +1,107 @@
+"""What a site says about its table: the report that leaves it before the rounds, without the value of any row."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from resolvent.errors import InputError, shorten
+
+__all__ = ["ColumnReport", "LabelReport", "TableReport", "TableSettings"]
+
+
+class TableSettings(NamedTuple):
+    """The settings of an experiment for the sites' tables; ``data.tables.table`` explains each setting."""
+
+    party: str
+    label: str
+    features: list[str] | None = None
+    exclude: list[str] | None = None
+    task: str = "auto"
+    missing: str = "refuse"
+    scale: str = "standard"
+    validation: float = 0.2
+    test: float = 0.2
+    seed: int = 0
+    weight: str | None = None
+
+
+@dataclass(frozen=True)
+class ColumnReport:
+    """What a site says about one column.
+
+    Attributes:
+        name: name of the column.
+        kind: ``number``, ``boolean`` or ``text``.
+        has_missing: whether a value is missing.
+        count: number of training rows with a value.
+        mean: over these rows; 0 for text.
+        squares: sum of squared deviations from the mean over these rows; 0 for text.
+        levels: named level -> number of training rows with it; empty for numbers.
+        unnamed: number of levels that are not named.
+    """
+
+    name: str
+    kind: str
+    has_missing: bool
+    count: int
+    mean: float = 0.0
+    squares: float = 0.0
+    levels: Mapping[str, int] | None = None
+    unnamed: int = 0
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """What a site says about the label column.
+
+    Attributes:
+        kind: ``boolean``, ``integer``, ``decimal`` or ``text``.
+        classes: class -> number of rows; empty for regression.
+        unnamed: number of classes that are not named.
+        weights: class -> sum of the weights of its training rows, with the empty text as the class of a regression;
+            None if the experiment has no weights.
+    """
+
+    kind: str
+    classes: Mapping[str, int]
+    unnamed: int = 0
+    weights: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What a site says about its table.
+
+    Attributes:
+        rows: number of rows in each split.
+        columns: the features, in the order of the table.
+        label: the label column.
+    """
+
+    rows: Mapping[str, int]
+    columns: tuple[ColumnReport, ...]
+    label: LabelReport
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values, as they are sent."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, content: Any) -> "TableReport":
+        """The report of plain values from a site.
+
+        Raises:
+            InputError: they are not a report.
+        """
+        try:
+            columns = tuple(ColumnReport(**column) for column in content["columns"])
+            report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]))
+            numbers = [*report.rows.values(), *(x for c in columns for x in (c.count, c.mean, c.squares)),
+                       *(n for c in columns for n in (c.levels or {}).values()), *report.label.classes.values(),
+                       *(report.label.weights or {}).values()]
+            if not all(math.isfinite(float(number)) for number in numbers):
+                raise ValueError("a number is not finite")
+            return report
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise InputError(f"the site sent no report on its table: {shorten(error)}") from error
