@@ -1,6 +1,7 @@
 """Messages as bytes: what is sent arrives unchanged, and everything else is refused with a ``WireError``."""
 
 import json
+import tracemalloc
 from contextlib import suppress
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 import resolvent as rv
 from deploy.mutations import mutated, resealed
+from resolvent.deploy.stores import PartyRecord, PartyStore
 from resolvent.deploy.wire import (
     Message,
     WireError,
@@ -54,6 +56,30 @@ def test_bytes_are_the_same_for_the_same_message():
                      for facts in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
     assert first == second
     assert identity_of_message(first) == identity_of_message(second)
+
+
+def peak_memory(operation):
+    """The largest memory that an operation allocates, in bytes; ``operation`` returns what stays."""
+    tracemalloc.start()
+    try:
+        result = operation()
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+def test_messages_and_records_are_copied_once_at_most(tmp_path):
+    """A message as bytes is one copy of its arrays; reading it, and writing and reading a record, make none."""
+    state = {"w": np.ones(2**20, np.float32), "b": np.ones(2**18, np.float64)}
+    size = sum(leaf.nbytes for leaf in state.values())
+    largest, data = peak_memory(lambda: encode(Message("work", "run", arrays=arrays_of(state))))
+    assert size < largest < 1.1 * size
+    assert peak_memory(lambda: decode(data))[0] < 0.1 * size
+    with PartyStore(tmp_path / "run") as store:
+        record = PartyRecord("run", "start", state, 3, 0, "message", state)
+        assert peak_memory(lambda: store.write(record, data))[0] < 0.1 * size
+        assert peak_memory(store.read_reply)[0] < 1.1 * len(data)
+        assert store.read_reply() == data
 
 
 WRONG_TREES = {
