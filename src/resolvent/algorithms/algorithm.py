@@ -175,7 +175,7 @@ class Algorithm(CheckedArguments, eqx.Module):
 
 
 class Method(Algorithm):
-    """An algorithm that is not a combinator around another one.
+    """An algorithm that is not a combinator around another one. By default a party stores nothing between rounds.
 
     Attributes:
         stragglers: ``drop`` or ``keep`` the work of parties that could not finish in time.
@@ -188,6 +188,10 @@ class Method(Algorithm):
     def straggler_policy(self) -> StragglerPolicy:
         return self.stragglers
 
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+        return ()
+
 
 class SharedModelMethod(Method):
     """A method of one phase whose server state is one model, which it sends unchanged and replaces.
@@ -198,10 +202,6 @@ class SharedModelMethod(Method):
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:
         return w0
-
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return ()
 
     @property
     @override

@@ -77,10 +77,6 @@ class Clustered(Method):
 
         return jax.tree.unflatten(structure, [first_models(i, jnp.asarray(leaf)) for i, leaf in enumerate(leaves)])
 
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return ()
-
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:

@@ -72,10 +72,6 @@ class FedDANE(Method):
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> FedDANEState:
         return FedDANEState(w0, w0)
 
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return ()
-
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:

@@ -111,10 +111,6 @@ class RecursiveGradient(Method):
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> RecursiveState:
         return RecursiveState(RecursiveMessage(w0, w0, jnp.array(True)), jax.tree.map(jnp.zeros_like, w0))
 
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return ()
-
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:

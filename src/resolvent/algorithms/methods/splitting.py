@@ -132,10 +132,6 @@ class Splitting(Method):
         copies = jax.tree.map(jnp.array, tree.stack(w0, len(shares)))
         return SplittingState(copies, copies, w0, jnp.array(0))
 
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return ()
-
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
