@@ -120,8 +120,7 @@ class FixedClasses(Partition):
         classes: number of classes of each party.
 
     Raises:
-        InputError: ``parties`` or ``classes`` is less than 1; when it is used: the data have fewer classes, or a class
-            has fewer samples than parties.
+        InputError: a number is less than 1; when it is used: the data have too few classes, or a class too few samples.
 
     Example:
         >>> labels = np.array([0, 0, 1, 1, 2, 2])
@@ -168,8 +167,7 @@ class QuantitySkew(Partition):
         min_samples: minimum number of samples of a party.
 
     Raises:
-        InputError: ``parties`` or ``min_samples`` is less than 1, or ``sigma`` is negative; when it is used: there are
-            too few samples.
+        InputError: a number is out of range; when it is used: there are too few samples.
 
     Example:
         >>> [len(rows) for rows in QuantitySkew(parties=3)(np.zeros(100), seed=0)]
@@ -213,12 +211,10 @@ class PowerLaw(Partition):
             federations of any number of parties.
 
     Raises:
-        InputError: a number is less than 1, ``sigma`` is negative, or both ``total`` and ``average`` are given; when it
-            is used: the data have fewer classes, or a class has too few samples.
+        InputError: a number is out of range, or both totals are given; when it is used: a class has too few samples.
 
     Example:
-        >>> labels = np.repeat([0, 1, 2], 100)
-        >>> [len(rows) for rows in PowerLaw(parties=3)(labels, seed=0)]
+        >>> [len(rows) for rows in PowerLaw(parties=3)(np.repeat([0, 1, 2], 100), seed=0)]
         [173, 10, 114]
     """
 
@@ -250,10 +246,10 @@ class PowerLaw(Partition):
             of_class = rng.permutation(rows[labels[rows] == label])
             surplus = len(of_class) - self.min_samples * len(holders)
             if surplus < 0:
-                raise InputError(f"PowerLaw(parties={self.parties}, classes={self.classes}, "
-                                 f"min_samples={self.min_samples}): class "
-                                 f"{shorten(label)} has {len(of_class)} samples, but {len(holders)} parties need "
-                                 f"{self.min_samples} each: ask for fewer parties, classes or samples")
+                raise InputError(f"PowerLaw(parties={self.parties}, classes={self.classes}, min_samples="
+                                 f"{self.min_samples}): class {shorten(label)} has {len(of_class)} samples, but "
+                                 f"{len(holders)} parties need {self.min_samples} each: ask for fewer parties, "
+                                 "classes or samples")
             draws = rng.lognormal(0, self.sigma, len(holders))
             sizes = self.min_samples + np.floor(draws / max(draws.sum(), 1e-300) * surplus).astype(int)
             for u, part in zip(holders, np.split(of_class[:sizes.sum()], np.cumsum(sizes)[:-1]), strict=True):
@@ -276,13 +272,11 @@ class Shards(Partition):
         total: number of samples to distribute, drawn at random; default: all.
 
     Raises:
-        InputError: ``parties`` or ``per_party`` is less than 1; when it is used: there are too few samples, or the
-            classes cannot share the shards equally.
+        InputError: a number is less than 1; when it is used: there are too few samples for the shards.
 
     Example:
-        >>> labels = np.array([0, 0, 1, 1, 2, 2])
-        >>> [labels[rows].tolist() for rows in Shards(parties=3, per_party=2)(labels, seed=0)]
-        [[0, 0], [1, 1], [2, 2]]
+        >>> [len(rows) for rows in Shards(parties=3, per_party=2)(np.repeat([0, 1, 2], 10), seed=0)]
+        [10, 10, 10]
     """
 
     parties: int = 20
@@ -333,8 +327,7 @@ class Dirichlet(Partition):
         min_samples: minimum number of samples of a party.
 
     Raises:
-        InputError: ``parties`` or ``min_samples`` is less than 1, or ``concentration`` is not positive; when it is
-            used: there are too few samples, or no draw gives every party enough of them.
+        InputError: a number is out of range; when it is used: no draw gives every party ``min_samples`` samples.
 
     Example:
         >>> labels = np.repeat([0, 1], 100)
@@ -377,8 +370,7 @@ class ByUser(Partition):
         min_samples: minimum number of samples of a user; users with fewer are left out.
 
     Raises:
-        InputError: ``parties`` or ``min_samples`` is less than 1; when it is used: the data have no users, or too few
-            of them have enough samples.
+        InputError: a number is less than 1; when it is used: the data have no users, or too few with enough samples.
 
     Example:
         >>> users = np.array(["b", "a", "b", "a"])

@@ -145,6 +145,9 @@ class MultiKrum(Selection):
         keep: how many replies are averaged, but never more than the number that is not assumed malicious; default:
             that number.
 
+    Raises:
+        InputError: ``share`` lies outside [0, 1/2), or ``keep`` is less than 1.
+
     Example:
         >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [10.0]])
         >>> replies = rv.Replies(models, jnp.ones(5), jnp.arange(5), jnp.ones(5, bool), jnp.full(5, 1 / 5))

@@ -70,6 +70,10 @@ class PrivacyLedger:
 
     Raises:
         InputError: see ``PrivacyBudget``.
+
+    Example:
+        >>> ledger = rv.privacy.PrivacyLedger(budget, algorithm, w0, sizes, participation)  # doctest: +SKIP
+        >>> ledger.rounds_left  # doctest: +SKIP
     """
 
     def __init__(self, budget: PrivacyBudget, algorithm: Algorithm, w0: Vector, sizes: ArrayLike,

@@ -40,6 +40,11 @@ class PrivateWork(NamedTuple):
     Attributes:
         solver: the DPSGD of all local work.
         calls: number of calls of the solver in a round.
+
+    Example:
+        >>> solver = rv.solvers.DPSGD(0.1, batch_size=16, steps=5)
+        >>> rv.privacy.check_private_records(rv.fedavg(solver), jnp.zeros(3)).calls
+        1
     """
 
     solver: DPSGD
@@ -57,6 +62,11 @@ def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
         InputError: the algorithm has no DPSGD or several different ones; it reads samples elsewhere, such as for a
             gradient at the shared model or a loss that it sends; or it calls the solver in a loop or before the first
             round.
+
+    Example:
+        >>> solver = rv.solvers.DPSGD(0.1, batch_size=16, steps=5)
+        >>> rv.privacy.check_private_records(rv.fedavg(solver), jnp.zeros(3)).calls
+        1
     """
     solvers = local_solvers(algorithm)
     private = [solver for solver in solvers if isinstance(solver, DPSGD)]
@@ -92,6 +102,10 @@ def record_epsilons(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int
 
     Raises:
         InputError: the composition is not private (``check_private_records``), or dp-accounting is not installed.
+
+    Example:
+        >>> solver = rv.solvers.DPSGD(0.1, noise_multiplier=2.0, batch_size=16, steps=5)  # doctest: +SKIP
+        >>> rv.privacy.record_epsilons(rv.fedavg(solver), w0, [100, 300], rounds=20, delta=1e-4)  # doctest: +SKIP
     """
     solver, calls = check_private_records(algorithm, w0)
     steps = round(float(solver.steps)) * calls * rounds  # type: ignore[arg-type]
@@ -181,6 +195,10 @@ def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: floa
 
     Raises:
         InputError: the algorithm has no ``PrivateParties``, or dp-accounting is not installed.
+
+    Example:
+        >>> algorithm = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), cohort=10.0)  # doctest: +SKIP
+        >>> rv.privacy.party_epsilon(algorithm, rate=0.1, rounds=20, delta=1e-4)  # doctest: +SKIP
     """
     private = [layer for layer in layers(algorithm) if isinstance(layer, PrivateParties)]
     if not private:

@@ -50,6 +50,11 @@ class MembershipAttack(NamedTuple):
         true_positive_rate: at ``false_positive_rate``, to which it is equal for guessing.
         false_positive_rate: the share of other records that are called training records.
         scores: [M, n] the score of each record for each model; larger scores mean a training record.
+
+    Example:
+        >>> attack = rv.privacy.MembershipAttack(0.5, 0.0, 0.01, 0.01, np.zeros((4, 10)))
+        >>> attack.auc
+        0.5
     """
 
     auc: float
@@ -141,6 +146,12 @@ def attack_statistics(statistics: Numbers, is_member: Members, *,
 
     Raises:
         InputError: see ``membership_inference``.
+
+    Example:
+        >>> is_member = rv.privacy.draw_members(8, 50)
+        >>> statistics = np.random.default_rng(0).normal(size=(8, 50)) + 10 * is_member
+        >>> rv.privacy.attack_statistics(statistics, is_member).auc
+        1.0
     """
     check_range("membership_inference", "(0, 1)", false_positive_rate=false_positive_rate)
     half = len(is_member) // 2

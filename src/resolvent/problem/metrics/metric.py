@@ -29,6 +29,11 @@ class Predictions(NamedTuple):
         probabilities: [n, classes] the probability of each class; None for regression, and for losses without
             probabilities.
         outputs: [n, ...] the outputs of the model.
+
+    Example:
+        >>> predictions = rv.metrics.Predictions(np.array([1.0, 3.0]), np.array([1.0, 2.0]), None, np.array([1.0, 2.0]))
+        >>> rv.metrics.MAE().value(predictions)
+        0.5
     """
 
     labels: NDArray[Any]
