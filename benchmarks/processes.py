@@ -61,7 +61,8 @@ def one_process(work: str, folder: Path, number: int, count: int, address: str) 
     else:
         algorithm, model = rv.fedavg(rv.SGD(0.05, batch_size=10)), rv.models.mnist_cnn((28, 28), CLASSES)
     result = rv.simulate(algorithm, model, data, rounds=ROUNDS, evaluate_every=ROUNDS // 2, progress=False,
-                         participation=rv.participation.Uniform(COHORT), memory="device", evaluate_parties=min(EVALUATED, len(data)))
+                         participation=rv.participation.Uniform(COHORT), memory="device",
+                         evaluate_parties=min(EVALUATED, len(data)))
     inner = getattr(result.problem, "inner", result.problem)
     return {"base": base, **memory(), "round": result.facts["seconds_per_round"][-1],
             "cpu": result.facts["cpu_per_round"][-1], "score": float(result.scores().iloc[-1].mean()),
