@@ -117,6 +117,7 @@ def test_a_site_joins_an_unfinished_run(tmp_path):
     judged = {site["name"]: site["scores"] for site in summary["sites"]}
     assert judged["baden"]["FedAvg"][0] is not None
     assert judged["baden"]["alone"] == [None, None, None]  # this method was complete before
+    assert summary["data"]["notes"] == ["baden joined the run after alone: it has no models of these methods"]
     assert (tmp_path / "baden" / "mine-1" / "models" / "FedAvg").is_dir()
 
 

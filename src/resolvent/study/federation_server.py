@@ -199,6 +199,9 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement,
         raise FederationStoppedError(f"{'; '.join(warnings)}: run the command again")
     ends = _Ends([], [], warnings)
     for site, answer in answers.items():
+        done = answer.get("methods")
+        if isinstance(done, list) and (missing := [label for label in experiment.labels if label not in done]):
+            ends.notes.append(f"{site} joined the run after {', '.join(missing)}: it has no models of these methods")
         if answer.get("judgement") is None:
             ends.notes.append(f"{site} does not let its scores out")
             continue
