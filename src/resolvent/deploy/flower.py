@@ -89,7 +89,6 @@ def client_app(handle: PartyHandler) -> ClientApp:
     """
     app = ClientApp()
 
-    @app.query()
     def answer(message: Message, context: Context) -> Message:
         try:
             content = _bytes_of(message)
@@ -100,6 +99,7 @@ def client_app(handle: PartyHandler) -> ClientApp:
             _log.exception("the site cannot answer a message")
             return Message(Error(_FAILED, "the site cannot answer; its log says why"), reply_to=message)
 
+    app.query()(answer)
     return app
 
 
