@@ -78,8 +78,12 @@ def convolution(lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: S
     def program(lhs: Array, rhs: Array) -> Array:
         lhs = jnp.transpose(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]))
         rhs = jnp.transpose(rhs, (*rhs_spec[2:], rhs_spec[1], rhs_spec[0]))
-        lhs, plain = _without_negative_padding(lhs, geometry)
+        lhs, simple = _with_strided_slices(lhs, rhs, geometry)
+        simple, config = _with_dilated_results(rhs, simple)
+        lhs, plain = _without_negative_padding(lhs, simple)
         out = _convolve_batch_groups(lhs, rhs, batch_group_count, plain)
+        if config is not None:
+            out = lax.pad(out, jnp.zeros((), out.dtype), [(0, 0, 0), *config, (0, 0, 0)])
         return jnp.transpose(out, inverse((out_spec[0], *out_spec[2:], out_spec[1])))
 
     # A call, because XLA would compute the operands again, up to the convolutions of earlier layers, in its transposes.
@@ -89,6 +93,41 @@ def convolution(lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: S
 def inverse(order: Sequence[int]) -> list[int]:
     """The inverse of a permutation."""
     return [int(i) for i in np.argsort(order)]
+
+
+def _with_strided_slices(lhs: Array, rhs: Array, geometry: _Convolution) -> tuple[Array, _Convolution]:
+    """Only the entries that a dilated window with one position reads, as in the gradient of a strided 1x1 one."""
+    sizes = geometry.output_sizes(lhs, rhs)
+    reads_all = [n != 1 or d == 1 for n, d in zip(sizes, geometry.rhs_dilation, strict=True)]
+    if all(reads_all):
+        return lhs, geometry
+    keep = replace(geometry, padding=_choose(reads_all, (0, 0), geometry.padding),
+                   lhs_dilation=_choose(reads_all, 1, geometry.lhs_dilation))
+    padded = _pad(lhs, keep)
+    windows = [size if reads else window for size, window, reads
+               in zip(padded.shape[1:-1], rhs.shape[:-2], reads_all, strict=True)]
+    sliced = _strided(padded, [0] * len(sizes), windows, _choose(reads_all, 1, geometry.rhs_dilation))
+    others = [not reads for reads in reads_all]
+    return sliced, replace(geometry, padding=_choose(others, (0, 0), geometry.padding),
+                           lhs_dilation=_choose(others, 1, geometry.lhs_dilation),
+                           rhs_dilation=_choose(others, 1, geometry.rhs_dilation))
+
+
+def _with_dilated_results(rhs: Array, geometry: _Convolution) -> tuple[_Convolution, list[tuple[int, int, int]] | None]:
+    """Where the window has one entry: the convolution of the array without dilation, and the padding of its result."""
+    moved = [window == 1 and stride == 1 and dilation > 1 for window, stride, dilation
+             in zip(rhs.shape[:-2], geometry.strides, geometry.lhs_dilation, strict=True)]
+    if not any(moved):
+        return geometry, None
+    config = [(*pair, dilation - 1) if move else (0, 0, 0) for pair, dilation, move
+              in zip(geometry.padding, geometry.lhs_dilation, moved, strict=True)]
+    return replace(geometry, padding=_choose(moved, (0, 0), geometry.padding),
+                   lhs_dilation=_choose(moved, 1, geometry.lhs_dilation)), config
+
+
+def _choose(conditions: Sequence[bool], value: Any, others: Sequence[Any]) -> tuple[Any, ...]:
+    """The value for each axis whose condition is true, and the other values for the others."""
+    return tuple(value if condition else other for condition, other in zip(conditions, others, strict=True))
 
 
 def _without_negative_padding(lhs: Array, geometry: _Convolution) -> tuple[Array, _Convolution]:
