@@ -165,6 +165,8 @@ def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: s
         if key not in settings and key not in supplied and p.is_required:
             raise InputError(f"{_join(path, key)}: missing; {p.help or 'it has no default'}")
         if p.component is not None:
+            if key in supplied and key not in settings:
+                continue  # also if it has a default, such as the solver of fedplus
             part = _bind_parts(p, settings, _join(path, key))
             if part is not None:
                 parts[key] = part
