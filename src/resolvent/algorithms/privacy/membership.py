@@ -37,7 +37,7 @@ _SMALLEST_LOSS = 1e-7  # a loss that float32 rounds to zero would have an infini
 _SMALLEST_DEVIATION = 1e-6
 
 Numbers = NDArray[np.float64]
-Members = NDArray[np.bool_]
+Membership = NDArray[np.bool_]
 
 
 class MembershipAttack(NamedTuple):
@@ -65,7 +65,7 @@ class MembershipAttack(NamedTuple):
 
 
 @checked
-def draw_members(models: int, records: int, *, seed: int = 0) -> Members:
+def draw_members(models: int, records: int, *, seed: int = 0) -> Membership:
     """Draw the training records of shadow models: each model has half of the records, each record half of the models.
 
     Args:
@@ -93,7 +93,7 @@ def draw_members(models: int, records: int, *, seed: int = 0) -> Members:
 
 
 @checked
-def membership_inference(model: Model, shadows: Sequence[Vector], x: ArrayLike, y: ArrayLike, is_member: Members, *,
+def membership_inference(model: Model, shadows: Sequence[Vector], x: ArrayLike, y: ArrayLike, is_member: Membership, *,
                          false_positive_rate: float = 0.01) -> MembershipAttack:
     """The likelihood-ratio attack on each of several models, with the others as its shadow models.
 
@@ -135,7 +135,7 @@ def membership_inference(model: Model, shadows: Sequence[Vector], x: ArrayLike, 
 
 
 @checked
-def attack_statistics(statistics: Numbers, is_member: Members, *,
+def attack_statistics(statistics: Numbers, is_member: Membership, *,
                       false_positive_rate: float = 0.01) -> MembershipAttack:
     """The likelihood-ratio attack on statistics of your own, such as the losses of a model that is not a ``Model``.
 
@@ -197,7 +197,7 @@ def _statistics(model: Model, params: Vector, x: ArrayLike, y: ArrayLike) -> Num
     return phi
 
 
-def _log_density(phi: Numbers, among: Members) -> Numbers:
+def _log_density(phi: Numbers, among: Membership) -> Numbers:
     """[M, n] the logarithm of the density of phi_m(i) among the models j of a group, up to a constant.
 
     Model m and its complement are left out of the means. One of them is in the group, so that all means are over the
@@ -214,7 +214,7 @@ def _log_density(phi: Numbers, among: Members) -> Numbers:
     return density
 
 
-def _judge(scores: Numbers, is_member: Members, false_positive_rate: float) -> MembershipAttack:
+def _judge(scores: Numbers, is_member: Membership, false_positive_rate: float) -> MembershipAttack:
     """The ROC curve of scores: a record is called a training record if its score is at least the threshold."""
     order = np.argsort(-scores, axis=None, kind="stable")
     ranked, members = scores.ravel()[order], is_member.ravel()[order]
