@@ -77,6 +77,7 @@ def two_devices(folder):
     both_devices = pd.read_parquet(folder / "out" / "metrics.parquet")
     np.testing.assert_allclose(both_devices["value"], one_device["value"], rtol=1e-4)
     check_schedulers()
+    check_that_constants_are_stored_once()
     check_that_nothing_compiles_again()
 
 
@@ -96,6 +97,16 @@ def check_schedulers():
             sequential, sharded = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=scheduler)
                         for scheduler in ("sequential", rv.schedulers.Sharded.over(inner)))
             assert_close(sequential, sharded, 1e-11)
+
+
+def check_that_constants_are_stored_once():
+    """Devices of a CPU read the same memory; of what rounds overwrite each device has its own."""
+    scheduler = choose_scheduler("auto", 3)
+    array = jax.numpy.arange(2**19)
+    pointers = [[shard.data.unsafe_buffer_pointer() for shard in to_devices(array).addressable_shards]
+                for to_devices in (scheduler.constants_to_devices, scheduler.to_devices)]
+    assert list(map(len, map(set, pointers))) == [1, 2]
+    np.testing.assert_array_equal(scheduler.constants_to_devices(array), array)
 
 
 def check_that_nothing_compiles_again():

@@ -92,8 +92,8 @@ class HostStorage(Storage):
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
         scheduler = run_chunk.scheduler
-        inputs = ChunkInputs(*scheduler.to_devices(
-            (self._cohort_problem, pending.participation, Federation(self._server, parties))))
+        problem, participation = scheduler.constants_to_devices((self._cohort_problem, pending.participation))
+        inputs = ChunkInputs(problem, participation, scheduler.to_devices(Federation(self._server, parties)))
         chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._server = chunk.state.server

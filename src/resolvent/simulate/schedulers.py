@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
@@ -31,6 +32,7 @@ __all__ = ["AXIS", "Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded
 AXIS = "parties"
 _spec: Callable[..., PartitionSpec] = PartitionSpec
 _REPLICATED = _spec()
+_SHARED_BYTES = 2**20  # smallest array that the devices of a CPU share
 
 
 class Jobs(eqx.Module):
@@ -79,6 +81,10 @@ class Scheduler(CheckedArguments, ABC):
     def to_devices(self, x: PyTree[Any]) -> PyTree[Any]:
         """The arrays of a tree on the devices on which the rounds read them."""
         return x
+
+    def constants_to_devices(self, x: PyTree[Any]) -> PyTree[Any]:
+        """As ``to_devices``, for arrays that no round overwrites: the devices of a CPU may share their memory."""
+        return self.to_devices(x)
 
     def from_devices(self, x: PyTree[Any]) -> PyTree[Any]:
         """The arrays of a tree that rounds returned, where this process can read them and compute with them."""
@@ -220,6 +226,25 @@ class Sharded(Scheduler):
             if self.mesh.is_multi_process:
                 return jax.make_array_from_callback(leaf.shape, replicated, lambda _: leaf)
             return jax.device_put(leaf, replicated)
+
+        return jax.tree.map(of_leaf, x)
+
+    @override
+    def constants_to_devices(self, x: PyTree[Any]) -> PyTree[Any]:
+        """A replica on every device; large arrays are stored once if the devices are those of one CPU."""
+        if self.mesh.is_multi_process or self.mesh.devices.flat[0].platform != "cpu":
+            return self.to_devices(x)
+        replicated = NamedSharding(self.mesh, _REPLICATED)
+
+        def of_leaf(leaf: Any) -> Any:
+            is_large = (isinstance(leaf, jax.Array) and leaf.nbytes >= _SHARED_BYTES
+                        and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended))
+            if not is_large:
+                return self.to_devices(leaf)
+            # JAX does not copy an aligned NumPy array to a CPU device, but it copies an array of another CPU device.
+            memory = np.asarray(leaf)
+            replicas = [jax.device_put(memory, device) for device in self.mesh.devices.flat]
+            return jax.make_array_from_single_device_arrays(leaf.shape, replicated, replicas)
 
         return jax.tree.map(of_leaf, x)
 

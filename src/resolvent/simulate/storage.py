@@ -161,7 +161,8 @@ class DeviceStorage(Storage):
         training = problem.pooled() if plan.pools_data else problem
         participation = plan.training_participation
         self._state: Federation = initial_state(plan.algorithm, training, participation, jnp.array(plan.seed))
-        self._inputs = ChunkInputs(*scheduler.to_devices((training, participation, self._state)))
+        training, participation = scheduler.constants_to_devices((training, participation))
+        self._inputs = ChunkInputs(training, participation, scheduler.to_devices(self._state))
 
     @override
     def first_inputs(self) -> ChunkInputs:
