@@ -1,14 +1,15 @@
-"""Which defence withstands which attack? Robust methods against eight attacks, with 20 % and 40 % malicious parties.
+"""Which defence withstands which attack? Robust methods against nine attacks, with 20 % and 40 % malicious parties.
 
     python benchmarks/defences.py [--seeds 3] [--out benchmarks/defences.json] [--figure benchmarks/defences.svg]
     python benchmarks/defences.py --redraw --out benchmarks/defences.json --figure benchmarks/defences.svg
     python benchmarks/defences.py --continue --out benchmarks/defences.json     # only the cells that the file lacks
 
-scikit-learn's digits, divided among 20 parties of equal size that have all ten classes. A row is a method with a share
-of malicious parties. Its values are test accuracies in percent: the mean over the honest parties and over the seeds, of
-the model that a party uses. ``none`` is the method without an attack. A seed draws the division, the minibatches and
-the first model. The malicious parties are the same ones in all runs. Attacks have the library's default strength, and
-an aggregator that asks for the share of malicious replies gets the true one, or the largest share that it allows.
+scikit-learn's digits, divided among 20 parties of equal size. In ``rows`` every party has all ten classes, in ``apart``
+three. A row is a method with a share of malicious parties. Its values are test accuracies in percent: the mean over the
+honest parties and over the seeds, of the model that a party uses. ``none`` is the method without an attack. A seed
+draws the division, the minibatches and the first model. The malicious parties are the same ones in all runs. Attacks
+have the library's default strength; the adaptive one knows the method's aggregator. An aggregator that asks for the
+share of malicious replies gets the true one, or the largest share that it allows.
 """
 
 import argparse
@@ -27,15 +28,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import resolvent as rv
+from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.simulate.plots import style
 
-PARTIES, ROUNDS, SHARES, TOLERANCE = 20, 100, (0.2, 0.4), 2.0
+PARTIES, ROUNDS, SHARES, TOLERANCE, TOLERANCE_ALONE = 20, 100, (0.2, 0.4), 2.0, 1.0
+CLASSES = {"rows": 10, "apart": 3}  # of each party
+SHARES_OF = {"rows": SHARES, "apart": (0.4,)}
 SOLVER = rv.SGD(learning_rate=0.05, batch_size=20, epochs=2)
 MODEL = rv.models.logistic(64, 10)
 ATTACKS = {"sign flip": rv.attacks.SignFlip(), "ALIE": rv.attacks.ALIE(), "IPM": rv.attacks.IPM(),
            "Gaussian": rv.attacks.Gaussian(), "label flip": rv.attacks.LabelFlip(), "NaN": rv.attacks.NaN(),
            "mimic": rv.attacks.Mimic(), "min-max": rv.attacks.MinMax()}
-COLUMNS = ("none", *ATTACKS)
+ADAPTIVE = "adaptive"
+COLUMNS = ("none", *ATTACKS, ADAPTIVE)
 
 
 def robust(aggregator: Callable[[float], Any], largest: float = 1.0) -> Callable[[float], rv.Algorithm]:
@@ -51,6 +56,11 @@ def mixed_trimmed_mean(share: float) -> Any:
     return A.NearestNeighbourMixing(A.TrimmedMean(share=share), share=share)
 
 
+def momentum_of_mixing(share: float) -> rv.Algorithm:
+    """Averages of updates, mixed with their nearest neighbours, of which the server takes the trimmed mean."""
+    return rv.combinators.Momentum(rv.robust(SOLVER, mixed_trimmed_mean(share)), decay=0.9)
+
+
 METHODS: dict[str, Callable[[float], rv.Algorithm]] = {
     "fedavg": lambda share: rv.fedavg(SOLVER),
     "rfa": lambda share: rv.rfa(SOLVER),
@@ -62,13 +72,18 @@ METHODS: dict[str, Callable[[float], rv.Algorithm]] = {
     "CentredClipping": robust(lambda share: A.CentredClipping(radius=0.1)),
     "NormBound": robust(lambda share: A.NormBound()),
     "Mixing": robust(lambda share: mixed_trimmed_mean(share)),
-    "Momentum of Mixing": lambda share: rv.combinators.Momentum(rv.robust(SOLVER, mixed_trimmed_mean(share)),
-                                                                decay=0.9),
+    "Momentum of Mixing": momentum_of_mixing,
     "fedavg_plus": lambda share: rv.fedavg_plus(SOLVER, sigma=0.1, delta=1),
     "fedgeomed_plus": lambda share: rv.fedgeomed_plus(SOLVER, sigma=0.1, delta=1),
     "fedcomed_plus": lambda share: rv.fedcomed_plus(SOLVER, sigma=0.03, delta=0.3),
     "local": lambda share: rv.local(SOLVER),
 }
+OF_CLASSES: dict[str, dict[str, Callable[[float], rv.Algorithm]]] = {"rows": METHODS, "apart": {
+    **{name: METHODS[name] for name in ("Momentum of Mixing", "fedgeomed_plus")},
+    "interpolation of Mixing": lambda share: rv.model_interpolation(SOLVER, momentum_of_mixing(share)),
+    "interpolation of Fed+": lambda share: rv.model_interpolation(SOLVER, METHODS["fedgeomed_plus"](share)),
+    "local": METHODS["local"],
+}}
 
 
 def main() -> None:
@@ -84,28 +99,38 @@ def main() -> None:
     if options.redraw:
         record = json.loads(options.out.read_text())
     else:
-        known = json.loads(options.out.read_text())["rows"] if options.continues else []
+        known = json.loads(options.out.read_text()) if options.continues else {}
         record = {"parties": PARTIES, "rounds": ROUNDS, "seeds": options.seeds, "tolerance": TOLERANCE,
+                  "tolerance_alone": TOLERANCE_ALONE,
                   "jax": jax.__version__,
                   "command": f"python benchmarks/defences.py --seeds {options.seeds} --out {options.out} "
                              f"--figure {options.figure}",
-                  "rows": [row for name in METHODS for row in rows_of(name, options.seeds, known)]}
+                  **{table: [row for name in OF_CLASSES[table]
+                             for row in rows_of(table, name, options.seeds, known.get(table, []))]
+                     for table in OF_CLASSES}}
     if options.out and not options.redraw:
-        rows = ",\n  ".join(json.dumps(row) for row in record["rows"])
-        facts = {key: value for key, value in record.items() if key != "rows"}
-        options.out.write_text(json.dumps(facts, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}\n')
+        options.out.write_text(as_json(record))
     if options.figure:
         draw(record).savefig(options.figure, metadata={"Date": None})
 
 
-def rows_of(name: str, seeds: int, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def as_json(record: dict[str, Any]) -> str:
+    """The record with a line for each row."""
+    facts = {key: value for key, value in record.items() if key not in OF_CLASSES}
+    tables = [f',\n "{table}": [\n  ' + ",\n  ".join(map(json.dumps, record[table])) + "\n ]" for table in OF_CLASSES]
+    return json.dumps(facts, indent=1)[:-2] + "".join(tables) + "\n}\n"
+
+
+def rows_of(table: str, name: str, seeds: int, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The accuracies of a method, a row for each share of malicious parties; cells of known rows stay."""
     rows = []
-    for share in SHARES:
+    for share in SHARES_OF[table]:
         row: dict[str, Any] = {"method": name, "malicious": share}
         row |= next((old for old in known if (old["method"], old["malicious"]) == (name, share)), {})
-        for column in (c for c in COLUMNS if c not in row):
-            accuracies = [accuracy(METHODS[name](share), column, share, seed) for seed in range(seeds)]
+        # A party alone sends nothing, so that no attack changes an honest one.
+        for column in (c for c in (COLUMNS if name != "local" or table == "rows" else COLUMNS[:1]) if c not in row):
+            accuracies = [accuracy(OF_CLASSES[table][name](share), column, share, seed, CLASSES[table])
+                          for seed in range(seeds)]
             row[column] = round(100 * statistics.mean(accuracies), 1)
         rows.append(row)
         print(json.dumps(row), flush=True)
@@ -113,12 +138,19 @@ def rows_of(name: str, seeds: int, known: list[dict[str, Any]]) -> list[dict[str
     return rows
 
 
-def accuracy(algorithm: rv.Algorithm, attack: str, share: float, seed: int) -> float:
+def accuracy(algorithm: rv.Algorithm, attack: str, share: float, seed: int, classes: int) -> float:
     """Mean test accuracy over the honest parties after the last round."""
-    data = rv.datasets.digits(parties=PARTIES, classes_per_party=10, size_spread=0.0, seed=seed)
-    attacked = algorithm if attack == "none" else rv.attacked(algorithm, ATTACKS[attack], share=share)
+    data = rv.datasets.digits(parties=PARTIES, classes_per_party=classes, size_spread=0.0, seed=seed)
+    attacked = algorithm if attack == "none" else rv.attacked(algorithm, attack_on(algorithm, attack), share=share)
     result = rv.simulate(attacked, MODEL, data, rounds=ROUNDS, seed=seed, evaluate_every=ROUNDS, progress=False)
     return float(result.scores().iloc[-1].to_numpy()[honest_parties(share)].mean())
+
+
+def attack_on(algorithm: rv.Algorithm, attack: str) -> rv.attacks.Attack:
+    """The attack of a column; the adaptive one knows the aggregator of the method."""
+    if attack != ADAPTIVE:
+        return ATTACKS[attack]
+    return rv.attacks.Adaptive(next(iter(aggregators_of(algorithm)), rv.aggregators.Mean()))
 
 
 def honest_parties(share: float) -> np.ndarray:
@@ -129,24 +161,42 @@ def honest_parties(share: float) -> np.ndarray:
 
 
 def draw(record: dict[str, Any]) -> Figure:
-    """The points that each method loses to each attack; a panel for each share of malicious parties."""
+    """The points that each method loses, by share of malicious parties.
+
+    Above, to each attack, where parties are alike. Below, against training alone, where they differ.
+    """
     with mpl.rc_context({**style, "axes.grid": False, "svg.hashsalt": "resolvent"}):
-        figure = Figure(figsize=(10.5, 5.2), layout="constrained")
-        panels = figure.subplots(1, len(SHARES), sharey=True)
-        for axes, share in zip(panels, SHARES, strict=True):
-            rows = [row for row in record["rows"] if row["malicious"] == share]
-            losses = np.array([[row["none"] - row[attack] for attack in ATTACKS] for row in rows])
-            image = axes.imshow(losses, cmap="cividis_r", norm=mpl.colors.SymLogNorm(2, vmin=0, vmax=90, base=10),
-                                aspect="auto")
-            for (i, j), loss in np.ndenumerate(losses):
-                axes.text(j, i, f"{max(loss, -0.0):.1f}" if loss >= 0.05 else "0" if loss > -0.05 else f"{loss:.1f}",
-                          ha="center", va="center", fontsize=8, color="white" if loss > 12 else "black")
-            axes.set_xticks(range(len(ATTACKS)), list(ATTACKS), rotation=30, ha="right", rotation_mode="anchor")
-            axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
-            axes.set_title(f"{share:.0%} of the parties are malicious")
-        figure.colorbar(image, ax=panels, label="points of test accuracy lost", ticks=[0, 1, 2, 5, 10, 20, 50, 90],
-                        format="%g")
+        figure = Figure(figsize=(11, 8.2), layout="constrained")
+        for part, table in zip(figure.subfigures(2, 1, height_ratios=[16, 6]), OF_CLASSES, strict=True):
+            panels = part.subplots(1, len(SHARES_OF[table]), sharey=True, squeeze=False)[0]
+            images = [draw_panel(axes, record[table], table, share)
+                      for axes, share in zip(panels, SHARES_OF[table], strict=True)]
+            label = "points lost to the attack" if table == "rows" else "points below\ntraining alone"
+            part.colorbar(images[0], ax=panels, label=label, ticks=[0, 2, 5, 10, 20, 50, 90], format="%g")
     return figure
+
+
+def draw_panel(axes: Any, rows: list[dict[str, Any]], table: str, share: float) -> Any:
+    """One panel: a row for each method, a column for each attack; empty where nothing is measured."""
+    rows = [row for row in rows if row["malicious"] == share]
+    is_alike = table == "rows"
+    if is_alike:
+        columns, reference = COLUMNS[1:], {row["method"]: row["none"] for row in rows}
+    else:
+        alone = next(row for row in rows if row["method"] == "local")["none"]
+        rows = [row for row in rows if row["method"] != "local"]
+        columns, reference = COLUMNS, {row["method"]: alone for row in rows}
+    columns = [column for column in columns if any(column in row for row in rows)]
+    losses = np.array([[reference[row["method"]] - row.get(column, np.nan) for column in columns] for row in rows])
+    image = axes.imshow(losses, cmap="cividis_r", norm=mpl.colors.SymLogNorm(2, vmin=0, vmax=90, base=10),
+                        aspect="auto")
+    for (i, j), loss in np.ndenumerate(losses):
+        text = "" if np.isnan(loss) else f"{loss:.1f}" if abs(loss) >= 0.05 else "0"
+        axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if loss > 12 else "black")
+    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
+    axes.set_title(f"{'all ten' if is_alike else 'three'} classes per party, {share:.0%} malicious")
+    return image
 
 
 if __name__ == "__main__":
