@@ -284,8 +284,8 @@ def test_a_run_of_another_person_runs_no_code(federation, tmp_path):
     _, kits, _ = federation
     mark = tmp_path / "mark"
     code = f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n".encode()
-    project = flower_link._PROJECT.replace("resolvent.deploy.flower:", "evil:").encode()
-    bundle, _ = build_fab_from_files({"pyproject.toml": project, "evil.py": code + b"server_app = client_app = None\n"})
+    project = flower_link._PROJECT.replace("none:none", "evil:app").encode()
+    bundle, _ = build_fab_from_files({"pyproject.toml": project, "evil.py": code + b"app = None\n"})
     with flower_link.SuperLink(KitNote(kits[SERVER_KIT])) as link:
         link._control.StartRun(StartRunRequest(fab=fab_to_proto(Fab("", bundle, {})), federation="@none/default"))
         with link.open_run() as grid:  # the program skips the run that it did not start

@@ -33,7 +33,7 @@ _ONLINE, _UNREGISTERED = "online", "unregistered"
 _START_SECONDS = 30.0
 _PAUSE = 0.05  # seconds between two requests for a task
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
-# A run of Flower needs an app bundle. This one has no code: it is never opened, see ``flower_site``.
+# A run of Flower needs an app bundle. This one has no code, and its components are never loaded, see ``flower_site``.
 _PROJECT = """\
 [project]
 name = "resolvent-federation"
@@ -48,8 +48,8 @@ packages = ["."]
 publisher = "resolvent"
 
 [tool.flwr.app.components]
-serverapp = "resolvent.deploy.flower:server_app"
-clientapp = "resolvent.deploy.flower:client_app"
+serverapp = "none:none"
+clientapp = "none:none"
 
 [tool.flwr.app.config]
 """
