@@ -185,8 +185,10 @@ def _update(table: Array, terms: _Terms) -> Array:
     (scale, _), = (term for term in terms if term[1] is table)
     others = [term for term in terms if term[1] is not table and term[1] is not rows]
 
-    def combine(_: Any, table: Array) -> Array:
-        dense = sum((coefficient * base for coefficient, base in others), scale * table)
+    def combine(i: Array, table: Array) -> Array:
+        # i is 0. XLA would compute terms that do not depend on i before the loop, also where it has no pass.
+        unit = (i + 1).astype(table.dtype)
+        dense = sum((coefficient * unit * base for coefficient, base in others), scale * table)
         return _add_rows(rows, dense, factor * rows.updates)
 
     is_dense = jnp.asarray(scale != 1)
