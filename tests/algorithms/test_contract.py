@@ -70,7 +70,8 @@ ROWS = {
 }
 # Rows whose parts are all in other rows; they run at night.
 NIGHTLY = {"fedpd", "feddr", "fedsam", "fedspeed", "fedavg_plus", "fomaml", "dcgd", "average of Anderson on the mean",
-           "average of Anderson at the parties", "Anderson of Fed+", "page", "ef21_sgdm", "personal layers"}
+           "average of Anderson at the parties", "Anderson of Fed+", "page", "ef21_sgdm", "ef21_bc",
+           "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
 KINDS = {"fedavg", "splitting", "fedsplit", "scaffold", "perfedavg", "robust", "personal_splitting", "flix"}
