@@ -22,7 +22,7 @@ _SIGMA, _LAM = 0.1, 0.0
 
 
 @checked
-def fedplus(solver: LocalSolver = SGD(0.1), penalty: Penalty | None = None, *,  # noqa: B008 - a frozen module
+def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *,
             sigma: float = _SIGMA, delta: float = 0.1, lam: float = _LAM, aggregate: Aggregated = "active",
             stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
@@ -48,7 +48,7 @@ def fedplus(solver: LocalSolver = SGD(0.1), penalty: Penalty | None = None, *,  
     suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
 
     Args:
-        solver: local solver of each party.
+        solver: local solver of each party; default: SGD with learning rate 0.1.
         penalty: phi; default: the choice by validation samples.
         sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
         delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely.
@@ -70,6 +70,7 @@ def fedplus(solver: LocalSolver = SGD(0.1), penalty: Penalty | None = None, *,  
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, (3), (7), (11), (12) and Algorithm 1.
     """
+    solver = SGD(0.1) if solver is None else solver
     if penalty is None:
         if (sigma, lam) != (_SIGMA, _LAM):
             raise InputError(f"fedplus(sigma={sigma}, lam={lam}) needs a penalty, such as rv.penalties.L2Norm(): "
