@@ -71,7 +71,7 @@ def test_diverged_model_has_nan_at_the_parties_for_which_the_metric_is_defined(d
 
 
 @pytest.mark.parametrize(("metrics", "message"), [
-    ([rv.metrics.MAE()], "mae is for regression, and the data 'data' are for classification"),
+    ([rv.metrics.MAE()], "mae is for regression, and the data are for classification"),
     ([rv.metrics.F1(), rv.metrics.F1("macro")], "two are named 'f1'"),
     ({"loss": rv.metrics.LogLoss()}, "'loss' is the name of another quantity"),
 ])
