@@ -93,8 +93,7 @@ class Comparison:
                  "finding": self.finding}
         shown = html_facts(self.experiment.title or "Comparison", facts)
         for table in (self.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
-            rows = table.reset_index()
-            shown += html_table([*map(str, rows.columns)], rows.to_numpy(object).tolist())
+            shown += html_table([*map(str, table.columns)], table.to_numpy(object).tolist())
         return shown
 
     def collected(self) -> "Comparison":
