@@ -121,6 +121,7 @@ def test_a_site_joins_an_unfinished_run(tmp_path):
     assert (tmp_path / "baden" / "mine-1" / "models" / "FedAvg").is_dir()
 
 
+@pytest.mark.nightly
 def test_a_site_leaves_an_unfinished_run(tmp_path):
     consortium = Growing(tmp_path)
     consortium.serve_until(("aachen", "baden", "berlin"), "alone", 2)
@@ -132,6 +133,7 @@ def test_a_site_leaves_an_unfinished_run(tmp_path):
     assert summary["data"]["train"][1] > 0
 
 
+@pytest.mark.nightly
 def test_a_site_that_does_not_fit_leaves_the_run_as_it_is(tmp_path):
     consortium = Growing(tmp_path)
     consortium.serve_until(SITES, "alone", 1)
@@ -193,6 +195,7 @@ class IdleSession(ChangedSession):
         return {"berlin"}
 
 
+@pytest.mark.nightly
 def test_a_job_that_a_site_has_lost_is_started_again(tmp_path, monkeypatch):
     consortium = Consortium(tmp_path)
     session, notes = IdleSession(consortium, {"stops": 1}), []

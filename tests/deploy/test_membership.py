@@ -38,8 +38,9 @@ def run_until(parts, names, round_=None, phase=0):
         return None
 
 
-@pytest.mark.parametrize("participation", [rv.participation.Full(), rv.participation.Uniform(2, weighting="uniform")],
-                         ids=repr)
+@pytest.mark.parametrize("participation", [
+    pytest.param(rv.participation.Full(), id="full", marks=pytest.mark.nightly),
+    pytest.param(rv.participation.Uniform(2, weighting="uniform"), id="sampled")])
 def test_parties_that_join_and_leave_are_repeated_in_the_simulator(participation, tmp_path):
     """Two sites join after round 2, one leaves after round 4; party states and a solver's memory are compared too."""
     algorithm = rv.fedavg_plus(rv.solvers.adam(0.05, batch_size=4, keep=True), sigma=0.1)
