@@ -90,17 +90,20 @@ def _set_log(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _add_legend(figure: Figure, columns: int) -> None:
-    """One legend below the panels if each has the curves of the longest legend, or the first of them; else one each."""
+    """One legend below the panels for those that have the longest one, or the first part of it; the others have their own.
+
+    If it would serve one panel only, each panel has its own legend.
+    """
     legends = [axes.get_legend_handles_labels() for axes in figure.axes]
-    named = [legend for legend in legends if legend[1]]
-    longest = max(named, key=lambda legend: len(legend[1]), default=([], []))
-    if named and all(labels == longest[1][:len(labels)] for _, labels in named):
+    longest = max(legends, key=lambda legend: len(legend[1]), default=([], []))
+    shares = [bool(labels) and labels == longest[1][:len(labels)] for _, labels in legends]
+    is_shared = sum(shares) > 1 or sum(bool(labels) for _, labels in legends) == 1
+    if is_shared:
         width = min(len(longest[1]), 3 if columns == 1 else 2 * columns)
         figure.legend(*longest, loc="outside lower center", ncols=width, fontsize=8)
-    else:
-        for axes, (_, labels) in zip(figure.axes, legends, strict=True):
-            if labels:
-                axes.legend(fontsize=7)
+    for axes, (_, labels), shared in zip(figure.axes, legends, shares, strict=True):
+        if labels and not (is_shared and shared):
+            axes.legend(fontsize=7)
 
 
 def _curves(axes: Axes, panel: Record, drawing: Record) -> None:
