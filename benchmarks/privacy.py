@@ -121,10 +121,11 @@ def curve_rows(name: str, setting: Setting, seeds: int) -> list[dict[str, Any]]:
         solver = replace(setting.solver, noise_multiplier=noise)
         for method, build in METHODS.items():
             values = [run(build(solver), setting, data[seed], seed).scores().iloc[-1].mean() for seed in range(seeds)]
-            value, low, high = seed_interval(np.array(values))
+            value, *ends = seed_interval(np.array(values))
+            low, high = np.clip(ends, 0, 1)  # an accuracy
             rows.append({"data": name, "method": method, "epsilon": str(epsilon), "delta": setting.delta,
-                         "noise": round(noise, 3), "accuracy": round(value, 4), "low": round(low, 4),
-                         "high": round(high, 4)})
+                         "noise": round(noise, 3), "accuracy": round(value, 4), "low": round(float(low), 4),
+                         "high": round(float(high), 4)})
             print(json.dumps(rows[-1]), flush=True)
     return rows
 
