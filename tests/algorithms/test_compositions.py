@@ -148,7 +148,7 @@ REFUSALS = {
     "average of local": (lambda: combine.ErgodicAveraging(rv.local(SGD)), "got LocalTraining"),
     "share of attackers": (lambda: combine.Attacked(rv.fedavg(SGD), rv.attacks.NaN(), share=1.5), "share=1.5"),
     "alpha of FedMix": (lambda: rv.fedmix(SGD, alpha=1.5), "alpha"),
-    "momentum in FedNova": (lambda: rv.fednova(rv.solvers.momentum(0.1)), "got OptaxSolver"),
+    "Adam in FedNova": (lambda: rv.fednova(rv.OptaxSolver(optax.adam(0.1))), "got OptaxSolver"),
     "Scaffold with exact solutions": (lambda: rv.scaffold(EXACT), "got ClosedForm"),
     "alpha": (lambda: rv.splitting(SGD, alpha=2.5), "alpha=2.5"),
     "beta": (lambda: rv.splitting(SGD, beta=rv.schedules.Constant(-1.0)), "beta=-1.0"),

@@ -34,8 +34,8 @@ NAMESPACES = ("aggregators", "attacks", "codecs", "combinators", "datasets", "mo
 NOT_CALLED = {"Cohort", "Jobs", "Wire", "Subproblem", "Sharded", "distribute", "wire_bits", "Rows", "Labels", "divide",
               "from_frame", "traced_optimizer", "LearningProblem", "LinearQuadraticProblem", "QuadraticProblem",
               "Quadratic", "check_ids",
-              # Arrays that belong together; modules of a library that is an extra.
-              "from_consecutive", "from_nnx", "from_torch"}
+              # Arguments that belong together; modules of a library that is an extra.
+              "from_consecutive", "from_dataset", "from_nnx", "from_torch"}
 NEEDS_FILES = {"cifar10", "emnist", "fashion_mnist", "leaf", "libsvm", "mnist", "sentiment", "shakespeare",
                "stackexchange", "table", "sentiment_lstm"}
 SMALL = {"samples": 20, "features": 3, "parties": 4}
@@ -101,7 +101,8 @@ def _example(name, hint):
     by_name = {"penalty": rv.penalties.L1(), "aggregator": rv.aggregators.Mean(), "attack": rv.attacks.SignFlip(),
                "codec": rv.codecs.RandK(), "optimizer": "adam" if "str" in hint else optax.sgd(0.1),
                "inner": rv.fedavg(rv.SGD(0.1, steps=1)), "solver": rv.SGD(0.1, steps=1), "step": GradientStep(0.1),
-               "others": (rv.fedavg(rv.SGD(0.1, steps=1)),), "layers": {"a": rv.penalties.L1()},
+               "others": (rv.fedavg(rv.SGD(0.1, steps=1)),),
+               "layers": {"a": rv.penalties.L1()} if "Penalty" in hint else ("a",),
                "shape": (28, 28), "vocabulary": ("a", "b"), "classes": 3, "features": 4, "cohort": 2,
                "data": rv.datasets.fedprox_synthetic(parties=2), "init": lambda key: jnp.zeros(2),
                "apply": lambda w, x: x @ w, "make": lambda key: eqx.nn.Linear(2, 2, key=key), "module": FakeModule(),
