@@ -90,7 +90,7 @@ def _set_log(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _add_legend(figure: Figure, columns: int) -> None:
-    """One legend below the panels for those that have the longest one, or the first part of it; the others have their own.
+    """One legend below the panels for those with the longest one or the first part of it; the others have their own.
 
     If it would serve one panel only, each panel has its own legend.
     """
