@@ -36,6 +36,7 @@ def top(x, k):
     return np.where(np.abs(x) >= np.sort(np.abs(x), axis=-1)[..., -k, None], x, 0)
 
 
+@pytest.mark.nightly
 def test_marina_with_minibatches_by_a_plain_loop():
     """VR-MARINA: the codec and the minibatches are the library's, the estimate is NumPy's."""
     problem, rate, codec = classification(), 0.3, rv.codecs.RandK(k=3)

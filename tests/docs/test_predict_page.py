@@ -25,7 +25,7 @@ def visits(seed, rows):
     return frame
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     page = (ROOT / "docs" / "predict.md").read_text("utf-8")
     (tmp_path / "mine.yaml").write_text(re.search(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
