@@ -154,7 +154,7 @@ class Algorithm(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        """A party's first state."""
+        """A party's first state, before its first round; an empty tuple if it stores nothing."""
 
     @property
     @abstractmethod
@@ -215,7 +215,7 @@ class SharedModelMethod(Method):
 
     @abstractmethod
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        """The next shared model."""
+        """The next shared model, from the last one and the parties' replies; and what a run can record."""
 
     @override
     def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:

@@ -43,7 +43,7 @@ _DROPOUT = 2
 
 
 def root_key(seed: ArrayLike) -> Array:
-    """The key of a whole run."""
+    """The key of a whole run, from which all its other keys are derived."""
     return jax.random.key(seed, impl=GENERATOR)
 
 

@@ -37,7 +37,7 @@ class PixelScaling:
     deviation: tuple[float, ...] = ()
 
     def to_unit(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """p/255 for each pixel p."""
+        """Pixels from 0 (black) to 255 (white) as numbers in [0, 1]: p/255."""
         unit: NDArray[np.float32] = np.divide(pixels, _WHITE, dtype=np.float32)
         return unit
 

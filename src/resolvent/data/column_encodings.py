@@ -54,7 +54,7 @@ class NumberColumn:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of its inputs."""
+        """The names of the model inputs that the column becomes: one, with the column's name."""
         return (self.name,)
 
     def read(self, column: "pd.Series[Any]") -> NDArray[np.float64]:

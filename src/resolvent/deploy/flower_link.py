@@ -76,7 +76,7 @@ class TaskSource:
         return (answer.task.run_id, answer.token) if answer.HasField("task") and answer.token else None
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; no task can be acquired after it."""
         self._client.close()
 
 

@@ -58,7 +58,7 @@ class LeadSession:
                                  "start an experiment") from error
 
     def state(self, job: str) -> JobState:
-        """The state of a job."""
+        """The state of a job, as the server reports it."""
         text = str(self._session.get_job_status(job))
         return JobState(text, text.startswith("FINISHED"))
 
@@ -76,7 +76,7 @@ class LeadSession:
         return list(answer.get("events", [])), int(answer.get("next", since))
 
     def abort(self, job: str) -> None:
-        """End a job."""
+        """End a running job at the server and at all sites."""
         with contextlib.suppress(Exception):
             self._session.abort_job(job)
 

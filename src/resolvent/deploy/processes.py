@@ -33,7 +33,7 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The number by which the operating system knows the process."""
         return self._process.pid
 
     @property

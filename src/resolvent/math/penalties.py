@@ -162,7 +162,7 @@ class L1(Penalty):
 
     @override
     def curvature(self, x: Vector, t: ArrayLike) -> Vector:
-        """min(1, t/|x_j|)."""
+        """min(1, t/|x_j|) for each coordinate j: 1 where the prox is 0, and smaller farther away."""
         return jax.tree.map(lambda a: (t / jnp.maximum(jnp.abs(tree.widen(a)), t)).astype(a.dtype), x)
 
 
@@ -223,7 +223,7 @@ class SquaredL2(Penalty):
 
     @override
     def pull(self, x: Vector, t: ArrayLike) -> Vector:
-        """``t*x / (1 + t)``."""
+        """``x - prox(x, t) = t*x / (1 + t)``: a quadratic pulls in proportion to the length."""
         return jax.tree.map(lambda a: (tree.widen(a) * (t / (1 + t))).astype(a.dtype), x)
 
     @override
@@ -268,7 +268,7 @@ class Quadratic(Penalty):
 
     @override
     def prox(self, x: Vector, t: ArrayLike) -> Vector:
-        """``(I + tQ)^-1 x``."""
+        """``(I + tQ)^-1 x``, by a Cholesky factorisation, or elementwise if Q is diagonal."""
         v, unravel = ravel_pytree(tree.widen(x))
         scaled = jnp.asarray(t, v.dtype) * self._weight_for(v)
         solution = (v / (1 + scaled) if scaled.ndim == 1 else
@@ -277,7 +277,7 @@ class Quadratic(Penalty):
 
     @override
     def pull(self, x: Vector, t: ArrayLike) -> Vector:
-        """``tQ prox(x)``."""
+        """``x - prox(x, t) = tQ prox(x, t)``, without the cancellation of the difference."""
         p, unravel = ravel_pytree(self.prox(tree.widen(x), t))
         return tree.cast(unravel(jnp.asarray(t, p.dtype) * _multiply(self._weight_for(p), p)), x)
 

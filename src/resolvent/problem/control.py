@@ -133,7 +133,7 @@ class LinearQuadraticProblem(Problem):
 
     @override
     def init(self, key: Array) -> Vector:
-        """K = 0."""
+        """The controller that does nothing: K = 0, [actions, states]."""
         _, states, actions = self.controls.shape
         return jnp.zeros((actions, states), self.dynamics.dtype)
 

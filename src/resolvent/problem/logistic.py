@@ -73,7 +73,7 @@ class LogisticProblem(SolvedProblem):
 
     @override
     def init(self, key: Array) -> Vector:
-        """The zero vector."""
+        """The zero vector: runs of all seeds begin at the same point."""
         return jnp.zeros_like(self.minimiser)
 
     @override

@@ -42,7 +42,7 @@ class Map(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
-        """T'(w)^T g."""
+        """T'(w)^T g: the transposed Jacobian of T at w times a vector g, for the chain rule."""
 
 
 class Mixture(Map):
@@ -186,7 +186,7 @@ class Composed(Oracle):
 
     @override
     def grad(self, w: Vector) -> Vector:
-        """T'(w)^T grad f(T(w))."""
+        """The gradient of w -> f(T(w)) by the chain rule: T'(w)^T grad f(T(w))."""
         return self._chain(w, [self.inner.grad])
 
     @override

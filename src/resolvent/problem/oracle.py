@@ -47,7 +47,7 @@ class Oracle(eqx.Module):
 
     @abstractmethod
     def value(self, w: Vector) -> Float[Array, ""]:
-        """f_k(w)."""
+        """f_k(w): the party's objective, the mean loss over all of its samples."""
 
     @abstractmethod
     def grad(self, w: Vector) -> Vector:

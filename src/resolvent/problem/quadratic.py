@@ -54,7 +54,7 @@ class QuadraticProblem(SolvedProblem):
 
     @override
     def init(self, key: Array) -> Vector:
-        """The zero vector."""
+        """The zero vector: runs of all seeds begin at the same point."""
         return jnp.zeros_like(self.linears[0])
 
     @override

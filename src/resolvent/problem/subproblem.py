@@ -39,7 +39,7 @@ class Subproblem(eqx.Module):
     linear: Vector | None = None
 
     def value(self, w: Vector) -> Float[Array, ""]:
-        """h(w)."""
+        """h(w) = f_k(w) + <linear, w> + weight/2 |w - center|^2."""
         difference = tree.sub(w, self.center)
         linear_term = 0.0 if self.linear is None else tree.full_dot(self.linear, w)
         return self.oracle.value(w) + linear_term + self.weight / 2 * tree.full_dot(difference, difference)

@@ -42,7 +42,7 @@ class PartySubset(Problem):
 
     @override
     def row(self, k: Int[Array, "..."]) -> Int[Array, "..."]:
-        """The slot of party k."""
+        """The row of the stored arrays that belongs to the party with the global id k."""
         # Unrolled, because on a GPU every pass of a loop is a launch.
         return jnp.searchsorted(self.numbers, k, method="scan_unrolled")
 

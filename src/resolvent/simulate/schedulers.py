@@ -250,7 +250,7 @@ class Sharded(Scheduler):
 
     @override
     def from_devices(self, x: PyTree[Any]) -> PyTree[Any]:
-        """One of the replicas."""
+        """One of the copies: every device holds the same values."""
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), x)
 
 

@@ -99,7 +99,7 @@ class Experiment:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """The parties' names."""
+        """The parties' names, in the order of their ids: those of the data, or ``party 0``, ``party 1``, ..."""
         if self.data is not None:
             return tuple(self.data.parties)  # of samples and of prices
         assert self.problem is not None

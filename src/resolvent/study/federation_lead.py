@@ -132,7 +132,7 @@ def _outcome(note: KitNote, experiment: FederatedExperiment, progress: _Progress
 
 
 def new_run_name(experiment: FederatedExperiment) -> str:
-    """A unique name for a run."""
+    """A name for a run that no other run has."""
     name = folder_name(experiment.file.name).replace(".", "-")[:40].strip("-_") or "run"
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 

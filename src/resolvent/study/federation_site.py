@@ -209,7 +209,7 @@ class SiteRun:
         return MethodRun(models, metrics.table().assign(seed=of_seed.seed))
 
     def close(self) -> None:
-        """Release the stores."""
+        """Close the stores, and drop the states of the parties from memory."""
         for store in self._stores:
             store.close()
         self._stores, self._parties, self._seeds = [], [], []

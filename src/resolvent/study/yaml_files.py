@@ -74,7 +74,7 @@ def read_value(text: str, source: str) -> Any:
 
 
 def write_yaml(settings: Mapping[str, Any]) -> str:
-    """Settings as YAML text."""
+    """Settings as the text of an experiment file, with a line for each key."""
     text = StringIO()
     yaml = YAML()
     yaml.width = 1_000_000  # no folding: the comment of a key follows its value on one line

@@ -32,7 +32,7 @@ class Loss(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """The loss of each sample."""
+        """The loss of each sample, of which training minimises the mean."""
 
     @abstractmethod
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
@@ -72,7 +72,7 @@ class CrossEntropy(Loss):
 
     @override
     def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
-        """softmax(outputs)."""
+        """The softmax of the outputs, which are logits: [B, classes], each row sums to 1."""
         return jax.nn.softmax(outputs, axis=-1)
 
 

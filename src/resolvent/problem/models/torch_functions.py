@@ -58,7 +58,7 @@ class TorchFunction:
         return self._shapes[signature]
 
     def write_value(self, ctx: Any, out: Any, params: Any, inputs: Any) -> None:
-        """Callback: the value."""
+        """Callback of XLA: write the function's value into the buffer of the result."""
         with one_at_a_time(), torch.no_grad():
             _write(out, self.function(_views(params), *map(torch.from_dlpack, inputs)))
 

@@ -32,7 +32,7 @@ class Curve:
 
     @property
     def final(self) -> float:
-        """The last value."""
+        """The value at the last evaluation, by which methods are compared."""
         return float(self.values[-1])
 
     @property
