@@ -134,8 +134,10 @@ def test_fedplus_without_a_penalty_is_a_choice_around_a_robust_shared_model():
     expected = rv.model_interpolation(SOLVER, rv.robust(SOLVER, centre, stragglers="keep"))
     assert eqx.tree_equal(rv.fedplus(SOLVER, delta=0.3), expected)
     assert eqx.tree_equal(rv.fedplus(), rv.fedplus(rv.SGD(0.1)))
-    with pytest.raises(rv.InputError, match=r"fedplus\(sigma=0.1, lam=1.0\) needs a penalty"):
+    with pytest.raises(rv.InputError, match=r"fedplus\(lam=1.0\) needs a penalty"):
         rv.fedplus(SOLVER, lam=1.0)
+    with pytest.raises(rv.InputError, match=r"fedplus\(sigma=0.1\) needs a penalty"):
+        rv.fedplus(SOLVER, sigma=0.1)  # the default of Fed+ with a penalty
 
 
 def test_fedplus_auto_by_numpy():

@@ -147,7 +147,8 @@ def test_a_function_of_the_seed_gives_the_data(comparison):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"seeds": 0}, "seeds: 0 must be at least 1"), ({"resume": True}, "give out="),
-    ({"decide_by": "acuracy"}, "did you mean 'accuracy'")])
+    ({"decide_by": "acuracy"}, "did you mean 'accuracy'"),
+    ({"data": rv.datasets.digits(parties=3, test=0)}, "no party has test samples")])
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(rv.InputError, match=message):
         from_program(**options)

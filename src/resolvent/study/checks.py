@@ -20,7 +20,7 @@ from resolvent.study.registry import REGISTRIES
 if TYPE_CHECKING:
     from resolvent.study.experiment import Experiment
 
-__all__ = ["check_labels", "check_model", "check_settings", "check_shared_models", "folder_name"]
+__all__ = ["check_labels", "check_model", "check_settings", "check_shared_models", "check_test_samples", "folder_name"]
 
 _MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1}
 
@@ -95,10 +95,19 @@ def check_model(bound: Bound, data: FederatedData | MarketData) -> NDArray[np.in
                          f"{' or '.join(fitting)}")
     if isinstance(data, MarketData):
         return np.zeros(len(data), np.int64)
+    check_test_samples(data)
+    return data.sizes("validation")
+
+
+def check_test_samples(data: FederatedData) -> None:
+    """Check that at least one party has test samples.
+
+    Raises:
+        InputError: no party has any.
+    """
     if not data.sizes("test").any():
         raise InputError("data: no party has test samples, and the methods are compared on test samples: "
                          "set a larger share with test")
-    return data.sizes("validation")
 
 
 def _kind_of(data: FederatedData | MarketData) -> str:

@@ -19,7 +19,7 @@ from resolvent.simulate.plan import Task
 from resolvent.simulate.progress import progress_bars
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.systems import VirtualClock
-from resolvent.study.checks import check_labels
+from resolvent.study.checks import check_labels, check_test_samples
 from resolvent.study.comparison import Comparison, ProgressOfMethod, run_comparison
 from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.experiment import Experiment
@@ -86,7 +86,7 @@ def compare(
             total).
 
     Raises:
-        InputError: the arguments do not fit together, or the folder is in use.
+        InputError: the arguments do not fit together, no party has test samples, or the folder is in use.
 
     Example:
         >>> data, solver = rv.datasets.digits(parties=3), rv.SGD(0.1)
@@ -107,6 +107,7 @@ def compare(
     task = Task.from_arguments(model, samples)
     extra = dict(metrics or {})
     if task.model is not None and samples is not None:
+        check_test_samples(samples)
         choice = choose_decisive_metric(samples, task.model, extra, decide_by)
         extra, decide_by = choice.metrics, choice.name
         samples = samples.with_notes(choice.note) if choice.note else samples

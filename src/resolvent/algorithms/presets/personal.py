@@ -18,12 +18,12 @@ from resolvent.problem.solvers import SGD, LocalSolver
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull"]
 
 Aggregated = Literal["active", "all"]
-_SIGMA, _LAM = 0.1, 0.0
+_SIGMA, _LAM = 0.1, 0.0  # of fedplus
 
 
 @checked
 def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *,
-            sigma: float = _SIGMA, delta: float = 0.1, lam: float = _LAM, aggregate: Aggregated = "active",
+            sigma: float | None = None, delta: float = 0.1, lam: float | None = None, aggregate: Aggregated = "active",
             stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
@@ -40,19 +40,20 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
     Update: theta_k = prox of delta*phi at w_k - w~; w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k +
     lam w~; w~ <- argmin over w of sum_k weight_k min_theta phi(theta) + |w_k - w - theta|^2/(2 delta).
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), which recommends a sigma for which 1/(1 +
-    learning_rate*sigma) lies in [0.9, 0.999]. Without a penalty, no honest party was distinguishably worse
-    off than alone on the four problems of ``benchmarks/default.json``. The mean accuracy was within 1 point of the best
-    tuned method where parties differ, and 1 to 5 points below it, by the learning rate, where they are alike.
+    Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), and with a penalty sigma = 0.1. The paper
+    recommends a sigma for which 1/(1 + learning_rate*sigma) lies in [0.9, 0.999]. Without a penalty, no honest party
+    was distinguishably worse off than alone on the four problems of ``benchmarks/default.json``. The mean accuracy was
+    within 1 point of the best tuned method where parties differ, and 1 to 5 points below it, by the learning rate,
+    where they are alike.
     Use when: without a penalty: nothing is known, and no party may lose. With one: one penalty for all layers is not
     suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
 
     Args:
         solver: local solver of each party; default: SGD with learning rate 0.1.
         penalty: phi; default: the choice by validation samples.
-        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k; needs a penalty.
         delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely.
-        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        lam: where local work starts: 0 at the party's model, 1 at the centre; needs a penalty.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -72,13 +73,15 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
     """
     solver = SGD(0.1) if solver is None else solver
     if penalty is None:
-        if (sigma, lam) != (_SIGMA, _LAM):
-            raise InputError(f"fedplus(sigma={sigma}, lam={lam}) needs a penalty, such as rv.penalties.L2Norm(): "
-                             "without one each party chooses by its validation samples, and sigma and lam are not used")
+        unused = ", ".join(f"{name}={value}" for name, value in {"sigma": sigma, "lam": lam}.items()
+                           if value is not None)
+        if unused:
+            raise InputError(f"fedplus({unused}) needs a penalty, such as rv.penalties.L2Norm(); without one a party "
+                             "chooses by its validation samples: give a penalty, or leave sigma and lam out")
         centre = ModelAggregation(solver=solver, aggregator=MoreauCentre(L2Norm(), delta), stragglers=stragglers)
         return HeldOutInterpolation(aggregate_parties(aggregate, centre), solver)
-    method = FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), sigma, lam,
-                     stragglers=stragglers)
+    method = FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta),
+                     _SIGMA if sigma is None else sigma, _LAM if lam is None else lam, stragglers=stragglers)
     return aggregate_parties(aggregate, method)
 
 
