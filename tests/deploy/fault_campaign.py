@@ -5,9 +5,11 @@
 Server, two sites and lead are the commands of the command line, in processes of their own on this machine. A case kills
 (SIGKILL) one of: a job process of a site or of the server, the engine's process of a site or of the server, the command
 of the lead, or a command with all of its processes at once, as when a machine of a site or of the server loses its
-power. The commands of server and sites start their processes again; the campaign starts commands again. A case passes
-if the digests of the server's states and the bytes of the sites' models equal those of the first run, which is not
-disturbed. The file is written after every case. Needs the extra ``nvflare``.
+power. The commands of server and sites start their processes again; the campaign starts commands again. A run has
+several cases, each a random time after the one before, so that a case can also interrupt a recovery. The cases of a run
+pass if the digests of the server's states and the bytes of the sites' models equal those of the first run, which is not
+disturbed. The file is written after every run; if it exists, the campaign continues after its cases. Needs the extra
+``nvflare``.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,6 +39,8 @@ SITES = ("aachen", "berlin")
 TARGETS = ("worker", "server worker", "site", "server", "lead", "site machine", "server machine")
 MARKS = {"worker": "worker_process", "server worker": "runner_process", "site": "client_train",
          "server": "server_train"}
+LONGEST_PAUSE = 0.6  # as a share of the time of a run without kills
+LIMIT = 900  # seconds for a run and for each of its kills
 RESOLVENT = str(Path(sys.executable).parent / "resolvent")
 EXPERIMENT = """
 data: {label: ill, test: 0.3}
@@ -45,6 +50,20 @@ algorithms: {Scaffold: scaffold, FedAvg+: fedavg_plus}
 rounds: 15
 evaluate_every: 15
 """
+
+
+class Kill(NamedTuple):
+    """A process that is killed.
+
+    Attributes:
+        target: what is killed.
+        site: the site whose process it is; not used by the other targets.
+        pause: time after the kill before, or after the start of the run, as a share of the time of a run without kills.
+    """
+
+    target: str
+    site: str
+    pause: float
 
 
 class Campaign:
@@ -107,19 +126,24 @@ class Campaign:
                  for process in psutil.process_iter(["cmdline"]))
         return [pid for pid, line in lines if kit in line and MARKS[target] in line]
 
-    def run(self, out, target=None, site="", moment=0.0, limit=900):
-        """Run the experiment, with one kill after ``moment`` seconds; returns whether something was killed."""
-        lead, was_killed, start = self.lead(out), False, time.monotonic()
+    def run(self, out, kills=(), undisturbed=0.0):
+        """Run the experiment with kills; returns for each kill whether there was such a process.
+
+        The last kills are missing if the run was complete before them.
+        """
+        lead, outcomes, moment, limit = self.lead(out), [], time.monotonic(), LIMIT * (1 + len(kills))
+        start = moment
         while not (self.folder / out / "summary.json").exists():
-            seconds = time.monotonic() - start
-            assert seconds < limit, f"{out} is not complete after {limit} s: {target} {site}; see {self.folder}"
-            if target and not was_killed and seconds > moment:
-                was_killed = self.kill(target, lead, site)
+            assert time.monotonic() - start < limit, f"{out} is not complete after {limit} s; see {self.folder}"
+            if len(outcomes) < len(kills) and time.monotonic() - moment > kills[len(outcomes)].pause * undisturbed:
+                kill = kills[len(outcomes)]
+                outcomes.append(self.kill(kill.target, lead, kill.site))
+                moment = time.monotonic()
             if lead.poll() is not None and not (self.folder / out / "summary.json").exists():
                 lead = self.lead(out)
-            time.sleep(0.2)
+            time.sleep(0.1)
         lead.wait(120)
-        return was_killed
+        return outcomes
 
     def outcome(self, out, before):
         """Digests of the server's states, and the bytes of the models of both sites."""
@@ -134,27 +158,35 @@ class Campaign:
         return {p for site in SITES for p in (self.folder / "kits" / site / "runs").glob("*") if p.is_dir()}
 
 
-def summary(options, undisturbed, cases):
-    """The outcome of the cases so far, by what was killed."""
-    by_target = {}
-    for target in TARGETS:
-        seconds = [case["seconds"] for case in cases if case["target"] == target]
-        if seconds:
-            by_target[target] = {"cases": len(seconds), "median seconds": round(statistics.median(seconds), 1),
-                                 "largest seconds": max(seconds)}
+def summary(options, undisturbed, runs):
+    """The outcome of the runs so far, and the number of cases by what was killed."""
+    cases = [case for run in runs for case in run["cases"]]
     return {"command": f"python tests/deploy/fault_campaign.py --cases {options.cases} --seed {options.seed}",
-            "rounds": "2 methods, 15 rounds each, 2 sites", "seconds without kill": undisturbed, "cases": len(cases),
-            "another result": sum(not case["same"] for case in cases), "by target": by_target, "single cases": cases}
+            "rounds": "2 methods, 15 rounds each, 2 sites", "seconds without kill": undisturbed,
+            "cases": len(cases), "runs": len(runs), "runs with another result": sum(not run["same"] for run in runs),
+            "cases by target": {target: sum(case["target"] == target for case in cases) for target in TARGETS},
+            "cases without such a process": sum(not case["killed"] for case in cases),
+            "median seconds of a run": statistics.median(run["seconds"] for run in runs),
+            "single runs": runs}
+
+
+def draw_kills(options):
+    """All kills of the campaign."""
+    rng = random.Random(options.seed)
+    draws = [(rng.choice(SITES), rng.random()) for _ in range(options.cases)]
+    return [Kill(TARGETS[number % len(TARGETS)], site, share * LONGEST_PAUSE)
+            for number, (site, share) in enumerate(draws)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases-per-run", type=int, default=5)
     parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     parser.add_argument("--folder", type=Path, help="a folder for kits, runs and logs, which stays; default: temporary")
     options = parser.parse_args()
-    rng, cases = random.Random(options.seed), []
+    runs = json.loads(options.out.read_text())["single runs"] if options.out and options.out.exists() else []
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,19 +195,21 @@ def main():
         whole = campaign.outcome("whole", set())
         undisturbed = round(time.monotonic() - start, 1)
         print(f"the run without kills is complete, {undisturbed} s", flush=True)
-        for number in range(options.cases):
-            before, start = campaign.runs(), time.monotonic()
-            target, site, moment = TARGETS[number % len(TARGETS)], rng.choice(SITES), rng.uniform(0, 0.7 * undisturbed)
-            was_killed = campaign.run(f"case-{number}", target, site, moment)
-            is_same = campaign.outcome(f"case-{number}", before) == whole
-            seconds = round(time.monotonic() - start, 1)
-            cases.append({"target": target if was_killed else f"{target}, which had ended", "site": site,
-                          "moment": round(moment, 1), "seconds": seconds, "same": is_same})
-            print(f"case {number}: {cases[-1]}", flush=True)
+        kills = draw_kills(options)[sum(len(run["cases"]) for run in runs):]
+        while kills:
+            before, start, out = campaign.runs(), time.monotonic(), f"run-{len(runs)}"
+            outcomes = campaign.run(out, kills[:options.cases_per_run], undisturbed)
+            is_same, seconds = campaign.outcome(out, before) == whole, round(time.monotonic() - start, 1)
+            cases = [{"target": kill.target, "site": kill.site, "pause": round(kill.pause * undisturbed, 1),
+                      "killed": killed} for kill, killed in zip(kills, outcomes, strict=False)]
+            kills = kills[len(cases):]
+            undisturbed = undisturbed if cases else seconds  # the machine has become faster
+            runs.append({"seconds": seconds, "same": is_same, "cases": cases})
+            print(f"run {len(runs)}: {runs[-1]}", flush=True)
             if options.out is not None:
-                options.out.write_text(json.dumps(summary(options, undisturbed, cases), indent=2) + "\n")
-    wrong = sum(not case["same"] for case in cases)
-    print(f"{len(cases)} cases, {wrong} with another result")
+                options.out.write_text(json.dumps(summary(options, undisturbed, runs), indent=2) + "\n")
+    wrong = sum(not run["same"] for run in runs)
+    print(f"{sum(len(run['cases']) for run in runs)} cases in {len(runs)} runs; {wrong} runs with another result")
     sys.exit(wrong > 0)
 
 

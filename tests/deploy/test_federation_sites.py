@@ -153,6 +153,9 @@ class ChangedSession(FakeSession):
     def connected_sites(self):
         return {*SITES, "baden"}
 
+    def running_jobs(self):
+        return {"job 1"}
+
     def state(self, job):
         is_done = job != "job 1" or self.is_aborted
         return JobState("FINISHED:ABORTED" if is_done else "RUNNING", is_done)
@@ -195,10 +198,21 @@ class IdleSession(ChangedSession):
         return {"berlin"}
 
 
-@pytest.mark.nightly
-def test_a_job_that_a_site_has_lost_is_started_again(tmp_path, monkeypatch):
+class RestartedServer(ChangedSession):
+    """A server that has lost its job at a restart. The job's state does not change."""
+
+    def running_jobs(self):
+        return set()
+
+    def state(self, job):
+        return JobState("RUNNING", False) if job == "job 1" else JobState("FINISHED:COMPLETED", True)
+
+
+@pytest.mark.parametrize(("kind", "name"), [
+    pytest.param(IdleSession, "berlin", marks=pytest.mark.nightly), (RestartedServer, "server")])
+def test_a_job_that_a_participant_has_lost_is_started_again(kind, name, tmp_path, monkeypatch):
     consortium = Consortium(tmp_path)
-    session, notes = IdleSession(consortium, {"stops": 1}), []
+    session, notes = kind(consortium, {"stops": 1}), []
     monkeypatch.setattr(federation_lead, "open_session", session.open)
     monkeypatch.setattr(federation_lead, "_IDLE_CHECK", 0.0)
     monkeypatch.setattr(federation_lead, "_POLL", 0.0)
@@ -206,7 +220,7 @@ def test_a_job_that_a_site_has_lost_is_started_again(tmp_path, monkeypatch):
     federate(note, consortium.experiment, tmp_path / "out-lead", consortium.job(), lambda event: None,
              notify=notes.append)
     assert len(session.jobs) == 2
-    assert notes[0] == "berlin started again without the job, which ends now"
+    assert notes[0] == f"{name} started again without the job, which ends now"
 
 
 def test_a_site_that_does_not_answer_stops_the_run_and_does_not_end_it(tmp_path):

@@ -26,6 +26,7 @@ from nvflare.apis.signal import Signal
 from typing_extensions import override
 
 from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
+from resolvent.deploy.processes import end_without_parent
 from resolvent.deploy.transport import PartyHandler, Transport
 
 __all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"]
@@ -158,6 +159,7 @@ class ServerProgram(Controller):
 
     @override
     def start_controller(self, fl_ctx: FLContext) -> None:
+        end_without_parent()  # otherwise it would keep the lock of its store while the engine starts the job again
         self._engine.register_app_command(PROGRESS_TOPIC, self._answer_progress)
 
     def _answer_progress(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
@@ -215,7 +217,9 @@ class SiteProgram(Executor):
 
     @override
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        if event_type == EventType.END_RUN:
+        if event_type == EventType.START_RUN:
+            end_without_parent()
+        elif event_type == EventType.END_RUN:
             self.close()
 
     @override

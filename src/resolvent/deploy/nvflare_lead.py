@@ -62,6 +62,10 @@ class LeadSession:
         text = str(self._session.get_job_status(job))
         return JobState(text, text.startswith("FINISHED"))
 
+    def running_jobs(self) -> set[str]:
+        """The ids of the jobs that the server runs. One that it has lost at a restart keeps the state ``RUNNING``."""
+        return {str(job.job_id) for job in self._session.get_system_info().job_info}
+
     def idle_sites(self) -> set[str]:
         """The connected sites that run no job."""
         entries = self._session.get_client_job_status() or []

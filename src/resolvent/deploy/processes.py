@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import IO
 
 from resolvent.errors import InputError
 
-__all__ = ["EngineProcess", "end_with_parent", "free_port", "running", "start_process"]
+__all__ = ["EngineProcess", "end_with_parent", "end_without_parent",
+           "free_port", "running", "start_process"]
 
 _TERMINATION = 8.0  # seconds that the processes have after SIGTERM
+_PARENT_CHECK = 0.5  # seconds between two checks whether the parent process has ended
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux; other systems have none
 
 
@@ -129,6 +132,22 @@ def end_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     if os.getppid() != parent:  # the parent process has ended before the call
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end_without_parent() -> None:
+    """From now on, end this process soon after its parent process has ended.
+
+    A signal of the operating system, as in ``end_with_parent``, would also come when only the thread of the parent
+    process ends that has started this process. What the process stores survives an end at any moment.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_CHECK)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def free_port() -> int:

@@ -30,8 +30,8 @@ _SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
 _POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
 _PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
 _MAX_JOBS = 100
-_RUNNING = "RUNNING"  # the engine's name of the state of a running job
-_IDLE_CHECK, _MAX_IDLE_CHECKS = 10.0, 3  # seconds between two checks, and checks after which a job is started again
+_DISPATCHED, _RUNNING = "DISPATCHED", "RUNNING"  # the engine's names of the states of a job that has been started
+_IDLE_CHECK, _MAX_IDLE_CHECKS = 5.0, 4  # seconds between two checks, and checks after which a job is started again
 
 
 class FederationEndedError(InputError):
@@ -198,13 +198,12 @@ class _Watchdog:
             for event in events:
                 self._observe(event)
             is_complete = any(event.get("event") == "complete" for event in events)
-            if state.is_done:
+            if state.is_done or self._end_if_idle(session, state.text):
                 break
-            self._end_if_idle(session, state.text)
             time.sleep(_POLL)
             while is_complete and not session.state(self._jobs[-1]).is_done:  # it no longer answers ``progress``
                 time.sleep(_POLL)
-        outcome = session.fetch(self._jobs[-1], self._work)
+        outcome = session.fetch(self._jobs[-1], self._work) if state.is_done else None
         if outcome is None:
             if len(self._jobs) >= _MAX_JOBS:
                 raise FederationEndedError(f"the job was stopped {_MAX_JOBS} times: the logs of the server and of the "
@@ -218,27 +217,34 @@ class _Watchdog:
             self._observe(event)
         return outcome
 
-    def _end_if_idle(self, session: LeadSession, state: str) -> None:
-        """End the job if a site has none for some time, because its engine was started again.
+    def _end_if_idle(self, session: LeadSession, state: str) -> bool:
+        """End the job if the server or a site has not run it for some time, because its engine was started again.
 
-        NVIDIA FLARE does not notice it, and the server would wait until the deadline.
+        NVIDIA FLARE notices neither. The server would wait for the site until the deadline, and a job that the server
+        has lost keeps its state for ever.
+
+        Returns:
+            Whether the job has ended although its state does not say so.
         """
-        if state != _RUNNING or time.monotonic() - self._last_check < _IDLE_CHECK:
-            return
+        if state not in (_DISPATCHED, _RUNNING) or time.monotonic() - self._last_check < _IDLE_CHECK:
+            return False
         self._last_check = time.monotonic()
-        idle = session.idle_sites() & {*self._job.sites}
+        is_lost = self._jobs[-1] not in session.running_jobs()
+        idle = {"server"} if is_lost else session.idle_sites() & {*self._job.sites} if state == _RUNNING else set()
         self._idle_checks = self._idle_checks + 1 if idle else 0
-        if self._idle_checks >= _MAX_IDLE_CHECKS:
-            self._notify(f"{', '.join(sorted(idle))} started again without the job, which ends now")
-            session.abort(self._jobs[-1])
-            self._idle_checks = 0
+        if self._idle_checks < _MAX_IDLE_CHECKS:
+            return False
+        self._idle_checks = 0
+        self._notify(f"{', '.join(sorted(idle))} started again without the job, which ends now")
+        session.abort(self._jobs[-1])
+        return is_lost
 
     def _end_job(self, session: LeadSession) -> None:
         """End the job with the earlier sites; the next one continues from the server's checkpoint."""
         job = self._jobs[-1]
         if not session.state(job).is_done:
             session.abort(job)
-            while not session.state(job).is_done:
+            while job in session.running_jobs() and not session.state(job).is_done:
                 time.sleep(_POLL)
         self._has_other_sites = False
 
