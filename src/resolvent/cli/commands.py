@@ -259,7 +259,7 @@ def reproduce(
         seeds: number of seeds of one reproduction; default: that of its setting.
         resume: store the states of the runs in the results folder, in `checkpoints`, and continue from those that are
             there. They are shared by runs of single panels and of all panels, and by different numbers of seeds.
-        scale: `paper`, the default; `middle`, which figures with networks have: hours on two cores, and all claims are
+        scale: `paper`, the default; `middle`, where a figure has it: smaller, but all its claims are
             decided; or `quick`, the same as `--quick`.
     """
     from resolvent.cli import terminal
