@@ -142,7 +142,7 @@ def echo(data):
 
 def test_bytes_of_every_length_travel_unchanged():
     transport = transport_of({"a": echo, "b": lambda data: data[::-1]})
-    for content in (b"", b"\x00", bytes(range(256)) * 4000):
+    for content in (b"", b"\x00", bytes(range(256)) * 4000, bytes(range(256)) * 5000):  # the last one as an array
         replies = transport.broadcast({"a": content, "b": content}, deadline=None, quorum=2, grace=0)
         assert replies == {"a": b"reply to " + content, "b": content[::-1]}
 
@@ -173,7 +173,8 @@ def message_with(content):
     return message
 
 
-@pytest.mark.parametrize("content", [RecordDict(), RecordDict({"message": ConfigRecord({"message": b"x"})})])
+@pytest.mark.parametrize("content", [RecordDict(), RecordDict({"message": ConfigRecord({"message": 1})}),
+                                     RecordDict({"message": ConfigRecord({"other": b"x"})})])
 def test_a_message_of_another_form_is_not_answered(content):
     message = Message(content, 7, "query")
     message.metadata.__dict__.update(_run_id=1, _src_node_id=1)

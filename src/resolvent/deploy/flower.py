@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Mapping
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from typing_extensions import override
@@ -19,6 +19,7 @@ from resolvent.deploy.transport import PartyHandler, Transport
 __all__ = ["FlowerTransport", "client_app"]
 
 _MESSAGE_TYPE, _RECORD, _FORMAT = "query", "message", "resolvent"
+_SMALL = 2**20  # bytes
 _PAUSE = 0.1  # seconds between two requests for replies
 _FAILED = 1  # error code
 _log = logging.getLogger(__name__)
@@ -104,12 +105,18 @@ def client_app(handle: PartyHandler) -> ClientApp:
 
 
 def _record_of(content: bytes) -> RecordDict:
-    # An array, and not a configuration: Flower sends arrays in chunks, so that their size is not limited.
+    # Flower moves each object of a message in a request of its own. A configuration is one object. An array is three,
+    # and Flower divides it into chunks, so that its size is not limited.
+    if len(content) <= _SMALL:
+        return RecordDict({_RECORD: ConfigRecord({_RECORD: content})})
     return RecordDict({_RECORD: ArrayRecord({_RECORD: Array("uint8", (len(content),), _FORMAT, content)})})
 
 
 def _bytes_of(message: Message) -> bytes | None:
     """The bytes of a message; None if it has none."""
     record = message.content.get(_RECORD)
+    if isinstance(record, ConfigRecord):
+        value = record.get(_RECORD)
+        return value if isinstance(value, bytes) else None
     array = record.get(_RECORD) if isinstance(record, ArrayRecord) else None
     return None if array is None else array.data

@@ -19,7 +19,7 @@ from resolvent.deploy.processes import end_with_parent
 
 __all__: list[str] = []
 
-_POLL = 0.2  # seconds; Flower's SuperNode asks for messages every 3 seconds
+_MAX_PAUSE = 0.2  # seconds
 _WATCH = 1.0  # seconds between two queries for the sites that are connected
 
 
@@ -79,9 +79,13 @@ def run_supernode(note: KitNote, port: str, secret: str) -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    # The loop of a SuperNode sleeps for 3 seconds if it has no message, which would be the duration of a round.
+    from resolvent.deploy.flower_link import retry_soon
+
+    # The loop of a SuperNode sleeps for 3 seconds if it has no message, and for 0.5 seconds if it has no reply, which
+    # would be most of the duration of a round.
     start_client_internal.time = SimpleNamespace(
-        sleep=lambda seconds: time.sleep(min(seconds, _POLL)), time=time.time, monotonic=time.monotonic)
+        sleep=lambda seconds: time.sleep(min(seconds / 10, _MAX_PAUSE)), time=time.time, monotonic=time.monotonic)
+    retry_soon(start_client_internal)
     startup = note.kit / "startup"
     sys.argv = ["flower-supernode", "--superlink", note.address, "--root-certificates", str(startup / AUTHORITY_FILE),
                 "--auth-supernode-private-key", str(startup / NODE_KEY), "--isolation", "process",
