@@ -49,7 +49,7 @@ def test_sizes_of_states_messages_and_replies(name, keeps, down, up, phases):
 
 
 def test_personal_and_robust():
-    for name in ("local", "fedavg_plus", "ditto"):
+    for name in ("local", "fedavg_plus", "ditto", "ifca"):
         assert entries()[name].personal, name
     for name in ("fedavg", "scaffold", "fedrp", "rfa"):
         assert not entries()[name].personal, name

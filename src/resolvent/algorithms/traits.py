@@ -1,6 +1,6 @@
 """Properties of an algorithm that follow from its functions: traffic, memory, personal or not, robust or not.
 
-Sizes are the shapes of the algorithm's own functions, computed by ``jax.eval_shape`` without running them.
+Sizes and dependences are those of the algorithm's own functions, which are traced and not run.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array
 from typing_extensions import override
 
@@ -25,7 +26,7 @@ from resolvent.problem.oracle import Oracle, QuadraticOracle
 __all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
 
 _MODEL_SIZE = 100_800  # size of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
-_SMALL_MODEL_SIZE = 3  # size of the model on which the parties' models are compared
+_SMALL_MODEL_SIZE = 3  # size of the model where only the dependence or the presence of numbers counts
 _PARTIES = 3
 _MAX_NUMBERS = 1000  # more numbers than this are counted as a share of a model
 
@@ -59,42 +60,33 @@ class Traffic(NamedTuple):
 
 def traffic_of(algorithm: Algorithm) -> Traffic:
     """The sizes of a party's state, of the messages to it and of its replies in a round."""
-    messages, replies = _exchanges(algorithm, _MODEL_SIZE)
-    state = _states(algorithm, _MODEL_SIZE).party
-    return Traffic(*(amount_of(shapes) for shapes in (state, messages, replies)))
+    states = _states(algorithm, _MODEL_SIZE)
+    return Traffic(*map(amount_of, (states.party, *_exchanges(algorithm, states, _MODEL_SIZE))))
 
 
 def is_personal(algorithm: Algorithm) -> bool:
-    """Whether two parties may use different models, because of their states, their data or the messages to them.
+    """Whether two parties may use different models: whether a party's model depends on its state, data or number.
 
-    The parties' states are arbitrary. The server's is arbitrary too or, if the difference comes from the messages
-    alone, the one that its own step computes from arbitrary replies.
+    The dependence is that of the traced program. Nothing is computed.
     """
-    rng = np.random.default_rng(0)
-    server = _fill(algorithm.init(_model(_SMALL_MODEL_SIZE), _shares()), rng)
-    oracles = [_fill(_oracle(_SMALL_MODEL_SIZE), rng) for _ in range(2)]
-    states = [_fill(_states(algorithm, _SMALL_MODEL_SIZE).party, rng) for _ in range(2)]
+    states = _states(algorithm, _SMALL_MODEL_SIZE)
 
-    def personal_model(party: int, k: int, server: Any) -> Any:
-        """The model with the state and the data of a party, and the message to party k."""
-        return algorithm.personal_model(states[party], algorithm.model_message(server, jnp.array(k)), oracles[party])
+    def personal_model(server: Any, *of_party: Any) -> Vector:
+        state, oracle, number = of_party
+        return algorithm.personal_model(state, algorithm.model_message(server, number), oracle)
 
-    if _differ(personal_model(0, 0, server), personal_model(1, 0, server)):
-        return True
-    if not _differ(personal_model(0, 0, server), personal_model(0, 1, server)):
-        return False
-    # The messages differ, but perhaps only because this state of the server cannot occur.
-    server = algorithm.init(_model(_SMALL_MODEL_SIZE), _shares())
-    for phase, reply in zip(algorithm.phases, _exchanges(algorithm, _SMALL_MODEL_SIZE)[1], strict=True):
-        server, _ = phase.server(server, _replies(_fill(reply, rng, _PARTIES)), jax.random.key(0))
-    return _differ(personal_model(0, 0, server), personal_model(0, 1, server))
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    program = jax.make_jaxpr(personal_model)(states.server, states.party, _oracle(_SMALL_MODEL_SIZE), number).jaxpr
+    _, is_read = dce_jaxpr(program, [True] * len(program.outvars))
+    return any(is_read[len(jax.tree.leaves(states.server)):])
 
 
 def is_robust(algorithm: Algorithm) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
     if aggregators := aggregators_of(algorithm):
         return all(map(_has_breakdown_point, aggregators))
-    return not _count(_exchanges(algorithm, _SMALL_MODEL_SIZE)[1])  # the parties reply nothing
+    _, replies = _exchanges(algorithm, _states(algorithm, _SMALL_MODEL_SIZE), _SMALL_MODEL_SIZE)
+    return not _count(replies)  # the parties reply nothing
 
 
 def _has_breakdown_point(aggregator: Aggregator) -> bool:
@@ -166,9 +158,9 @@ def _states(algorithm: Algorithm, size: int) -> _States:
     return cast(_States, jax.eval_shape(make, _oracle(size)))
 
 
-def _exchanges(algorithm: Algorithm, size: int) -> tuple[list[Any], list[Any]]:
-    """The shapes of every phase's message and reply."""
-    server, party = _states(algorithm, size)
+def _exchanges(algorithm: Algorithm, states: _States, size: int) -> tuple[list[Any], list[Any]]:
+    """The shapes of every phase's message and reply, in the first round."""
+    server, party = states
     messages, replies = [], []
     for phase in algorithm.phases:
         def exchange(server: Any, party: Any, oracle: Oracle, phase: Phase = phase) -> tuple[Any, ...]:
@@ -186,19 +178,3 @@ def _replies(payload: Any) -> Replies:
     """The replies of all parties, with equal weights."""
     n = len(jax.tree.leaves(payload)[0]) if jax.tree.leaves(payload) else _PARTIES
     return Replies(payload, jnp.full(n, 1 / n), jnp.arange(n), jnp.ones(n, bool), jnp.full(n, 1 / n))
-
-
-def _fill(shapes: Any, rng: np.random.Generator, *rows: int) -> Any:
-    """Random numbers of these shapes; integers and booleans are 1."""
-    def fill(leaf: Any) -> Any:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jnp.broadcast_to(jax.random.key(0), (*rows, *leaf.shape))
-        is_real = jnp.issubdtype(leaf.dtype, jnp.floating)
-        numbers = rng.normal(size=(*rows, *leaf.shape)) if is_real else np.ones((*rows, *leaf.shape))
-        return jnp.asarray(numbers, leaf.dtype)
-    return jax.tree.map(fill, shapes)
-
-
-def _differ(a: Any, b: Any) -> bool:
-    return any(not np.allclose(x, y, rtol=1e-5, atol=1e-5)
-               for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
