@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import resolvent as rv
+from resolvent.problem.metrics.intervals import seed_interval
 
 MODELS, RECORDS, FEATURES = 16, 48, 60
 
@@ -20,14 +21,16 @@ def records():
     return x, rng.integers(2, size=RECORDS), rv.privacy.draw_members(MODELS, RECORDS, seed=1)
 
 
-def attack_on(records, clip, noise_multiplier):
+def attack_on(records, clip, noise_multiplier, *, steps=20, seed=0):
     """The attack on models that are trained alone by DPSGD: each model is a party of one federation."""
     x, y, members = records
-    data = rv.FederatedData.from_arrays([x[m] for m in members], [y[m] for m in members], validation=0, test=0)
-    solver = rv.solvers.DPSGD(0.5, clip=clip, noise_multiplier=noise_multiplier, batch_size=RECORDS, steps=20)
-    model = rv.models.logistic(FEATURES, 2)
-    result = rv.simulate(rv.local(solver), model, data, rounds=1, progress=False)
-    models = [result.personal_model(k) for k in range(MODELS)]
+    classes = int(y.max()) + 1
+    data = rv.FederatedData.from_arrays([x[m] for m in members], [y[m] for m in members], validation=0, test=0,
+                                        classes=[str(c) for c in range(classes)])
+    solver = rv.solvers.DPSGD(0.5, clip=clip, noise_multiplier=noise_multiplier, batch_size=len(x), steps=steps)
+    model = rv.models.logistic(x.shape[1], classes)
+    result = rv.simulate(rv.local(solver), model, data, rounds=1, seed=seed, progress=False)
+    models = [result.personal_model(k) for k in range(len(members))]
     return rv.privacy.membership_inference(model, models, x, y, members, false_positive_rate=0.05)
 
 
@@ -42,6 +45,28 @@ def test_the_attack_works_without_privacy_and_fails_with_it(records):
     assert abs(private.auc - 0.5) < 0.5 * (2 * norm.cdf(0.5 * math.sqrt(20) / 12) - 1) + 5 * error
     assert private.advantage < 0.3
     assert private.true_positive_rate < 0.2
+
+
+@pytest.mark.nightly
+def test_the_attack_on_digits_with_many_shadow_models_stays_below_the_bound_of_gaussian_privacy():
+    """100 steps on all samples with noise 10/mu are mu-Gaussian: no attack has an AUC above Phi(mu/sqrt 2).
+
+    The intervals are Student's over five draws of the shadow models, of their records and of the noise.
+    """
+    data = rv.datasets.digits(parties=1, classes_per_party=10, validation=0, test=0.9)
+    x, y = data.party(0)
+    x, y = x[:100], y[:100]
+
+    def auc(clip, noise_multiplier):
+        return seed_interval(np.array([
+            attack_on((x, y, rv.privacy.draw_members(64, len(x), seed=seed)), clip, noise_multiplier, steps=100,
+                      seed=seed).auc for seed in range(5)]))
+
+    exposed, weak, strong = auc(1e6, 0.0), auc(1.0, 10.0), auc(1.0, 50.0)  # mu = infinite, 1 and 0.2
+    assert exposed.low > 0.65
+    assert weak.high < norm.cdf(1 / math.sqrt(2))
+    assert strong.high < norm.cdf(0.2 / math.sqrt(2))
+    assert strong.high < exposed.low
 
 
 def test_each_record_is_in_half_of_the_models_and_each_model_has_half_of_the_records():
