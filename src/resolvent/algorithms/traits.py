@@ -75,8 +75,8 @@ def is_personal(algorithm: Algorithm) -> bool:
         state, oracle, number = of_party
         return algorithm.personal_model(state, algorithm.model_message(server, number), oracle)
 
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    program = jax.make_jaxpr(personal_model)(states.server, states.party, _oracle(_SMALL_MODEL_SIZE), number).jaxpr
+    oracle = _oracle(_SMALL_MODEL_SIZE)
+    program = jax.make_jaxpr(personal_model)(states.server, states.party, oracle, jnp.array(0)).jaxpr
     _, is_read = dce_jaxpr(program, [True] * len(program.outvars))
     return any(is_read[len(jax.tree.leaves(states.server)):])
 
