@@ -9,13 +9,18 @@ Run in the environment of the extra ``nvflare``:
 One server and several sites run in processes of their own, connected over loopback with certificates. In one run of
 these processes, in alternation, it measures rounds of the engine's own ``broadcast_and_wait`` with an executor that
 returns its input (``engine``); the same bytes through the transport of this library (``transport``); and a message with
-one array that both sides encode, check and decode (``messages``). With small messages it also measures rounds of FedAvg
-on the digits, with stores and checkpoints. ``memory`` is the largest resident memory during a round beyond that before
-the first round, divided by the size of one message; at the server also by the number of sites.
+one array that both sides encode, check and decode (``messages``). ``memory`` is the largest resident memory during a
+round beyond that before the first round, divided by the size of one message; at the server also by the number of sites.
+
+With small messages it also measures, in alternation, rounds of FedAvg on the digits: with stores and checkpoints of
+this library (``digits``), and those of NVIDIA FLARE's own FedAvg with a client in NumPy (``NVIDIA FLARE's FedAvg``).
+Its controller checks its tasks every 0.05 s, and sites ask for tasks every 0.05 s, as ours; NVIDIA FLARE's defaults are
+0.5 s and 2 s. ``network_flower.py`` measures the same over Flower.
 """
 
 import argparse
 import json
+import os
 import socket
 import statistics
 import tempfile
@@ -25,16 +30,23 @@ from pathlib import Path
 
 import numpy as np
 from nvflare.apis.controller_spec import Task
+from nvflare.apis.executor import Executor
 from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_common.workflows.fedavg import FedAvg
 
+from numpy_client import first_model, read_rows, train
 from resolvent.deploy.kits import SERVER_KIT, kit_note
 from resolvent.deploy.nvflare import ServerProgram, SiteProgram
+from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.deploy.nvflare_lead import open_session
 from resolvent.deploy.nvflare_processes import start_engine
 from resolvent.deploy.processes import running
 from resolvent.deploy.provisioning import make_kits
 from resolvent.deploy.wire import Message, decode, encode
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.federation_files import read_site
 from resolvent.study.federation_lead import federate, write_sites
 from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
 from resolvent.study.federation_rehearsal import _write_tables, prepare_rehearsal, shipped_changes
@@ -42,8 +54,8 @@ from resolvent.study.federation_server import FederationJob
 
 LEAD = "lead@example.org"
 CLASSES = ("network.RoundTimer", "network.Echo")
-
-
+FEDAVG_CLASSES = ("network.EngineFedAvg", "network.EngineClient")
+FEDAVG = "NVIDIA FLARE's FedAvg"
 WAYS = ("engine", "transport", "messages")
 
 
@@ -122,6 +134,42 @@ class Echo(SiteProgram):
         return encode(Message("reply", "run", arrays=decode(message).arrays))
 
 
+class EngineFedAvg(FedAvg):
+    """NVIDIA FLARE's own FedAvg on the digits. It stores the model after each round, and notes the time."""
+
+    def __init__(self, job):
+        content = read_job_text(job)
+        super().__init__(num_clients=len(content["sites"]), num_rounds=content["rounds"] + 1, persistor_id="",
+                         model=dict(zip(("weight", "bias"), first_model(), strict=True)), task_name=TASK,
+                         task_check_period=0.05)
+        self._ends = []
+
+    def save_model(self, model):
+        super().save_model(model)
+        self._ends.append(time.monotonic())
+
+    def run(self):
+        super().run()
+        folder = Path(self.get_run_dir()) / RESULTS_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / OUTCOME_FILE).write_text(json.dumps({"seconds": np.diff(self._ends).tolist()}))
+
+
+class EngineClient(Executor):
+    """Trains the digits in NumPy."""
+
+    _rows = None
+
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        if self._rows is None:
+            self._rows, self._random = read_rows(read_site(Path(os.environ[SITE_FILE])).table), np.random.default_rng(0)
+        params = FLModelUtils.from_shareable(shareable).params
+        weight, bias = train([params["weight"], params["bias"]], *self._rows, self._random)
+        return FLModelUtils.to_shareable(FLModel(
+            params_type=ParamsType.FULL, params={"weight": weight, "bias": bias},
+            meta={"NUM_STEPS_CURRENT_ROUND": len(self._rows[0])}))
+
+
 def run_job(session, job, classes, folder):
     number = session.submit("timing", job, *classes)
     while not session.state(number).is_done:
@@ -129,7 +177,20 @@ def run_job(session, job, classes, folder):
     return session.fetch(number, folder)
 
 
-def measure(rounds, size, count, folder):
+def measure_digits(note, session, rehearsal, sites, rounds, repeats, folder):
+    """Medians of the seconds of a round of FedAvg: of this library, and of NVIDIA FLARE's own."""
+    seconds = {"digits": [], FEDAVG: []}
+    for number in range(repeats):
+        job = FederationJob("", rehearsal.experiment.text, tuple(sites), rehearsal=True)
+        summary = federate(note, rehearsal.experiment, folder / f"run-{number}", job, lambda event: None, notify=print)
+        seconds["digits"].append(summary["methods"]["fedavg"]["seconds_per_round"])
+        job = {"sites": sites, "rounds": rounds}
+        outcome = run_job(session, job, FEDAVG_CLASSES, folder / f"fedavg-{number}")
+        seconds[FEDAVG].append(statistics.median(outcome["seconds"]))
+    return {way: {"seconds": statistics.median(values)} for way, values in seconds.items()}
+
+
+def measure(rounds, size, count, repeats, folder):
     changes = [*shipped_changes("digits"), f"data.parties={count}", f"rounds={rounds}", f"evaluate_every={rounds}",
                "algorithms=[fedavg]"]
     rehearsal = prepare_rehearsal(ExperimentFile.load("digits", changes))
@@ -141,7 +202,7 @@ def measure(rounds, size, count, folder):
     write_sites(kits[LEAD], "timing", sites)
     files = _write_tables(rehearsal, folder / "sites")
     variables = {REHEARSAL: "1", "PYTHONPATH": str(Path(__file__).parent)}
-    allowed = (*ALLOWED_CLASSES, *CLASSES)
+    allowed = (*ALLOWED_CLASSES, *CLASSES, *FEDAVG_CLASSES)
     with ExitStack() as stack:
         server = stack.enter_context(running(start_engine(kit_note(kits[SERVER_KIT], "server"), allowed, variables)))
         for site in sites:
@@ -153,13 +214,13 @@ def measure(rounds, size, count, folder):
         with open_session(note) as session:
             job = {"sites": sites, "rounds": rounds, "bytes": size}
             outcome = run_job(session, job, CLASSES, folder / "timing")
-        result = {way: {"seconds": statistics.median(outcome[way]["seconds"]),
-                        "memory at the server": max(outcome[way]["server"]),
-                        "memory at a site": max(outcome[way]["site"])} for way in WAYS}
-        if size < 10**6:
-            job = FederationJob("", rehearsal.experiment.text, tuple(sites), rehearsal=True)
-            summary = federate(note, rehearsal.experiment, folder / "run", job, lambda event: None, notify=print)
-            result["digits"] = {"seconds": summary["methods"]["fedavg"]["seconds_per_round"]}
+            result = {way: {"seconds": statistics.median(outcome[way]["seconds"])} for way in WAYS}
+            if size >= 10**6:
+                for way in WAYS:
+                    result[way] |= {"memory at the server": max(outcome[way]["server"]),
+                                    "memory at a site": max(outcome[way]["site"])}
+            else:
+                result |= measure_digits(note, session, rehearsal, sites, rounds, repeats, folder)
     return result
 
 
@@ -168,9 +229,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--megabytes", type=float, default=0.001, help="size of a message in each direction")
     parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="runs of FedAvg on the digits")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = measure(options.rounds, int(options.megabytes * 1e6), options.sites, Path(folder))
+        result = measure(options.rounds, int(options.megabytes * 1e6), options.sites, options.repeats,
+                         Path(folder))
     for way in result.values():
         way["/ engine"] = way["seconds"] / result["engine"]["seconds"]
     print(json.dumps({**{way: {name: round(value, 4) for name, value in values.items()}
