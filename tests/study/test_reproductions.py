@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +21,42 @@ _OTHER_AXES = ("line", "model_change", "start_change", "wealth_by_day")  # measu
 REAL = {"cifar10", "emnist", "fashion_mnist", "leaf", "mnist", "prices", "sentiment", "shakespeare", "stackexchange"}
 
 
+load = lru_cache(Reproduction.load)
+
+
+@lru_cache
+def experiments_of(name, title, seed=0, setting="paper scale"):
+    """A panel's experiments: binding them takes most of the time of these tests."""
+    reproduction = load(name).restricted_to(setting)
+    return reproduction.experiments(title, seed, reproduction.changes(setting, title))
+
+
+def check_panels(name, seed, setting):
+    reproduction = load(name).restricted_to(setting)
+    for title in reproduction.panels_with_runs:
+        stated = reproduction.settings_of(title)
+        for experiment in experiments_of(name, title, seed, setting):
+            settings = experiment.file.bound.settings()
+            assert list(experiment.points) == list(settings["algorithms"])
+            seeds = {part["seed"] for key in ("problem", "data") if "seed" in (part := settings.get(key) or {})
+                     and "seed" not in (stated.get(key) or {})}
+            assert {settings["seed"], *seeds} == {seed}  # the seed changes the data as well
+
+
 @pytest.mark.parametrize("name", reproductions())
-def test_every_panel_binds_with_the_changes_of_every_setting(name):
-    for seed, setting in ((0, "paper scale"), (1, "tiny")):  # the tiny setting has the changes of the quick one
-        reproduction = Reproduction.load(name).restricted_to(setting)
-        for title in reproduction.panels_with_runs:
-            stated = reproduction.settings_of(title)
-            for experiment in reproduction.experiments(title, seed, reproduction.changes(setting, title)):
-                settings = experiment.file.bound.settings()
-                assert list(experiment.points) == list(settings["algorithms"])
-                seeds = {part["seed"] for key in ("problem", "data") if "seed" in (part := settings.get(key) or {})
-                         and "seed" not in (stated.get(key) or {})}
-                assert {settings["seed"], *seeds} == {seed}  # the seed changes the data as well
+def test_every_panel_binds(name):
+    check_panels(name, 0, "paper scale")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", reproductions())
+def test_every_panel_binds_with_the_changes_of_the_small_settings(name):
+    check_panels(name, 1, "tiny")  # the tiny setting has the changes of the quick one
 
 
 @pytest.mark.parametrize("name", reproductions())
 def test_claims_name_rules_panels_and_methods_of_the_figure(name):
-    reproduction = Reproduction.load(name)
+    reproduction = load(name)
     labels = {title: set(_labels(reproduction, title)) for title in reproduction.panels}
     for claim in reproduction.claims:
         assert claim.rule in RULES
@@ -48,7 +68,7 @@ def test_claims_name_rules_panels_and_methods_of_the_figure(name):
 
 def _labels(reproduction, title):
     source = reproduction.panels[title].of or title
-    points = [pair for experiment in reproduction.experiments(source, 0) for pair in experiment.points.items()]
+    points = [pair for experiment in experiments_of(reproduction.name, source) for pair in experiment.points.items()]
     return [name for label, point in points for name in (label, point.get("method"))]
 
 

@@ -230,7 +230,7 @@ class Reproduction(pydantic.BaseModel):
         file = ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}"))
         seeded = [f"{key}.seed={seed}" for key in ("problem", "data")
                   if _has_seed(file.bound.parts.get(key)) and "seed" not in _mapping(settings.get(key))]
-        return ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}", *seeded))
+        return ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}", *seeded)) if seeded else file
 
 
 def reproductions() -> dict[str, str]:
