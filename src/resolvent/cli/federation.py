@@ -199,20 +199,19 @@ def federate(
                              "lost_state": lost_state}
     name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
     folder = Path("runs") / f"{name}-{'rehearsal' if rehearse else 'federation'}" if out is None else out
-    with _observer() as observe:
-        if rehearse:
-            require_engine(engine)
-            summary = _rehearse(experiment, changes, folder, rules, observe, engine)
-        else:
-            from resolvent.study.federation_experiment import experiment_of_file
-            from resolvent.study.federation_lead import federate as run_federation
-            from resolvent.study.federation_lead import read_sites
+    if rehearse:
+        summary = _rehearse(experiment, changes, folder, rules, engine)
+    else:
+        from resolvent.study.federation_experiment import experiment_of_file
+        from resolvent.study.federation_lead import federate as run_federation
+        from resolvent.study.federation_lead import read_sites
 
-            assert kit is not None
-            note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
-            require_engine(note.engine)
-            plan = experiment_of_file(experiment, changes)
-            job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
+        assert kit is not None
+        note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+        require_engine(note.engine)
+        plan = experiment_of_file(experiment, changes)
+        job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
+        with _observer() as observe:
             summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
                                      has_sites=bool(sites))
     terminal.print_table(terminal.score_table(summary))
@@ -221,19 +220,22 @@ def federate(
 
 
 def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],
-              observe: Callable[[Mapping[str, Any]], None], engine: "Engine") -> dict[str, Any]:
+              engine: "Engine") -> dict[str, Any]:
     import sys
 
     from resolvent.cli import terminal
     from resolvent.study.experiment import ExperimentFile
+    from resolvent.study.federation_engines import require_engine
     from resolvent.study.federation_rehearsal import prepare_rehearsal, rehearse, shipped_changes
     from resolvent.study.federation_server import FederationJob
 
+    require_engine(engine)
     rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
-    summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
-                                  engine=engine)
+    with _observer() as observe:
+        summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
+                                      engine=engine)
     for parity in parities:
         verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
         terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "

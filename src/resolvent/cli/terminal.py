@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import rich.box
 from rich.console import Console
@@ -29,7 +29,20 @@ _COLOURS = {"whole": "green", "damaged": "red"}
 
 
 class _Console(Console):
-    """A console that leaves a broken pipe to the command line."""
+    """A console that prints above progress bars and leaves a broken pipe to the command line.
+
+    While bars are shown, rich replaces ``sys.stderr`` and ``sys.stdout`` by streams that print above them. Other
+    consoles of rich write past these streams, into the bars.
+    """
+
+    @property
+    @override
+    def file(self) -> IO[str]:
+        return self._file or (sys.stderr if self.stderr else sys.stdout)
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
 
     @override
     def on_broken_pipe(self) -> None:

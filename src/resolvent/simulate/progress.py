@@ -71,7 +71,9 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
 
     columns = _columns(width, sizes=unit == "bytes", remaining_time=remaining_time)
     console = Console(file=cast("TextIO", _Display(sys.stderr)))
-    bars, tasks = RichProgress(*columns, console=console, transient=transient), dict[str, TaskID]()
+    # A pipe gets what is printed to standard output while the bars are shown; a terminal shows it above them.
+    bars = RichProgress(*columns, console=console, transient=transient, redirect_stdout=sys.stdout.isatty())
+    tasks = dict[str, TaskID]()
 
     def show(label: str, done: int, total: int, *, unit: str = unit) -> None:
         bars.start()  # not earlier: without a bar, an empty line would be printed
