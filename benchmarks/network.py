@@ -4,13 +4,14 @@ Run in the environment of the extra ``nvflare``:
 
     python benchmarks/network.py --rounds 50
     python benchmarks/network.py --megabytes 100 --rounds 5
-    python benchmarks/network.py --megabytes 1000 --rounds 2 --sites 1
+    python benchmarks/network.py --megabytes 1000 --rounds 2 --sites 1 --ways messages
 
 One server and several sites run in processes of their own, connected over loopback with certificates. In one run of
 these processes, in alternation, it measures rounds of the engine's own ``broadcast_and_wait`` with an executor that
 returns its input (``engine``); the same bytes through the transport of this library (``transport``); and a message with
 one array that both sides encode, check and decode (``messages``). ``memory`` is the largest resident memory during a
-round beyond that before the first round, divided by the size of one message; at the server also by the number of sites.
+round beyond that before the first round of any way, divided by the size of one message; at the server also by the
+number of sites.
 
 With small messages it also measures, in alternation, rounds of FedAvg on the digits: with stores and checkpoints of
 this library (``digits``), and those of NVIDIA FLARE's own FedAvg with a client in NumPy (``NVIDIA FLARE's FedAvg``).
@@ -76,13 +77,13 @@ class RoundTimer(ServerProgram):
     def run(self, job, transport, kit, results):
         sites, rounds = transport.parties, {"engine": self._engine_round, "transport": self._transport_round,
                                             "messages": self._message_round}
-        outcome = {way: {"seconds": [], "server": [], "site": []} for way in WAYS}
+        outcome = {way: {"seconds": [], "server": [], "site": []} for way in job["ways"]}
         self._ask_for_memory(transport)
+        before, _ = memory()
         for number in range(job["rounds"] + 1):
-            for way, run_round in rounds.items():
-                before, _ = memory()
+            for way in job["ways"]:
                 start = time.monotonic()
-                run_round(job["bytes"], transport)
+                rounds[way](job["bytes"], transport)
                 seconds = time.monotonic() - start
                 at_server = (memory()[1] - before) / job["bytes"] / len(sites)
                 at_site = max(self._ask_for_memory(transport)) / job["bytes"]
@@ -92,7 +93,7 @@ class RoundTimer(ServerProgram):
         return outcome
 
     def _ask_for_memory(self, transport):
-        """The largest memory at each site since the last call, beyond the memory at that call."""
+        """The largest memory at each site since the last call, beyond the memory at the first call."""
         replies = transport.broadcast(dict.fromkeys(transport.parties, b"memory"), deadline=300,
                                       quorum=len(transport.parties), grace=0)
         return [json.loads(reply) for reply in replies.values()]
@@ -119,7 +120,7 @@ class RoundTimer(ServerProgram):
 class Echo(SiteProgram):
     """Returns each message; one in the wire format is decoded and encoded again."""
 
-    _before = 0
+    _before = None
 
     def open(self, site, kit):
         return self._answer
@@ -127,8 +128,8 @@ class Echo(SiteProgram):
     def _answer(self, message):
         if message == b"memory":
             current, largest = memory()
-            used, self._before = largest - self._before, current
-            return json.dumps(used).encode()
+            self._before = current if self._before is None else self._before
+            return json.dumps(largest - self._before).encode()
         if not message.startswith(b"RSLVMSG1"):
             return message
         return encode(Message("reply", "run", arrays=decode(message).arrays))
@@ -190,7 +191,7 @@ def measure_digits(note, session, rehearsal, sites, rounds, repeats, folder):
     return {way: {"seconds": statistics.median(values)} for way, values in seconds.items()}
 
 
-def measure(rounds, size, count, repeats, folder):
+def measure(rounds, size, count, repeats, ways, folder):
     changes = [*shipped_changes("digits"), f"data.parties={count}", f"rounds={rounds}", f"evaluate_every={rounds}",
                "algorithms=[fedavg]"]
     rehearsal = prepare_rehearsal(ExperimentFile.load("digits", changes))
@@ -212,11 +213,11 @@ def measure(rounds, size, count, repeats, folder):
             server.wait_for(f"New client {site}", 120)
         note = kit_note(kits[LEAD], "person")
         with open_session(note) as session:
-            job = {"sites": sites, "rounds": rounds, "bytes": size}
+            job = {"sites": sites, "rounds": rounds, "bytes": size, "ways": ways}
             outcome = run_job(session, job, CLASSES, folder / "timing")
-            result = {way: {"seconds": statistics.median(outcome[way]["seconds"])} for way in WAYS}
+            result = {way: {"seconds": statistics.median(outcome[way]["seconds"])} for way in ways}
             if size >= 10**6:
-                for way in WAYS:
+                for way in ways:
                     result[way] |= {"memory at the server": max(outcome[way]["server"]),
                                     "memory at a site": max(outcome[way]["site"])}
             else:
@@ -230,12 +231,15 @@ def main():
     parser.add_argument("--megabytes", type=float, default=0.001, help="size of a message in each direction")
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3, help="runs of FedAvg on the digits")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS],
+                        help="which messages; with one of them, memory is that of this way alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = measure(options.rounds, int(options.megabytes * 1e6), options.sites, options.repeats,
-                         Path(folder))
-    for way in result.values():
-        way["/ engine"] = way["seconds"] / result["engine"]["seconds"]
+                         options.ways, Path(folder))
+    if "engine" in result:
+        for way in result.values():
+            way["/ engine"] = way["seconds"] / result["engine"]["seconds"]
     print(json.dumps({**{way: {name: round(value, 4) for name, value in values.items()}
                          for way, values in result.items()},
                       "rounds": options.rounds, "megabytes": options.megabytes, "sites": options.sites}, indent=2))

@@ -103,9 +103,11 @@ def local_work(message, context):
 @contextlib.contextmanager
 def running(command, environment, log):
     """A process and those that it starts; they end with the block."""
+    programs = Path(sys.executable).parent
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"  # it starts other programs of Flower by their names
     with log.open("ab") as output:
-        process = subprocess.Popen([str(Path(sys.executable).parent / command[0]), *map(str, command[1:])],
-                                   env={**os.environ, **_QUIET, **environment}, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([str(programs / command[0]), *map(str, command[1:])], stdin=subprocess.DEVNULL,
+                                   env={**os.environ, **_QUIET, "PATH": path, **environment},
                                    stdout=output, stderr=subprocess.STDOUT)
         try:
             yield process
@@ -121,7 +123,7 @@ def flower_rounds(rehearsal, rounds, folder, limit=900):
     tables = _write_tables(rehearsal, folder / "sites")
     startup = kits[SERVER_KIT] / "startup"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(running(
+        superlink = stack.enter_context(running(
             ["flower-superlink", "--host", "127.0.0.1", "--port", port, "--database", folder / "state.db",
              "--enable-supernode-auth", "--ssl-certfile", startup / SERVER_CERTIFICATE, "--ssl-keyfile",
              startup / SERVER_KEY, "--ssl-ca-certfile", startup / AUTHORITY_FILE],
@@ -133,6 +135,7 @@ def flower_rounds(rehearsal, rounds, folder, limit=900):
                     link.register_sites()
                     break
                 time.sleep(0.5)
+                assert superlink.poll() is None, (folder / "superlink.log").read_text()
             for site in sites:
                 table = tables[site].parent / "table.parquet"
                 stack.enter_context(running(

@@ -12,7 +12,6 @@ import ssl
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
@@ -28,6 +27,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import resolvent as rv
 from deploy.federation import Federation, quadratic
+from deploy.rehearsals import SITES, two_sites
 from resolvent.deploy.exchange import RoundRules
 from resolvent.deploy.flower import FlowerTransport, client_app
 from resolvent.deploy.flower_kits import AUTHORITY_FILE, NODE_KEY, SITES_FILE, make_flower_kits
@@ -36,25 +36,15 @@ from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.processes import running
 from resolvent.deploy.reports import PhaseReport
 from resolvent.errors import InputError
-from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_engines import start_participant
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_names import REHEARSAL, SITE_FILE
-from resolvent.study.federation_rehearsal import _compare, _federation, prepare_rehearsal
+from resolvent.study.federation_rehearsal import _compare
 from resolvent.study.federation_server import FederationJob
 
 pytestmark = [pytest.mark.xdist_group("flower"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
 
-SITES = ("aachen", "berlin")
-EXPERIMENT = """
-data: {{table: {table}, party: site, label: ill, test: 0.3}}
-model: logistic
-solver: {{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}}
-algorithms: {{Scaffold: scaffold}}
-rounds: 3
-evaluate_every: 3
-"""
 
 
 def travelled(message):
@@ -220,17 +210,8 @@ def test_kits_have_the_key_of_their_participant_only(tmp_path):
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     """A rehearsal's server and two sites, and the kits."""
-    folder = tmp_path_factory.mktemp("federation")
-    rng = np.random.default_rng(0)
-    age = rng.normal(50, 12, 80)
-    table = folder / "table.csv"
-    pd.DataFrame({"site": np.repeat(SITES, [30, 50]), "age": age, "ward": rng.choice(["east", "west"], 80),
-                  "ill": np.where(age + rng.normal(0, 5, 80) > 50, "yes", "no")}).to_csv(table, index=False)
-    path = folder / "mine.yaml"
-    path.write_text(EXPERIMENT.format(table=table))
-    rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
-    with _federation(rehearsal, folder / "work", print, "flower") as kits:
-        yield rehearsal, kits, folder
+    with two_sites(tmp_path_factory.mktemp("federation"), "flower", rounds=3) as parts:
+        yield parts
 
 
 @pytest.mark.nightly

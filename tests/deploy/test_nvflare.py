@@ -13,14 +13,13 @@ import socket
 import ssl
 import time
 
-import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("nvflare")
 
 import psutil
 
+from deploy.rehearsals import SITES, two_sites
 from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.nvflare_jobs import job_text
 from resolvent.deploy.nvflare_lead import open_session
@@ -28,42 +27,23 @@ from resolvent.deploy.nvflare_processes import start_engine
 from resolvent.deploy.processes import running
 from resolvent.deploy.provisioning import make_kits
 from resolvent.errors import InputError
-from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
 from resolvent.study.federation_nvflare import FederationServer
-from resolvent.study.federation_rehearsal import _compare, _federation, prepare_rehearsal
+from resolvent.study.federation_rehearsal import _compare
 from resolvent.study.federation_server import FederationJob
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
 
-EXPERIMENT = """
-data: {{table: {table}, party: site, label: ill, test: 0.3}}
-model: logistic
-solver: {{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}}
-algorithms: {{Scaffold: scaffold}}
-rounds: 10
-evaluate_every: 10
-"""
-SITES = ("aachen", "berlin")
 MEMBER, LEAD = "eye@example.org", "lead@example.org"
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     """A rehearsal's server and two sites, and the kits."""
-    folder = tmp_path_factory.mktemp("federation")
-    rng = np.random.default_rng(0)
-    age = rng.normal(50, 12, 80)
-    table = folder / "table.csv"
-    pd.DataFrame({"site": np.repeat(SITES, [30, 50]), "age": age, "ward": rng.choice(["east", "west"], 80),
-                  "ill": np.where(age + rng.normal(0, 5, 80) > 50, "yes", "no")}).to_csv(table, index=False)
-    path = folder / "mine.yaml"
-    path.write_text(EXPERIMENT.format(table=table))
-    rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
-    with _federation(rehearsal, folder / "work", print) as kits:
-        yield rehearsal, kits, folder
+    with two_sites(tmp_path_factory.mktemp("federation"), "nvflare", rounds=10) as parts:
+        yield parts
 
 
 def worker_of(kit):

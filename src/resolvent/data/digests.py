@@ -106,5 +106,5 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, or nested too deeply
         raise DamagedFileError(f"{path} is damaged: {shorten(error)}: {advice}") from error
     if not isinstance(content, dict):
-        raise DamagedFileError(f"{path} is damaged: it holds no JSON object: {advice}")
+        raise DamagedFileError(f"{path} is damaged: its content is not a JSON object: {advice}")
     return content

@@ -58,16 +58,17 @@ clientapp = "none:none"
 """
 
 
-def retry_soon(module: ModuleType) -> None:
+def retry_soon(module: ModuleType, function: str = "pull_objects") -> None:
     """Let a module of Flower ask again soon for an object that is not there yet; it waits 1 second by default.
 
-    A message is announced before its objects have arrived: in a rehearsal 19 of 51 replies had such a wait.
+    A message is announced before its objects have arrived. In a rehearsal with 51 exchanges, the server waited 19 times
+    for an object of a reply, and the sites 97 times for an object of a message.
 
     Args:
-        module: a module that imports ``pull_objects``.
+        module: the module.
+        function: the function for which the module has imported a name.
     """
-    module.pull_objects = functools.partial(  # type: ignore[attr-defined]
-        module.pull_objects, initial_backoff=_FIRST_RETRY)
+    setattr(module, function, functools.partial(getattr(module, function), initial_backoff=_FIRST_RETRY))
 
 
 retry_soon(http_grid)

@@ -16,15 +16,17 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from resolvent.deploy.flower_link import TaskSource
+from resolvent.deploy.flower_link import TaskSource, retry_soon
 
 __all__ = ["answer_messages"]
 
 # Seconds between two requests for a message: the pauses become longer, because each request takes CPU time.
 _MIN_PAUSE, _MAX_PAUSE, _GROWTH = 0.02, 0.3, 1.3
 _log = logging.getLogger(__name__)
+retry_soon(run_clientapp, "pull_and_inflate_object_from_tree")
 
 
 def answer_messages(app: ClientApp, address: str, secret: bytes, is_running: Callable[[], bool]) -> None:

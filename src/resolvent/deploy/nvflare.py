@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from nvflare.apis.controller_spec import SendOrder, Task
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -23,6 +24,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
+from nvflare.fuel.utils import fobs
 from typing_extensions import override
 
 from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
@@ -34,7 +37,10 @@ __all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"
 _MESSAGE = "message"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
 _WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
+# The engine copies a value up to nine times. It streams arrays: that takes longer, and needs memory for two copies.
+_MAX_VALUE, _BLOCK = 2**27, 2**20  # bytes
 _log = logging.getLogger(__name__)
+fobs.register(NumpyArrayDecomposer)
 
 
 class JobStoppedError(RuntimeError):
@@ -113,17 +119,36 @@ class NvflareTransport(Transport):
             with self._arrival:
                 self._arrival.notify_all()
 
-        task = Task(name=TASK, data=Shareable({_MESSAGE: message}), result_received_cb=receive, task_done_cb=end)
+        task = Task(name=TASK, data=_shareable_of(message), result_received_cb=receive, task_done_cb=end)
         self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
         return task
+
+
+def _shareable_of(message: bytes) -> Shareable:
+    """A message as the engine transfers it: one value, or blocks if it is large."""
+    if len(message) <= _MAX_VALUE:
+        return Shareable({_MESSAGE: message})
+    content = np.frombuffer(message, np.uint8)
+    return Shareable({_MESSAGE: [content[start:start + _BLOCK] for start in range(0, len(content), _BLOCK)]})
+
+
+def _message_of(shareable: Shareable) -> bytes | None:
+    """The message of ``_shareable_of``; None if it has none."""
+    content = shareable.pop(_MESSAGE, None)
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    return b"".join(content) if isinstance(content, list) and all(map(_is_block, content)) else None
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1
 
 
 def _reply_of(result: Any) -> bytes | None:
     """The bytes of a site's reply; None if the site has failed."""
     if not isinstance(result, Shareable) or result.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return None
-    reply = result.get(_MESSAGE)
-    return bytes(reply) if isinstance(reply, bytes | bytearray | memoryview) else None
+    return _message_of(result)
 
 
 class ServerProgram(Controller):
@@ -228,8 +253,10 @@ class SiteProgram(Executor):
             if self._handler is None:
                 workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
                 self._handler = self.open(fl_ctx.get_identity_name(), Path(workspace.get_root_dir()))
-            message = shareable.get(_MESSAGE)
-            return Shareable({_MESSAGE: self._handler(message)})
+            message = _message_of(shareable)
+            if message is None:
+                raise ValueError("the message has no bytes")
+            return _shareable_of(self._handler(message))
         except Exception:
             _log.exception("the site cannot answer a message")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
