@@ -8,6 +8,7 @@ import pytest
 import resolvent as rv
 from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.reproductions import checkpoints as checkpoints_module
 from resolvent.study.reproductions import search as search_module
 from resolvent.study.reproductions.curves import Curve
 from resolvent.study.reproductions.reproduction import Reproduction
@@ -98,19 +99,19 @@ diagnostics: []
 
 
 def test_trials_of_a_search_have_settings_of_their_own(prices, monkeypatch):
-    """They train on a shorter period and are compared on the days after it, before those for testing."""
+    """They train on a shorter period, with another solver, and are compared on the days before those for testing."""
     experiments = []
 
     class Recorded:
         def __init__(self, experiment, checkpoints):
             experiments.append(experiment.file.build())
-            self.labels = experiment.points
+            self.labels, self.restored_cpu_seconds = experiment.points, 0.0
 
         def curves(self, view):
             assert (view.measure, view.split) == ("sharpe_ratio", "validation")
             return {label: Curve(np.arange(2), np.array([0.0, i]), {}, {}) for i, label in enumerate(self.labels)}
 
-    monkeypatch.setattr(search_module, "Readings", Recorded)
+    monkeypatch.setattr(checkpoints_module, "Readings", Recorded)
     body = "\n".join(f"  {line}" for line in PRICES.format(path=prices).strip().splitlines())
     reproduction = Reproduction.parse("mine", f"""
 title: a search
@@ -125,7 +126,7 @@ panels: {{one: {{}}}}
 search:
   select: {{measure: sharpe_ratio}}
   grid: {{fedavg: {{solver.learning_rate: [0.01, 0.1]}}}}
-  experiment: {{data: {{train_until: "2019-02-20", validate_until: "2019-03-11"}}}}
+  experiment: {{data: {{train_until: "2019-02-20", validate_until: "2019-03-11"}}, solver: {{batch_size: 7}}}}
 claims: []
 quick: {{}}
 """)
@@ -133,5 +134,6 @@ quick: {{}}
                                    SimpleNamespace(of=lambda *_: None))
     assert outcome["fedavg"]["chosen"] == {"solver.learning_rate": 0.1}
     assert [tuple(period) for period in experiments[0].data.periods] == [(0, 50), (50, 19), (69, 20)]
+    assert all("batch_size=7" in repr(trial) for trial in experiments[0].algorithms.values())
     (of_panel,) = reproduction.experiments("one", 0)
     assert [tuple(period) for period in of_panel.file.build().data.periods] == [(0, 69), (69, 0), (69, 20)]

@@ -41,7 +41,8 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
     if reproduction.panels[title].sweep is not None:
         raise InputError(f"{reproduction.name}.yaml: panels.{title}: a sweep is not searched; set tuned to another "
                          "panel")
-    settings = reproduction.settings_of(title)
+    # Also the solvers that trials copy have the trials' settings, such as a schedule of fewer rounds.
+    settings = merge(reproduction.settings_of(title), grid.experiment)
     limit = _MAX_TRIALS_TINY if setting == "tiny" else None
     points = {label: grid.points(label)[:limit] for label in settings["algorithms"]}
     trials = {f"{label} ({i})": (label, point)
@@ -62,7 +63,7 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
     for i in range(seeds):
         progress(f"{title}: search", i, seeds)
         (experiment,) = of_trials.experiments(title, _FIRST_SEED - i, changes)
-        for name, curve in Readings(experiment, checkpoints.of(f"search: {title}", i)).curves(view).items():
+        for name, curve in checkpoints.run(experiment, f"search: {title}", i).curves(view).items():
             scores[name].append(curve.final)
     progress(f"{title}: search", seeds, seeds)
     return {label: _outcome([{"point": point, "score": float(np.mean(scores[f"{label} ({i})"]))}
