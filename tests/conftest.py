@@ -18,8 +18,11 @@ os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FAST]).st
 import jax
 import pytest
 
-# A process may have 65,530 memory maps, where Linux has its default.
-_MAX_MEMORY_MAPS = 20_000
+# A process may have 65,530 memory maps, where Linux has its default. A clear takes 5 s of CPU time, with the programs
+# that compile again.
+_MAX_MEMORY_MAPS_AFTER_A_FILE = 35_000
+_MAX_MEMORY_MAPS = 50_000
+_TESTS_BETWEEN_COUNTS = 50
 # Tracing allocates hundreds of thousands of small objects, few of them in cycles: Python's default of 700 makes the
 # collector take 6 % of the CPU time.
 gc.set_threshold(20_000, 20, 50)
@@ -33,14 +36,28 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="runs at night only: RESOLVENT_NIGHTLY is not set"))
 
 
-def pytest_runtest_teardown(item, nextitem):
-    """Free compiled programs after a file, when they have many memory maps.
+class _FreedPrograms:
+    """Frees compiled programs when they have many memory maps, if possible after a file.
 
     Thousands of programs exceed the limit of the process. The tests of a file share programs, and all tests share those
     of single operations: after a clear they compile again.
     """
-    if (nextitem is None or nextitem.path != item.path) and _memory_maps() > _MAX_MEMORY_MAPS:
-        jax.clear_caches()
+
+    def __init__(self):
+        self.tests = 0
+
+    def pytest_runtest_teardown(self, item, nextitem):
+        if nextitem is None:  # the process ends
+            return
+        self.tests += 1
+        is_last_of_file = nextitem.path != item.path
+        limit = _MAX_MEMORY_MAPS_AFTER_A_FILE if is_last_of_file else _MAX_MEMORY_MAPS
+        if (is_last_of_file or self.tests % _TESTS_BETWEEN_COUNTS == 0) and _memory_maps() > limit:
+            jax.clear_caches()
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(_FreedPrograms())
 
 
 def _memory_maps():

@@ -23,6 +23,7 @@ EXACT = rv.solvers.ClosedForm()
 
 # ----------------------------------------------------------------------------------------------------- the two forms
 
+@pytest.mark.nightly
 @nightly.parametrize(("setting", "eta"), [
     ((1.3, 0.6, 0.4), rv.schedules.InversePower(3.0, 0.1)),
     ((2, 2, 0.5), 3.0),
@@ -235,6 +236,7 @@ def test_the_incremental_average_is_the_weighted_sum_over_the_trajectory(decentr
     equal(personal_models(averaged, classification(), states[-1]), jax.tree.map(lambda x: np.stack([x] * 6), direct))
 
 
+@pytest.mark.nightly
 def test_fedprox_with_vanishing_steps_and_averaging_solves_the_problem():
     """Theorem 2: with eta_t ~ 1/t the averages tend to the minimiser of (1); a constant step stops at that of (13)."""
     problem, first = quadratic(), 3.0

@@ -160,6 +160,7 @@ def test_pooled_training_is_fedavg_on_one_party_with_all_training_samples():
     assert [leaf.shape[0] for leaf in jax.tree.leaves(run.personal_models)] == [5, 5]
 
 
+@pytest.mark.nightly
 def test_pooled_training_reaches_the_optimum_and_local_training_does_not():
     data, model = federation()
     problem = rv.problems.LearningProblem(model, data)

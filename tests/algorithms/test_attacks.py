@@ -117,6 +117,7 @@ def test_the_update_is_measured_from_the_partys_own_message():
     np.testing.assert_allclose(after.z, 2 * p - u, atol=1e-12)
 
 
+@pytest.mark.nightly
 @nightly.parametrize("classes", [3, 2])
 def test_label_flip_is_training_on_flipped_labels(classes):
     rng = np.random.default_rng(3)
@@ -176,6 +177,7 @@ def test_without_malicious_parties_nothing_changes():
     equal([s.server.inner for s in same], [s.server for s in plain])
 
 
+@pytest.mark.nightly
 def test_a_composition_has_the_same_result_in_lanes():
     attacked = rv.attacked(rv.robust(GD, rv.aggregators.TrimmedMean(0.3)), rv.attacks.ALIE(1.0), share=0.3)
     sequential, lanes = (

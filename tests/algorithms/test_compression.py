@@ -70,6 +70,7 @@ def test_marina_and_page_are_gradient_descent_with_whole_gradients_only():
         equal([state.server.message.model for state in trajectory(algorithm, problem, 4)], plain)
 
 
+@pytest.mark.nightly
 def test_marina_is_exact_and_dcgd_is_not():
     problem, codec = quadratic(), rv.codecs.RandK(k=1)
     marina = limit(rv.marina(GD, codec=codec), problem, 3000).server.message.model
@@ -78,6 +79,7 @@ def test_marina_is_exact_and_dcgd_is_not():
     assert np.abs(dcgd - optimum(problem)).max() > 1e-2
 
 
+@pytest.mark.nightly
 def test_page_is_exact_and_steps_along_minibatches_are_not():
     """The gradient of the average loss vanishes at the limit; the loss is strongly convex."""
     rng = np.random.default_rng(0)

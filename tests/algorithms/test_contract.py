@@ -69,12 +69,14 @@ ROWS = {
     "ef21_bc": lambda s: rv.ef21_bc(s, message_codec=rv.codecs.QSGD()),
 }
 # Rows whose parts are all in other rows; they run at night.
-NIGHTLY = {"fedpd", "feddr", "fedsam", "fedspeed", "fedavg_plus", "fomaml", "dcgd", "average of Anderson on the mean",
-           "average of Anderson at the parties", "Anderson of Fed+", "page", "ef21_sgdm", "ef21_bc",
+NIGHTLY = {"pooled", "fedavg_plus", "splitting", "feddane", "ditto", "fednova", "fomaml", "pfedme", "apfl",
+           "model_interpolation", "one_shot", "dgd", "dcgd", "diana", "feddyn", "fedpd", "feddr", "fedlin", "fedexp",
+           "scaffnew", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
+           "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
-KINDS = {"fedavg", "splitting", "fedsplit", "scaffold", "perfedavg", "robust", "personal_splitting", "flix"}
+KINDS = {"fedavg", "scaffold", "robust", "personal_splitting", "flix"}
 
 COMBINED = {
     "average of Anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
@@ -45,8 +46,7 @@ def test_feddyn_by_numpy():
         np.testing.assert_allclose(state.server.model, shared, atol=1e-12)
 
 
-@pytest.mark.parametrize("participation", [SAMPLED, rv.participation.Uniform(2, "uniform")],
-                         ids=["stragglers", "uniform"])
+@nightly.parametrize("participation", [SAMPLED, rv.participation.Uniform(2, "uniform")], ids=["stragglers", "uniform"])
 def test_feddyns_server_correction_is_the_weighted_mean_of_the_parties(participation):
     """h = sum_k lambda_k g_k after every round, whichever parties are absent or late."""
     problem = classification()
@@ -183,6 +183,7 @@ def test_scaffnews_control_variates_sum_to_zero_under_sampling():
               jax.tree.map(lambda h: np.zeros(h.shape[1:]), state.parties.control))
 
 
+@pytest.mark.nightly
 def test_scaffnew_needs_fewer_exchanges_than_gradient_descent_by_about_the_root_of_the_condition_number():
     """Condition number 100 with p = 1/10: at most 3 sqrt(100) rounds per factor e, gradient descent about 100."""
     rng = np.random.default_rng(0)

@@ -38,7 +38,7 @@ def envelope_grads(problem, z):
     return SIGMA * (z - np.array(proxes))
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@nightly.parametrize("name", PENALTIES, per_commit=3)
 def test_theorem_2(name):
     """At a fixed point the mean of the envelopes' gradients at z_k vanishes, and w_k = z_k - grad/sigma."""
     problem, penalty = quadratic(), PENALTIES[name]
@@ -135,6 +135,7 @@ def gradients(problem, penalty, w, centre):
     return jax.vmap(of_party)(jnp.arange(problem.parties), w)
 
 
+@pytest.mark.nightly
 @nightly.parametrize("penalty", [rv.penalties.L2Norm(), rv.penalties.L1(), rv.penalties.SquaredL2()],
                      ids=lambda p: type(p).__name__)
 def test_theorem_1_the_objective_decreases_and_its_gradients_vanish(penalty):

@@ -45,6 +45,7 @@ def test_fedplus_contains_the_methods_of_table_1(name):
     equal(*map(server_states, TABLE_1[name]))
 
 
+@pytest.mark.nightly
 @nightly.parametrize("penalty", [rv.penalties.L1(), rv.penalties.Zero(), rv.penalties.SquaredL2()],
                      ids=lambda penalty: type(penalty).__name__)
 def test_fedplus_without_sigma_and_lam_is_local_training(penalty):
@@ -71,6 +72,7 @@ def test_a_pull_of_delta_over_one_plus_delta_is_fedavg_plus():
     equal(run(pull), run(rv.fedavg_plus(SOLVER, sigma=0.5, delta=0.3)))
 
 
+@pytest.mark.nightly
 def test_one_pull_for_all_is_the_same_pull_for_each_party():
     median = rv.aggregators.CoordinateMedian()
     equal(run(rv.fedplus_pull(SOLVER, median, gamma=0.4)), run(rv.fedplus_pull(SOLVER, median, gamma=jnp.full(6, 0.4))))
@@ -81,6 +83,7 @@ def test_a_separable_penalty_per_layer_is_the_penalty_of_the_whole_model():
     equal(run(rv.fedplus(SOLVER, layers, sigma=0.5)), run(rv.fedcomed_plus(SOLVER, sigma=0.5)), 1e-6)
 
 
+@pytest.mark.nightly
 def test_layers_with_different_penalties():
     """The biases follow FedProx's consensus, because none may be personal; the weights are trained locally."""
     layers = rv.penalties.PerLayer({"bias": rv.penalties.OriginIndicator()}, default=rv.penalties.Zero())
@@ -91,6 +94,7 @@ def test_layers_with_different_penalties():
     assert spread_of_bias < 0.05 < 0.5 < spread_of_weight
 
 
+@pytest.mark.nightly
 def test_stale_replies_matter_only_for_absent_parties():
     full = rv.participation.Full()
     for preset in (rv.fedavg_plus, rv.fedgeomed_plus):
@@ -122,6 +126,7 @@ def test_parties_to_aggregate_must_be_known(preset):
         preset(SOLVER, rv.penalties.L1(), aggregate="everybody")
 
 
+@pytest.mark.nightly
 def test_the_implicit_step_is_an_explicit_step_of_length_kappa_eta():
     """Source: Fed+, Proposition 1."""
     eta, sigma = 0.3, 1.7

@@ -167,6 +167,7 @@ def test_without_a_memory_nothing_changes_and_nothing_compiles_again():
     assert compiled_programs() == before + 1  # that of the explicit combinator
 
 
+@pytest.mark.nightly
 def test_numbers_of_a_solver_with_memory_do_not_compile_again():
     check_compiles_once(lambda solver: PersistentMemory(rv.fedavg(rv.OptaxSolver(
         rv.solvers.traced_optimizer(optax.adam, learning_rate=solver.learning_rate), steps=2, keep=True))))

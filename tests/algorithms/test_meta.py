@@ -72,6 +72,7 @@ def test_first_order_converges_to_where_the_mean_gradient_after_the_step_vanishe
     np.testing.assert_allclose(model, meta_optimum(problem, gamma, first_order=True), atol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("variant", "delta"), [("exact", None), ("HF", 0.5)])
 def test_perfedavg_converges_to_the_optimum_of_the_meta_objective(variant, delta):
     """A party uses it after its own steps, here in closed form. HF is exact on quadratics."""
@@ -259,6 +260,7 @@ def test_fednova_is_consistent_and_fedavg_is_not():
     assert distance[rv.fednova, 0.002] < 0.1 < distance[rv.fedavg, 0.002]
 
 
+@pytest.mark.nightly
 def test_fednova_with_momentum_by_numpy_and_with_equal_numbers_of_steps_is_fedavg():
     """|a_k| is the sum of the weights of the gradients, here counted step by step."""
     problem, eta, rho, taus = quadratic(), 0.05, 0.6, np.array([4, 4, 2, 1, 3, 1])
@@ -284,6 +286,7 @@ def test_fednova_with_momentum_by_numpy_and_with_equal_numbers_of_steps_is_fedav
           [s.server for s in trajectory(rv.fedavg(solver), problem, 3, everyone)])
 
 
+@pytest.mark.nightly
 def test_fednova_needs_plain_gradient_steps():
     with pytest.raises(rv.InputError, match="plain gradient steps, got ClosedForm"):
         rv.fednova(rv.solvers.ClosedForm())

@@ -144,6 +144,7 @@ def test_one_shot_bound(problem, size):
             np.testing.assert_allclose(mixed.error(x), eps / 2, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_one_shot_computes_the_smoothness():
     mixed, problem = Mixed(ALPHA), quadratic()
     smoothness = [curvature(problem.oracle(jnp.array(k)), jnp.zeros(4), jax.random.key(k), tolerance=1e-13)
@@ -157,6 +158,7 @@ def test_one_shot_computes_the_smoothness():
     np.testing.assert_array_equal(unused.server.average, np.zeros(4))  # all weights are zero, and no party uses x_avg
 
 
+@pytest.mark.nightly
 @nightly.parametrize(("codec", "rate", "participation"), [
     (rv.codecs.RandK(k=1), 0.03, EQUAL_WEIGHTS),
     (rv.codecs.TopK(k=1), 0.03, EQUAL_WEIGHTS),
@@ -190,6 +192,7 @@ def test_diana_by_numpy():
         np.testing.assert_allclose(state.parties.shifts[0], h, atol=1e-12)
 
 
+@pytest.mark.nightly
 @nightly.parametrize("preset", [rv.diana, rv.dgd, rv.dcgd], ids=lambda preset: preset.__name__)
 def test_the_error_is_in_proportion_to_the_square_of_alpha(preset):
     """If the step is in proportion to 1/alpha^2, x_t does not depend on alpha."""
@@ -232,6 +235,7 @@ def test_variance_of_the_personal_models(alpha):
     np.testing.assert_allclose(models, alpha * state.server.inner + (1 - alpha) * optima, atol=1e-14)
 
 
+@pytest.mark.nightly
 def test_acceleration_and_mixing_commute():
     """Both orders converge to FedMix's minimiser, by splitting whose parties solve the mixtures in closed form."""
     mixed, inner = Mixed(ALPHA), rv.fedpi(EXACT, eta=2.0)
@@ -246,6 +250,7 @@ def test_acceleration_and_mixing_commute():
     np.testing.assert_allclose(models, mixed.personal_models(shared), atol=1e-12)
 
 
+@pytest.mark.nightly
 @nightly.parametrize("participation", [SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5)],
                      ids=lambda participation: type(participation).__name__)
 def test_server_states_are_the_weighted_means_of_the_parties(participation):

@@ -229,6 +229,7 @@ def test_half_precision_agrees_with_float64(name, dtype, far):
     assert not aggregator.breakdown_point or np.linalg.norm(expected) < 10
 
 
+@pytest.mark.nightly
 def test_a_run_in_half_precision():
     check_half_precision(rv.rfa)
 

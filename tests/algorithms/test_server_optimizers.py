@@ -43,7 +43,7 @@ OPTIMIZERS = {
 }
 
 
-@nightly.parametrize("name", ["fedavgm", "fedadam", "fedyogi", "reptile", "plain"], per_commit=3)
+@nightly.parametrize("name", ["fedavgm", "fedadam", "fedyogi", "reptile", "plain"])
 def test_server_optimizers_step_along_fedavgs_pseudo_gradient(name):
     """A plain loop: one round of FedAvg from w to w+, then the optimizer's step along w - w+, in NumPy."""
     algorithm, rate, v0, step = OPTIMIZERS[name]

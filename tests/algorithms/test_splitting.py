@@ -186,6 +186,7 @@ def rounds_needed(algorithm, target, rounds):
     return len(far) - far[::-1].index(True)
 
 
+@pytest.mark.nightly
 @nightly.parametrize("preset", ["fedpi", "fedprox", "fedrp"])
 def test_anderson_at_least_halves_the_rounds(preset):
     make = {"fedprox": rv.splitting, "fedpi": rv.fedpi, "fedrp": rv.fedrp}[preset]

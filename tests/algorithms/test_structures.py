@@ -26,6 +26,7 @@ def descend(problem, k, w, gradient=lambda oracle, w: oracle.grad(w)):
     return w
 
 
+@pytest.mark.nightly
 def test_personal_layers_by_a_plain_loop():
     problem, algorithm = classification(), PersonalLayers(rv.fedavg(GD), ["bias"])
     states = trajectory(algorithm, problem, 3)
@@ -64,6 +65,7 @@ def test_personal_layers_refuses_an_algorithm_that_exchanges_something_else_than
         trajectory(PersonalLayers(inner, ["bias"]), classification(), 1)
 
 
+@pytest.mark.nightly
 def test_fedrep_by_a_plain_loop():
     """Two steps on the own bias with the weights fixed, then two on the weights with this bias fixed."""
     problem, algorithm = classification(), rv.fedrep(GD, layers=("bias",))
@@ -123,6 +125,7 @@ def test_ifca_with_one_cluster_is_fedavg():
     equal([jax.tree.map(lambda leaf: leaf[0], state.server) for state in ifca], [state.server for state in fedavg])
 
 
+@pytest.mark.nightly
 def test_fedsam_by_a_plain_loop():
     problem, radius = classification(), 0.3
 

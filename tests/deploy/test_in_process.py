@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from algorithms.compositions import sample
 from algorithms.test_contract import COMBINED, ROWS
@@ -33,6 +34,7 @@ KINDS = {
         rv.fedgeomed_plus(GD, lam=0.3), rv.attacks.NaN(), share=0.4),
     "memory of the solver": lambda: rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True), stragglers="drop"),
 }
+EVERY_COMMIT = ["two phases, compressed", "personal models, robust, refused replies"]
 
 
 def check_trajectory(algorithm, problem, participation, folder):
@@ -53,8 +55,7 @@ def check_trajectory(algorithm, problem, participation, folder):
         assert_close(state, like, 1e-11)
 
 
-@pytest.mark.parametrize("kind", [
-    pytest.param(kind, marks=pytest.mark.nightly if kind == "Anderson at the parties" else ()) for kind in KINDS])
+@nightly.parametrize("kind", sorted(KINDS, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT))
 def test_one_of_each_kind_follows_the_simulator(kind, tmp_path):
     with jax.enable_x64(True):
         check_trajectory(KINDS[kind](), quadratic(), STRAGGLERS, tmp_path)

@@ -22,8 +22,13 @@ def modules_with_examples():
     return [spec.name for spec in specs if ">>>" in spec.loader.get_source(spec.name)]
 
 
-# Modules whose examples run for more than three seconds.
-NIGHTLY = {"resolvent.testing.contract", "resolvent.problem.portfolio.augmenters.gan"}
+# Modules whose examples run for more than one second.
+NIGHTLY = {f"resolvent.{name}" for name in (
+    "testing.contract", "problem.portfolio.augmenters.gan", "problem.portfolio.augmenters.vmm",
+    "problem.portfolio.augmenters.facts", "problem.portfolio.federation", "problem.portfolio.evaluation",
+    "problem.fitted", "problem.control", "problem.models.model", "study.estimators", "study.compare",
+    "algorithms.combinators.warm_start", "algorithms.aggregators.robust", "algorithms.participation",
+    "deploy.in_process")}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ())

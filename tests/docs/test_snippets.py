@@ -32,14 +32,20 @@ def blocks(page: Path, language: str) -> list[Block]:
             for m in FENCE.finditer(text) if m["language"] == language]
 
 
+def compiled(block: Block, page: Path) -> types.CodeType:
+    """With these blank lines a traceback has the line numbers of the page."""
+    return compile("\n" * block.line + block.code, str(page), "exec")
+
+
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# Pages whose blocks train for more than three seconds, next to those that a newcomer reads first.
-NIGHTLY = {"docs/api/portfolio.md", "docs/data.md", "docs/decisions.md", "docs/diagnostics.md", "docs/ditto.md",
-           "docs/metrics.md", "docs/scaling.md", "docs/scikit-learn.md", "docs/theory.md", "docs/tuning.md",
-           "docs/unification.md"}
+# Pages whose blocks train for more than a second, except those that a newcomer reads first.
+NIGHTLY = {"CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
+    "api/portfolio", "api/solvers", "architecture", "data", "decisions", "diagnostics", "ditto", "experiments",
+    "federation", "flower", "metrics", "pfl", "predict", "privacy", "scaling", "scikit-learn", "theory", "tuning",
+    "unification"))}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())
                for p in PAGES if blocks(p, "python")]
 EXPERIMENTS = [pytest.param(b, id=f"{name_of(p)}:{b.line}") for p in PAGES for b in blocks(p, "yaml")
@@ -54,8 +60,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     module = types.ModuleType("snippets")
     monkeypatch.setitem(sys.modules, "snippets", module)
     for block in blocks(page, "python"):
-        # With these blank lines a traceback has the line numbers of the page.
-        code = compile("\n" * block.line + block.code, str(page), "exec")
+        code = compiled(block, page)
         if block.runs:
             exec(code, module.__dict__)
 
@@ -67,7 +72,9 @@ def test_experiment_files_are_valid(block, tmp_path):
     ExperimentFile.load(str(path))
 
 
-def test_every_block_is_tested():
+def test_every_block_is_tested_and_compiles():
     for page in PAGES:
+        for block in blocks(page, "python"):
+            compiled(block, page)
         fences = re.findall(r"^\s*```(?:python|yaml)\b.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(fences) == len(blocks(page, "python")) + len(blocks(page, "yaml")), name_of(page)

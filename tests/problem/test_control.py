@@ -42,6 +42,7 @@ def test_policy_gradient_alone_converges_to_each_partys_optimum():
     assert result.scores("train", "gain_error").iloc[-1].max() < 1e-6
 
 
+@pytest.mark.nightly
 def test_federated_policy_gradient_converges():
     """With one system for all, to its Riccati gain; with different ones and one step, to the minimum of the mean."""
     same = rv.problems.linear_quadratic(parties=3, heterogeneity=0.0, seed=2)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.data.tokens import CHARACTERS
 from resolvent.problem.models import networks
@@ -66,7 +67,7 @@ def textbook(params, x, normalise):
     return h
 
 
-@pytest.mark.parametrize(("shape", "normalise"), [((16, 19, 1), False), ((16, 19, 3), True)])
+@nightly.parametrize(("shape", "normalise"), [((16, 19, 3), True), ((16, 19, 1), False)])
 def test_convolutional_networks_are_the_textbooks(shape, normalise):
     model = networks.CNN(networks.head(10)[1], 0.0, shape=shape, channels=(3, 4), kernel=5,
                          hidden=(6,) * (1 + normalise), outputs=10, normalise=normalise)
@@ -145,6 +146,7 @@ def follow_up(vocabulary=("a", "b", "c"), dtype=np.int32):
                                         validation=0, test=0.2, vocabulary=vocabulary)
 
 
+@pytest.mark.nightly
 def test_tokens_stay_integers_and_an_lstm_learns_from_them():
     model = networks.char_lstm(3, tuple("abc"), width=8)
     for dtype in (np.int32, np.uint8):

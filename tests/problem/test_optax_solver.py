@@ -30,7 +30,7 @@ def subproblem(rng, samples=11):
     return rv.problems.Subproblem(problem.oracle(jnp.array(0)), centre, 0.7, linear), start
 
 
-@pytest.mark.parametrize(("solver", "optimizer"), [
+@nightly.parametrize(("solver", "optimizer"), [
     (rv.solvers.momentum(0.1, decay=0.8, batch_size=4, epochs=3), optax.sgd(0.1, momentum=0.8)),
     (rv.solvers.adam(0.1, b1=0.7, b2=0.9, eps=1e-3, batch_size=4, epochs=3), optax.adam(0.1, 0.7, 0.9, 1e-3)),
     (rv.OptaxSolver(optax.adamw(0.1, weight_decay=0.2), batch_size=4, epochs=3),
@@ -90,6 +90,7 @@ def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
     np.testing.assert_array_equal(w[3], start[3])
 
 
+@pytest.mark.nightly
 def test_lbfgs_on_samples_leaves_no_gradient_and_honours_partial_work():
     sub, start = subproblem(np.random.default_rng(3))
     w, _ = jax.jit(rv.solvers.LBFGS(steps=100, tolerance=1e-9))(sub, start, KEY, jnp.array(1.0))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.problem.subset import Gatherer
@@ -53,7 +54,7 @@ def point(problem):
     return jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), problem.init(jax.random.key(0)))
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+@nightly.parametrize("loss", ["cross_entropy", "squared_error"])
 def test_gradient_is_that_of_repeated_samples(loss):
     weighted, repeated = problems(loss)
     w = point(weighted)
@@ -69,6 +70,7 @@ def test_run_is_that_of_repeated_samples_with_one_full_step_per_round():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), *results)
 
 
+@pytest.mark.nightly
 def test_minibatch_gradients_have_the_mean_of_the_full_gradient():
     problem = problems("cross_entropy")[0]
     w, oracle = point(problem), problem.oracle(jnp.array(0))

@@ -94,6 +94,7 @@ def test_host_memory_changes_no_bit(name, packed, small_chunks):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.nightly
 def test_evaluated_parties_are_the_same_in_both_memories(packed, small_chunks):
     in_memory, on_disk = packed
     options = {"evaluate_parties": 7, "diagnostics": ("line",), "rounds": 5}
@@ -105,6 +106,7 @@ def test_evaluated_parties_are_the_same_in_both_memories(packed, small_chunks):
     assert host.scores().equals(all_parties[host.scores().columns])
 
 
+@pytest.mark.nightly
 def test_chunks_seeds_and_number_of_parties_do_not_compile_again(tmp_path, small_chunks):
     def programs():
         return compiled_programs(), compute_first_rows._cache_size()

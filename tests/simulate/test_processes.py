@@ -46,6 +46,7 @@ def free_port():
     raise AssertionError("all ports are in use")
 
 
+@pytest.mark.nightly
 @pytest.mark.devices
 def test_two_processes_run_one_federation(tmp_path):
     """They continue from the checkpoint of one process, and one process continues from theirs."""

@@ -39,6 +39,7 @@ def test_estimated_work_is_the_sum_over_the_solvers():
     assert estimated_work((), sizes).tolist() == [3, 20]  # without a solver
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("algorithm", "participation", "scheduler"), [
     # Seven parties in batches of three: two lanes have no party.
     (rv.scaffold(example_solver()), example_participation(
@@ -64,6 +65,7 @@ def test_candidates_differ_and_the_fastest_is_chosen():
         "sequential", "lanes of 8", "lanes of 64", "lanes of 70", "queue of 8", "queue of 64"]
 
 
+@pytest.mark.nightly
 def test_measured_scheduler_changes_no_results():
     algorithm, data = rv.fedavg_plus(rv.SGD(0.1, batch_size=8)), rv.datasets.digits()
     runs = [rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=3, scheduler=s, progress=False,
@@ -84,6 +86,7 @@ def test_names_and_schedulers_as_choice():
         rv.schedulers.Queue(0)
 
 
+@pytest.mark.nightly
 def test_what_compiles_again():
     """Another round, seed or cohort compiles nothing; another cohort size or federation compiles the rounds."""
     def compiled(**options):

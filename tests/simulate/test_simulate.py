@@ -79,6 +79,7 @@ def test_line_runs_from_the_local_to_the_shared_model(plus):
         assert metrics["line_0.0", party] == pytest.approx(metrics["loss", party], rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_bytes_count_messages_and_replies():
     model = 4 * (64 * 10 + 10)
     assert simulate(rv.fedavg(SOLVER, stragglers="keep")).facts["bytes"] == {"down": 18 * model, "up": 18 * model}
@@ -164,6 +165,7 @@ def test_model_without_data_and_problem_with_data_are_refused():
         rv.simulate(rv.fedavg(SOLVER), rv.problems.LearningProblem(MODEL, DATA), DATA, rounds=1)
 
 
+@pytest.mark.nightly
 def test_cost_depends_on_the_cohort_and_not_on_the_parties():
     """20,000 parties with cohorts of 5 run, because no array has size N x cohort or N x samples."""
     data = rv.datasets.synthetic(parties=20_000, samples=4, features=3, test=0.25)

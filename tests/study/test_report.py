@@ -61,6 +61,7 @@ def test_same_files_give_the_same_bytes(folder):
     assert [p.name for p in folder.iterdir() if "partial" in p.name] == []
 
 
+@pytest.mark.nightly
 def test_same_files_give_the_same_bytes_in_another_process(reports):
     folder = reports["hostile names"]
     first = (folder / "report.html").read_bytes()

@@ -81,6 +81,7 @@ def test_a_change_of_an_algorithm_is_one_of_all_its_trials():
     assert fedavg[1] > fedavg[0] == fedprox[0]  # only FedProx has the change
 
 
+@pytest.mark.nightly
 def test_panels_show_the_same_runs_by_other_measures(small):
     reproduction, record = small
     choices = {label: method["chosen"] for label, method in record["search"]["mean"].items()}
@@ -234,6 +235,7 @@ quick: {}
 """
 
 
+@pytest.mark.nightly
 def test_line_goes_from_the_personal_models_to_the_shared_one():
     record = reproduce(Reproduction.parse("line", LINE))
     panels = {title: panel["methods"] for title, panel in record["panels"].items()}

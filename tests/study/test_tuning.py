@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.simulate.rounds import compiled_programs, run_rounds
@@ -163,7 +164,7 @@ def test_a_reading_is_appended_without_reading_the_file(tmp_path, monkeypatch):
     assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "trials.jsonl").read_bytes().splitlines(True)[0]
 
 
-@pytest.mark.parametrize("strategy", ["random", "halving"])
+@nightly.parametrize("strategy", ["halving", "random"])
 def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated, strategy):
     """Two structures, as the number of steps is static: trials of each run together."""
     def make(rate, steps):
@@ -184,6 +185,7 @@ def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated,
     assert done[-1] == single.rounds_spent["run"]
 
 
+@pytest.mark.nightly
 def test_runs_side_by_side_measure_what_single_runs_measure():
     """Parties' models, metrics at every evaluation, bytes and states; a run continues from an earlier result."""
     data, model = rv.datasets.digits(parties=3, classes_per_party=4, seed=0), rv.models.logistic(64, 10)

@@ -81,6 +81,7 @@ def test_the_averages_of_theorem_2_sum_from_the_model_after_the_first_round():
         np.testing.assert_allclose(averages[t], weights[1:t + 1] @ models[1:t + 1] / weights[1:t + 1].sum(), atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_theorem_3_with_an_interior_the_plain_iterates_converge_but_not_linearly():
     """Steps that meet Theorem 2's conditions, and a solution set with interior points.
 
@@ -112,6 +113,7 @@ def test_theorem_3_with_strong_convexity_the_plain_iterates_converge():
     assert far < 0.2 * near < 0.02 * np.linalg.norm(optimum)
 
 
+@pytest.mark.nightly
 def test_theorem_4_the_regularised_objective_is_within_eta_m_squared_over_2():
     """0 <= f - f~ <= sum_i lambda_i eta M_i^2 / 2 for Lipschitz losses: logistic ones, and nonconvex ones on a grid.
 
@@ -176,6 +178,7 @@ def test_theorem_5_a_contracting_reflector_bounds_the_strong_convexity(weakest, 
         np.testing.assert_allclose(bound, weakest, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_theorem_7_fedrp_converges_for_idempotent_reflectors_of_homogeneous_users():
     """The reflector of a rotated orthant is idempotent, and so is that of max(-w, 0)^2/2 with eta = 1, (56)."""
     for slack, eta in ((0.0, 0.7), (1.0, 1.0)):

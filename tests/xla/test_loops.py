@@ -104,6 +104,7 @@ def test_loops_that_end_by_themselves_and_prepared_ones():
     np.testing.assert_array_equal(jax.vmap(prefetched_sum)(jnp.arange(9)), by_hand)
 
 
+@pytest.mark.nightly
 def test_line_searches_queue_as_well():
     """L-BFGS on quadratics with different condition numbers and budgets."""
     def solve(scale, budget):

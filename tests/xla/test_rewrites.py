@@ -98,6 +98,7 @@ def poolings(draw):
     return shape, {"window_dimensions": sizes, "window_strides": strides, "padding": padding}, draw(st.integers(0, 99))
 
 
+@pytest.mark.nightly
 @SWEEP
 @given(poolings(), st.sampled_from([(lax.max, -np.inf), (lax.min, np.inf), (lax.add, 0.0)]))
 def test_pooling_with_the_gradient_of_the_same_tied_entry(case, reduction):

@@ -50,6 +50,7 @@ def carried_sizes(jaxpr):
             yield from carried_sizes(closed.jaxpr)
 
 
+@pytest.mark.nightly
 def test_recurrent_networks(arguments):
     params, x = arguments
 
