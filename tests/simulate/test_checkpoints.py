@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.simulate import checkpoints
 from resolvent.simulate.pace import Pace
@@ -45,11 +46,13 @@ def test_resumed_run_is_the_uninterrupted_one(interrupted):
     assert resumed.digest == complete.digest
     assert resumed.metrics.equals(complete.metrics)
     assert resumed.facts["bytes"] == complete.facts["bytes"]
+    restored, every = resumed.facts["restored_cpu_seconds"], 2
+    assert complete.facts["restored_cpu_seconds"] == 0 < restored <= every * sum(resumed.facts["cpu_per_round"])
     with pytest.raises(rv.InputError, match=r"is of round 6, beyond rounds=2"):
         simulate(rv.fedgeomed_plus(SOLVER), rounds=2, checkpoint=interrupted, resume=True)
 
 
-@pytest.mark.parametrize("memory", ["device", "host"])
+@nightly.parametrize("memory", ["host", "device"])
 def test_division_into_calls_changes_no_bit(memory, tmp_path, monkeypatch):
     """Calls of 1, 2 and 3 rounds, each with a checkpoint, against calls up to the evaluations; then interrupted."""
     options = {"rounds": 10, "evaluate_every": 5, "memory": memory, "clock": rv.VirtualClock(),

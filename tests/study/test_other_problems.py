@@ -1,6 +1,5 @@
 """Experiments on problems without a known optimum and on own prices; searches on a validation period."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,7 +130,7 @@ claims: []
 quick: {{}}
 """)
     outcome = search_module.search(reproduction, "one", "paper scale", (), lambda *_: None,
-                                   SimpleNamespace(of=lambda *_: None))
+                                   checkpoints_module.Checkpoints(None))
     assert outcome["fedavg"]["chosen"] == {"solver.learning_rate": 0.1}
     assert [tuple(period) for period in experiments[0].data.periods] == [(0, 50), (50, 19), (69, 20)]
     assert all("batch_size=7" in repr(trial) for trial in experiments[0].algorithms.values())

@@ -50,7 +50,7 @@ class RunCheckpoints:
             raise InputError(f"the checkpoint in {self._folder} is of round {checkpoint.rounds}, beyond "
                              f"rounds={self._plan.rounds}")
         self._storage.restore(checkpoint.state, dict(checkpoint.facts), checkpoint.rounds)
-        self._measurements.restore(checkpoint.metrics, dict(checkpoint.facts))
+        self._measurements.restore(checkpoint.metrics, dict(checkpoint.facts), checkpoint.rounds)
         self._previous = checkpoint.rounds
         return checkpoint.rounds
 

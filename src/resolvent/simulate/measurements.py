@@ -53,6 +53,7 @@ class Measurements:
         self._seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self._seconds_per_round: list[float] = []
         self._cpu_per_round: list[float] = []
+        self._restored_cpu_seconds = 0.0
         self._bytes = {"down": 0, "up": 0}
         self._ledger = None if plan.privacy is None else PrivacyLedger(
             plan.privacy, plan.algorithm, jax.eval_shape(plan.task.init, keys.root_key(0)), plan.task.sizes,
@@ -72,14 +73,18 @@ class Measurements:
         stopped = {} if self.stop_reason is None else {"stopped": self.stop_reason}
         private = {} if self._ledger is None else {"private_rounds": self._ledger.rounds.tolist()}
         return {"seconds_per_round": self._seconds_per_round, "cpu_per_round": self._cpu_per_round,
-                "seconds": self._seconds, "bytes": self._bytes, "evaluated_parties": len(self._index), **stopped,
+                "restored_cpu_seconds": self._restored_cpu_seconds, "seconds": self._seconds, "bytes": self._bytes,
+                "evaluated_parties": len(self._index), **stopped,
                 **private}
 
-    def restore(self, metrics: "pd.DataFrame", facts: dict[str, Any]) -> None:
-        """Continue from the measurements of an earlier part of the run."""
+    def restore(self, metrics: "pd.DataFrame", facts: dict[str, Any], rounds: int) -> None:
+        """Continue from the measurements of an earlier part of the run, which had this number of rounds."""
         self._table.restore(metrics)
         self._seconds, self._bytes, self.stop_reason = facts["seconds"], facts["bytes"], facts.get("stopped")
         self._seconds_per_round, self._cpu_per_round = facts["seconds_per_round"], facts["cpu_per_round"]
+        every = self._evaluation.every
+        self._restored_cpu_seconds = sum(mean * min(every, rounds - i * every)
+                                         for i, mean in enumerate(self._cpu_per_round))
         if self._ledger is not None:
             if "private_rounds" not in facts:
                 raise InputError("privacy: the run began without privacy=, so that the rounds of its parties were not "

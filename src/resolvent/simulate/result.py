@@ -68,7 +68,8 @@ class Result(RunReadings):
             those of the shared model. ``refused`` is 1 for a reply that was not finite and therefore did not count.
         facts: ``stopped``, the reason, if a callback ended the run before its last round; ``seconds`` (compile,
             rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` between evaluations (the first CPU seconds
-            include compilation), ``bytes`` (down, up), ``evaluated_parties``; with
+            include compilation), ``restored_cpu_seconds`` of the rounds before the checkpoint from which the run
+            continued, ``bytes`` (down, up), ``evaluated_parties``; with
             ``scheduler="measured"`` also ``scheduler_seconds``, the seconds of a round with each candidate.
         rounds: number of rounds.
         seed: seed of all random numbers.

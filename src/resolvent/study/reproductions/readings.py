@@ -28,6 +28,7 @@ class Readings:
         metrics: the metrics of all methods.
         points: the point of the sweep that each label stands for.
         sizes: for each split, [N] the parties' numbers of samples.
+        restored_cpu_seconds: CPU seconds of the rounds that were restored from the checkpoints.
     """
 
     def __init__(self, experiment: PanelExperiment, checkpoints: Path | None = None) -> None:
@@ -42,6 +43,7 @@ class Readings:
         data, problem = comparison.experiment.data, comparison.experiment.problem
         self.metrics, self.points = comparison.metrics, experiment.points
         self.sizes = {split: data.sizes(split) for split in data.splits} if isinstance(data, FederatedData) else {}
+        self.restored_cpu_seconds = sum(run.facts["restored_cpu_seconds"] for run in comparison.results.values())
         self._backtests = (Backtests(problem, data, comparison.results)
                            if isinstance(data, MarketData) and isinstance(problem, PortfolioProblem) else None)
 

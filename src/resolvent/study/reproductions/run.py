@@ -10,7 +10,6 @@ from resolvent.study.environment import device, versions
 from resolvent.study.reproductions.checkpoints import Checkpoints
 from resolvent.study.reproductions.claims import check
 from resolvent.study.reproductions.curves import Curve
-from resolvent.study.reproductions.readings import Readings
 from resolvent.study.reproductions.record import claim_record, panel_record
 from resolvent.study.reproductions.reproduction import Reproduction
 from resolvent.study.reproductions.schema import Setting
@@ -70,7 +69,7 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
         "command": _command(reproduction.name, setting, panels, seeds),
         "changes": [*reproduction.changes(setting), *changes],
         "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
-        "cpu_seconds": round(time.process_time() - cpu_begin, 1),
+        "cpu_seconds": round(time.process_time() - cpu_begin + folder.restored_cpu_seconds, 1),
         "claims": [claim_record(claim, of_claim, setting)
                    for claim, of_claim in zip(reproduction.claims, items, strict=True)],
         "panels": {title: panel_record(reproduction, title, [curves[title] for curves in by_seed])
@@ -91,7 +90,7 @@ def _run_panel(reproduction: Reproduction, title: str, seed: int, changes: tuple
     """The curves of a panel, and of all panels that show its runs by another measure."""
     views = {title: reproduction.view(title)}
     views |= {other: reproduction.view(other) for other, panel in reproduction.panels.items() if panel.of == title}
-    runs = [Readings(experiment, checkpoints.of(title, seed, number)) for number, experiment in
-            enumerate(reproduction.experiments(title, seed, changes, choices))]
+    runs = [checkpoints.run(experiment, title, seed, number)
+            for number, experiment in enumerate(reproduction.experiments(title, seed, changes, choices))]
     return {other: {label: curve for run in runs for label, curve in run.curves(view).items()}
             for other, view in views.items()}

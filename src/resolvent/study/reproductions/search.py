@@ -8,7 +8,6 @@ import numpy as np
 from resolvent.errors import InputError
 from resolvent.study.metrics import higher_is_better
 from resolvent.study.reproductions.checkpoints import Checkpoints
-from resolvent.study.reproductions.readings import Readings
 from resolvent.study.reproductions.record import rounded
 from resolvent.study.reproductions.reproduction import Reproduction
 from resolvent.study.reproductions.schema import Setting
