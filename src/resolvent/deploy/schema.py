@@ -115,7 +115,7 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
         conflicts.append(f"{title} has {len(levels)} levels at all sites, at most {MAX_CATEGORIES} are allowed: "
                          "exclude it, or join levels")
     if not conflicts and usual == "text" and not levels:
-        conflicts.append(f"{title} has no level that a site may name: exclude it, or lower limits.min_count")
+        conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_count in site.yaml")
     return conflicts
 
 

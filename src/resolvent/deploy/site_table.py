@@ -145,12 +145,12 @@ class SiteTable:
             if count:
                 raise InputError(f"column {shorten(repr(column.name))}: {count} rows have a level that is not among "
                                  "the agreed ones, because it is rarer than the minimum count of this site: join rare "
-                                 "levels, or lower limits.min_count")
+                                 "levels, or lower min_count in site.yaml")
         labels = self._frame[self._settings.label]
         if encoding.classes and not {*map(str, labels.tolist())} <= {*encoding.classes}:
             raise InputError(f"the label {shorten(repr(self._settings.label))} has a class that is not among the "
                              "agreed ones, because it is rarer than the minimum count of this site: leave its rows "
-                             "out, or lower limits.min_count")
+                             "out, or lower min_count in site.yaml")
         x = encoding.encode_columns(self._columns, self._names)[self._order]
         y = np.asarray(encoding.label.encode(labels, self._names))[self._order]
         if encoding.task == "regression":
