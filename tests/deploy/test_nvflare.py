@@ -11,15 +11,21 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nvflare")
 
 import psutil
+from nvflare.apis.shareable import Shareable
+from nvflare.fuel.utils import fobs
 
 from deploy.rehearsals import SITES, two_sites
+from resolvent.deploy import nvflare
 from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.nvflare_jobs import job_text
 from resolvent.deploy.nvflare_lead import open_session
@@ -183,6 +189,30 @@ def test_a_request_for_progress_is_checked(data, number):
         server.report({"event": event})
     answer = server._answer_progress("", data, None)
     assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3}
+
+
+def test_a_large_message_travels_as_blocks(monkeypatch):
+    monkeypatch.setattr(nvflare, "_MAX_VALUE", 10)
+    monkeypatch.setattr(nvflare, "_BLOCK", 4)
+    for content in (bytes(10), bytes(range(11))):
+        sent = nvflare._shareable_of(content)
+        assert isinstance(sent["message"], list) == (len(content) > 10)
+        assert nvflare._message_of(fobs.loads(fobs.dumps(sent))) == content
+    for value in (None, 1, [b"x"], [np.zeros(2)], [np.zeros((2, 2), np.uint8)]):
+        assert nvflare._message_of(Shareable({"message": value})) is None
+
+
+def test_a_process_ends_soon_after_its_parent(tmp_path):
+    """The middle process starts one that would run for 60 s, and ends."""
+    child = ("import os, time; from resolvent.deploy.processes import end_without_parent; end_without_parent(); "
+             "print(os.getpid(), flush=True); time.sleep(60)")
+    parent = f"import subprocess, sys; sys.stdout.write(str(subprocess.Popen([sys.executable, '-c', {child!r}], " \
+             "stdout=subprocess.PIPE).stdout.readline().decode()))"
+    number = int(subprocess.run([sys.executable, "-c", parent], check=True, capture_output=True).stdout)
+    end = time.monotonic() + 20
+    while psutil.pid_exists(number) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE
 
 
 def test_all_processes_of_a_kit_end_with_its_command(tmp_path):
