@@ -58,10 +58,11 @@ lint: .venv/installed-lint
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-wheel: .venv/installed-build
+# An environment of its own, so that it can be made while the extras are installed into the other.
+wheel: .venv-build/installed
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist
-	$(BIN)/python .ci/check_wheel.py dist/*.whl
+	.venv-build/bin/python -m build --outdir dist
+	.venv-build/bin/python .ci/check_wheel.py dist/*.whl
 
 versions: .venv/bin/python
 	$(BIN)/python .ci/check_versions.py
@@ -80,7 +81,7 @@ torture: .venv/installed-test
 	$(BIN)/python tests/torture $(TORTURE)
 
 clean:
-	rm -rf .venv .venv-federation .venv-flower dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-build .venv-federation .venv-flower dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -100,6 +101,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[flower]'
 	@touch $@
 
+.venv-build/installed: pyproject.toml
+	test -x .venv-build/bin/python || $(PYTHON) -m venv .venv-build
+	.venv-build/bin/python -m pip install --quiet --disable-pip-version-check 'build>=1.2'
+	@touch $@
+
 .venv/installed: pyproject.toml | .venv/bin/python
 	$(INSTALL) .
 	@touch $@
@@ -110,5 +116,5 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 
 # All extras of the checks in one installation.
 extras: | .venv/bin/python
-	$(INSTALL) '.[test,lint,docs,build]'
-	@touch .venv/installed-test .venv/installed-lint .venv/installed-docs .venv/installed-build
+	$(INSTALL) '.[test,lint,docs]'
+	@touch .venv/installed-test .venv/installed-lint .venv/installed-docs
