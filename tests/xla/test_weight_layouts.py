@@ -1,10 +1,10 @@
-"""Products with the weights as the second factor, against the original ones: values and derivatives."""
+"""Products with other orders of their operands, against the original ones: values and derivatives."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.xla.rewrites import rewrite
+from resolvent.xla.rewrites import operands, rewrite
 from resolvent.xla.rewrites.evaluation import programs
 from resolvent.xla.rewrites.weights import orient_products
 
@@ -33,7 +33,8 @@ def first_factors(jaxpr, weights):
                 closed.jaxpr.invars, equation.invars, strict=False) if v in weights])
 
 
-def test_a_transformer_block():
+def test_a_transformer_block(monkeypatch):
+    monkeypatch.setattr(operands, "_MIN_BYTES", 0)
     with jax.enable_x64(True):
         random = np.random.default_rng(0)
         shapes = {"attention": (3, W, W), "first": (2 * W, W), "bias": (2 * W,), "last": (W, 2 * W)}
@@ -49,6 +50,10 @@ def test_a_transformer_block():
         assert len(list(first_factors(program.jaxpr, program.jaxpr.invars))) == 5
         oriented = orient_products(program)
         assert not list(first_factors(oriented.jaxpr, oriented.jaxpr.invars))
+        # The gradients by the first layer, the last layer and the three weights of attention; the gradient by the keys.
+        products = list(operands.prepared_products(oriented.jaxpr))
+        assert len(products) == 6
+        assert not list(operands.prepared_products(operands.prepare_operands(oriented).jaxpr))
 
         def transformed(g):
             return g(params), jax.jvp(g, (params,), (params,))[1], jax.vmap(g)(jax.tree.map(

@@ -2,8 +2,9 @@
 
 ``rewrite`` makes weights the second factor of products (``weights``), computes cheap results of scans again instead of
 storing them (``residuals``), moves sums of products out of scans (``scans``), carries channels-last layouts from one
-operation to the next (``layouts``), and then replaces the operations for which ``RULES`` has a faster form. The results
-are equal up to rounding, and all transformations of JAX work on them: see ``deferred``.
+operation to the next (``layouts``), stores the operands of products once (``operands``), and then replaces the
+operations for which ``RULES`` has a faster form. The results are equal up to rounding, and all transformations of JAX
+work on them: see ``deferred``.
 """
 
 from resolvent.xla.rewrites.convolution import convolution

@@ -19,9 +19,9 @@ from jaxtyping import Array
 from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
 from resolvent.xla.rewrites.values import Dimensions, Factor, Value, common_sizes, from_order, parts_of
 
-__all__ = ["carry_equation", "carry_layouts", "plain"]
+__all__ = ["ELEMENTWISE", "carry_equation", "carry_layouts", "plain"]
 
-_ELEMENTWISE = frozenset([
+ELEMENTWISE = frozenset([
     "abs", "add", "add_any", "and", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "div",
     "eq", "erf", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p",
     "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "rem", "round", "rsqrt", "select_n", "sign",
@@ -81,7 +81,7 @@ def _carry(equation: JaxprEqn, operands: list[Any]) -> Value | None:
     values = [x if isinstance(x, Value) else from_order(jnp.asarray(x), range(np.ndim(x))) for x in operands]
     operation: Callable[..., Any] = equation.primitive.bind
     result: Any = equation.outvars[0].aval
-    if name in _ELEMENTWISE or _is_elementwise_call(equation):
+    if name in ELEMENTWISE or _is_elementwise_call(equation):
         # Operands may have dimensions of size 1 that the result has not.
         expanded = [_broadcast(v, result.shape, range(len(v.dimensions))) if v.dimensions else v for v in values]
         return _elementwise(equation, operands, expanded)
@@ -131,7 +131,7 @@ def _elementwise(equation: JaxprEqn, operands: Sequence[Any], values: Sequence[V
     axes = {position: axis for axis, position in enumerate(positions)}
     dimensions = tuple(tuple(Factor(factor.size, axes.get((d, j))) for j, factor in enumerate(factors))
                        for d, factors in enumerate(main.dimensions))
-    if equation.primitive.name in _ELEMENTWISE:
+    if equation.primitive.name in ELEMENTWISE:
         return Value(bind(equation, arrays)[0], dimensions)
     return Value(_call_elementwise(equation, arrays, dimensions), dimensions)
 
@@ -146,7 +146,7 @@ def _is_elementwise_call(equation: JaxprEqn) -> bool:
 def _is_elementwise(closed: ClosedJaxpr, shape: tuple[int, ...]) -> bool:
     avals: list[Any] = [v.aval for v in (*closed.jaxpr.invars, *closed.jaxpr.outvars)]
     return not closed.consts and all(aval.shape in ((), shape) for aval in avals) and all(
-        equation.primitive.name in _ELEMENTWISE or (
+        equation.primitive.name in ELEMENTWISE or (
             equation.primitive.name in ("jit", "pjit") and _is_elementwise(equation.params["jaxpr"], shape))
         for equation in closed.jaxpr.eqns)
 

@@ -10,6 +10,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from resolvent.xla.rewrites.deferred import Program, Rule, deferred
 from resolvent.xla.rewrites.layouts import carry_layouts
+from resolvent.xla.rewrites.operands import prepare_operands, prepared_products
 from resolvent.xla.rewrites.residuals import recompute_residuals, recomputed_results
 from resolvent.xla.rewrites.row_updates import row_gradients
 from resolvent.xla.rewrites.scans import factors_of_sums, sum_after_scans
@@ -24,6 +25,7 @@ _NESTED = frozenset(["checkpoint", "closed_call", "cond", "core_call", "custom_j
 _CONVOLUTION = "conv_general_dilated"
 _CONVOLVED, _SLICED = "a library's convolution", "operations on slices"
 _ROWS, _ORIENTED = "only these rows are updated", "weights as second factor"
+_PREPARED = "operands stored once"
 _RECOMPUTED, _SUMMED = "computed again", "one product for all steps"
 
 
@@ -64,7 +66,7 @@ class Rewriter:
             if not supports_rewrites():
                 return f(*args)
             closed, shape = jax.make_jaxpr(f, return_shape=True)(*args)
-            rearranged = carry_layouts(sum_after_scans(recompute_residuals(orient_products(closed))))
+            rearranged = prepare_operands(_rearrange(closed))
             jaxpr, replacements = _Walk(self._rules, self).rewrite(rearranged.jaxpr)
             if rearranged is closed and not replacements:
                 return f(*args)
@@ -83,8 +85,14 @@ class Rewriter:
         return _Walk(self._rules, self).rewrite(closed.jaxpr)[1] + Counter([
             *(_replacement("scatter-add", avals, _ROWS) for avals in row_gradients(closed.jaxpr)),
             *(_replacement("dot_general", avals, _ORIENTED) for avals in oriented_products(closed.jaxpr)),
+            *(_replacement("dot_general", avals, _PREPARED) for avals in prepared_products(_rearrange(closed).jaxpr)),
             *(_replacement("scan", [aval], _RECOMPUTED) for aval in recomputed_results(oriented.jaxpr)),
             *(_replacement("scan", avals, _SUMMED) for avals in factors_of_sums(recomputed.jaxpr))])
+
+
+def _rearrange(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with other layouts and other places of its operations; the program itself if there are none."""
+    return carry_layouts(sum_after_scans(recompute_residuals(orient_products(closed))))
 
 
 def _replacement(operation: str, avals: Iterable[Any], change: str) -> Replacement:

@@ -1,0 +1,98 @@
+"""Operands of matrix products: computed once, and transposed where they are small.
+
+The gradient by the weights of a layer is the product of a transposed gradient and the layer's input. XLA computes such
+an operand again while it transposes it, with all elementwise operations that lead to it. In a transformer these are the
+residual connections and normalisations of all later layers. Here such a product is a call, whose operands are stored.
+Of the products a^T b of a batch, as in the gradients of attention, the smaller factor is transposed, because XLA has no
+fast product with the transposed first factor.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jaxtyping import Array
+
+from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
+from resolvent.xla.rewrites.layouts import ELEMENTWISE
+from resolvent.xla.small_call import no_inline
+
+__all__ = ["prepare_operands", "prepared_products"]
+
+_MIN_BYTES = 2**16  # smallest size of an operand that is stored
+_MOVES = frozenset(["reshape", "squeeze", "transpose"])
+
+
+def prepare_operands(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with prepared operands of its products; the program itself if there are none."""
+    if next(prepared_products(closed.jaxpr), None) is None:
+        return closed
+    calls = _calls(closed.jaxpr)
+
+    def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
+        if id(equation) in calls:
+            def product(a: Array, b: Array) -> Array:
+                result: Array = bind(equation, [a, b])[0]
+                return result
+            return [no_inline(product)(*operands)]
+        if _is_swapped(equation):
+            return [_swapped_product(equation, *operands)]
+        return bind(equation, operands, prepare_operands)
+
+    return trace(closed, lambda *args: evaluate(closed, args, rule))
+
+
+def prepared_products(jaxpr: Jaxpr) -> Iterator[tuple[Any, ...]]:
+    """The shapes of the factors of each product that is changed."""
+    calls = _calls(jaxpr)
+    for equation in jaxpr.eqns:
+        if id(equation) in calls or _is_swapped(equation):
+            yield tuple(v.aval for v in equation.invars)
+        for closed in programs(equation):
+            yield from prepared_products(closed.jaxpr)
+
+
+def _calls(jaxpr: Jaxpr) -> set[int]:
+    """The ids of the products without a batch that transpose a result of elementwise operations with other readers."""
+    producers: dict[Any, JaxprEqn] = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
+    uses = Counter(v for v in (*jaxpr.outvars, *(v for equation in jaxpr.eqns for v in equation.invars))
+                   if isinstance(v, Var))
+
+    def is_computed_again(factor: Any) -> bool:
+        while factor in producers and producers[factor].primitive.name in _MOVES and uses[factor] == 1:
+            factor = producers[factor].invars[0]
+        return (factor in producers and producers[factor].primitive.name in ELEMENTWISE and uses[factor] > 1
+                and factor.aval.size * factor.aval.dtype.itemsize >= _MIN_BYTES)
+
+    return {id(equation) for equation in jaxpr.eqns if any(map(is_computed_again, _transposed_factors(equation)))}
+
+
+def _transposed_factors(equation: JaxprEqn) -> list[Any]:
+    """The factors of a product without a batch whose last axis is not contracted."""
+    if equation.primitive.name != "dot_general":
+        return []
+    contracted, batches = equation.params["dimension_numbers"]
+    avals: list[Any] = [v.aval for v in equation.invars]
+    return [v for v, aval, axes in zip(equation.invars, avals, contracted, strict=True)
+            if batches == ((), ()) and isinstance(v, Var) and aval.ndim - 1 not in axes]
+
+
+def _is_swapped(equation: JaxprEqn) -> bool:
+    """Whether it is a batch of products a^T b, and b is smaller than a."""
+    if equation.primitive.name != "dot_general":
+        return False
+    (of_a, _), (batch, _) = equation.params["dimension_numbers"]
+    avals: list[Any] = [v.aval for v in equation.invars]
+    axes = tuple(range(avals[0].ndim - 2))
+    return bool(axes) and batch == axes and of_a == (len(axes),) and avals[1].size < avals[0].size
+
+
+def _swapped_product(equation: JaxprEqn, a: Array, b: Array) -> Array:
+    """The products a^T b as transposed products b^T a."""
+    (of_a, of_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
+    numbers = (of_b, of_a), (batch_b, batch_a)
+    product: Array = bind(equation.replace(params=equation.params | {"dimension_numbers": numbers}), [b, a])[0]
+    # The axes of b that are not contracted come before the last axis of a.
+    return jnp.moveaxis(product, -1, len(batch_a))
