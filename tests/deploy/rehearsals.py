@@ -1,6 +1,7 @@
 """A rehearsal of two sites whose processes run during a test, over NVIDIA FLARE or Flower."""
 
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,5 +30,5 @@ def two_sites(folder, engine, rounds):
                   "ill": np.where(age + rng.normal(0, 5, 80) > 50, "yes", "no")}).to_csv(table, index=False)
     path.write_text(EXPERIMENT.format(table=table, rounds=rounds))
     rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
-    with _federation(rehearsal, folder / "work", print, engine) as kits:
+    with chdir(folder), _federation(rehearsal, Path("work"), print, engine) as kits:
         yield rehearsal, kits, folder

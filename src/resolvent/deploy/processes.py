@@ -15,9 +15,10 @@ from typing import IO
 
 from resolvent.errors import InputError
 
-__all__ = ["EngineProcess", "end_with_parent", "end_without_parent",
-           "free_port", "running", "start_process"]
+__all__ = ["ENGINE_LOG", "EngineProcess", "end_with_parent", "end_without_parent", "free_port", "running",
+           "start_process"]
 
+ENGINE_LOG = "engine.log"  # in the folder of a kit
 _TERMINATION = 8.0  # seconds that the processes have after SIGTERM
 _PARENT_CHECK = 0.5  # seconds between two checks whether the parent process has ended
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux; other systems have none
@@ -97,7 +98,7 @@ def _group_exists(group: int) -> bool:
 
 
 def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> EngineProcess:
-    """Start a Python module as a process whose output goes to ``engine.log`` of a kit.
+    """Start a Python module as a process whose output goes to ``ENGINE_LOG`` in its kit.
 
     Args:
         kit: the kit's folder, in which the process runs.
@@ -106,7 +107,7 @@ def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str,
         environment: variables for the process, in addition to those of this one.
     """
     module, *others = arguments
-    log = kit / "engine.log"
+    log = kit / ENGINE_LOG
     output = log.open("ab")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", module, str(os.getpid()), *others], stdin=subprocess.DEVNULL, stdout=output,

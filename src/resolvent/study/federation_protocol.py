@@ -107,7 +107,8 @@ def ask_each(transport: Transport, requests: Mapping[str, bytes],
     for site in requests:
         try:
             if site not in received:
-                raise RequestError(f"{_NO_ANSWER} within {deadline:.0f} s: the site's log says why")
+                raise RequestError(f"{_NO_ANSWER}: the site failed, or took longer than {deadline:.0f} s; its log "
+                                   "says which")
             answer = _read_json(received[site])
             if "refused" in answer:
                 raise RequestError(_shorten_parts(str(answer["refused"])))

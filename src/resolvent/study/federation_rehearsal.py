@@ -22,7 +22,7 @@ from resolvent.data.table_files import read_table_file
 from resolvent.data.tables import from_frame, natural_order, table
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.kits import SERVER_KIT, Engine, KitNote
-from resolvent.deploy.processes import free_port, running
+from resolvent.deploy.processes import ENGINE_LOG, free_port, running
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.simulate.model_folder import ModelFolder
@@ -164,7 +164,11 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
         InputError: a process does not start, or a site refuses.
     """
     with _federation(rehearsal, folder, notify, engine) as kits:
-        summary = federate(KitNote(kits[_LEAD]), rehearsal.experiment, out, job, observe, notify=notify)
+        try:
+            summary = federate(KitNote(kits[_LEAD]), rehearsal.experiment, out, job, observe, notify=notify)
+        except InputError:
+            notify(f"the participants' logs: {folder / 'kits' / '*' / ENGINE_LOG}")
+            raise
     notify("simulating the same experiment in one process")
     return summary, _compare(rehearsal, out, {site: kits[site] for site in rehearsal.sites})
 
@@ -173,6 +177,7 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
 def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None],
                 engine: Engine = "nvflare") -> Iterator[dict[str, Path]]:
     """Start the server and the sites and wait until the sites have joined; yields the folder of each kit."""
+    folder = folder.resolve()  # the participants' processes have working folders of their own
     remove_folder(folder)
     folder.mkdir(parents=True)
     sites, facts = (*rehearsal.sites,), ENGINES[engine]
