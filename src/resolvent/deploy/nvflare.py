@@ -37,7 +37,7 @@ __all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"
 _MESSAGE = "message"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
 _WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
-# The engine copies a value up to nine times. It streams arrays: that takes longer, and needs memory for two copies.
+# The engine copies a value up to nine times. It streams arrays, which takes longer and needs less memory.
 _MAX_VALUE, _BLOCK = 2**27, 2**20  # bytes
 _log = logging.getLogger(__name__)
 fobs.register(NumpyArrayDecomposer)
