@@ -219,7 +219,7 @@ def test_the_relative_cutoff_bounds_the_weights():
 
 # --------------------------------------------------------------------------------------------------------- averaging
 
-@nightly.parametrize("decentralised", [True, False])
+@nightly.parametrize("decentralised", [True, False], per_commit=0)
 def test_the_incremental_average_is_the_weighted_sum_over_the_trajectory(decentralised):
     participation = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
     weight = rv.schedules.InversePower(0.7, 0.8)

@@ -117,8 +117,7 @@ def test_the_update_is_measured_from_the_partys_own_message():
     np.testing.assert_allclose(after.z, 2 * p - u, atol=1e-12)
 
 
-@pytest.mark.nightly
-@nightly.parametrize("classes", [3, 2])
+@nightly.parametrize("classes", [3, 2], per_commit=0)
 def test_label_flip_is_training_on_flipped_labels(classes):
     rng = np.random.default_rng(3)
     x = [rng.normal(size=(n, 3)) for n in (5, 9, 7)]
@@ -245,7 +244,7 @@ def test_a_diverging_party_is_refused():
 @nightly.parametrize(("attack", "aggregator"), [
     (rv.attacks.SignFlip(4.0), rv.aggregators.TrimmedMean(0.2)),  # two of ten, as long as the other eight together
     (rv.attacks.Scaled(100.0), rv.aggregators.MultiKrum(0.2)),
-], ids=["sign flip", "scaled"])
+], ids=["sign flip", "scaled"], per_commit=0)
 def test_one_party_in_five_breaks_fedavg_but_no_robust_aggregator(attack, aggregator):
     """Digits, ten parties alike, two of them malicious. The loss shows it: scaling a linear model changes no label."""
     data = rv.datasets.digits(parties=10, classes_per_party=10, size_spread=0.0, test=0.3, seed=1)

@@ -135,9 +135,8 @@ def gradients(problem, penalty, w, centre):
     return jax.vmap(of_party)(jnp.arange(problem.parties), w)
 
 
-@pytest.mark.nightly
 @nightly.parametrize("penalty", [rv.penalties.L2Norm(), rv.penalties.L1(), rv.penalties.SquaredL2()],
-                     ids=lambda p: type(p).__name__)
+                     ids=lambda p: type(p).__name__, per_commit=0)
 def test_theorem_1_the_objective_decreases_and_its_gradients_vanish(penalty):
     """With eta = 1/L_f; every party makes another number of local steps."""
     problem = classification()

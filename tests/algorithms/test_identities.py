@@ -45,9 +45,8 @@ def test_fedplus_contains_the_methods_of_table_1(name):
     equal(*map(server_states, TABLE_1[name]))
 
 
-@pytest.mark.nightly
 @nightly.parametrize("penalty", [rv.penalties.L1(), rv.penalties.Zero(), rv.penalties.SquaredL2()],
-                     ids=lambda penalty: type(penalty).__name__)
+                     ids=lambda penalty: type(penalty).__name__, per_commit=0)
 def test_fedplus_without_sigma_and_lam_is_local_training(penalty):
     equal([state.parties for state in run(rv.fedplus(SOLVER, penalty, sigma=0.0))],
           [state.parties for state in run(rv.local(SOLVER))])
@@ -67,6 +66,7 @@ def test_the_moreau_centre_of_a_square_is_the_mean_of_fedavg_plus():
     equal(run(general), run(rv.fedavg_plus(SOLVER, sigma=0.5, delta=0.3)))
 
 
+@pytest.mark.nightly
 def test_a_pull_of_delta_over_one_plus_delta_is_fedavg_plus():
     pull = rv.fedplus_pull(SOLVER, rv.aggregators.Mean(), gamma=0.3 / 1.3, sigma=0.5)
     equal(run(pull), run(rv.fedavg_plus(SOLVER, sigma=0.5, delta=0.3)))

@@ -34,6 +34,7 @@ def attack_on(records, clip, noise_multiplier, *, steps=20, seed=0):
     return rv.privacy.membership_inference(model, models, x, y, members, false_positive_rate=0.05)
 
 
+@pytest.mark.nightly
 def test_the_attack_works_without_privacy_and_fails_with_it(records):
     """20 steps on all samples with noise 12 are one Gaussian release with 12/sqrt(20): an advantage of at most 0.15."""
     open_, private = attack_on(records, 1e6, 0.0), attack_on(records, 1.0, 12.0)

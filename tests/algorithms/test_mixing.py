@@ -192,8 +192,7 @@ def test_diana_by_numpy():
         np.testing.assert_allclose(state.parties.shifts[0], h, atol=1e-12)
 
 
-@pytest.mark.nightly
-@nightly.parametrize("preset", [rv.diana, rv.dgd, rv.dcgd], ids=lambda preset: preset.__name__)
+@nightly.parametrize("preset", [rv.diana, rv.dgd, rv.dcgd], ids=lambda preset: preset.__name__, per_commit=0)
 def test_the_error_is_in_proportion_to_the_square_of_alpha(preset):
     """If the step is in proportion to 1/alpha^2, x_t does not depend on alpha."""
     paths = []

@@ -45,8 +45,7 @@ def test_unrelaxed_it_is_fed_plus(aggregate):
     equal(*([s.server if aggregate == "active" else s.server.inner for s in run] for run in (splitting, fedplus)))
 
 
-@pytest.mark.nightly
-@nightly.parametrize("setting", SETTINGS[::-1])
+@nightly.parametrize("setting", SETTINGS[::-1], per_commit=0)
 def test_with_consensus_it_is_operator_splitting(setting):
     """(24)-(26) of the paper: the decentralised form under any participation, the centralised under a full one."""
     eta, relaxation = 1 / 0.7, dict(zip(("alpha", "beta", "gamma"), setting, strict=True))

@@ -144,6 +144,7 @@ def test_squared_distances_have_no_cancellation():
     np.testing.assert_array_equal(distances, (offsets - offsets.T) ** 2)
 
 
+@pytest.mark.nightly
 def test_centred_clipping_converges_to_the_moreau_centre_of_the_l2_norm():
     points, weights, centre = draw(5)
     points = jax.tree.map(lambda p: np.where(p > 100, 5, p), points)
@@ -210,7 +211,8 @@ def test_permutation_translation_and_scale(name, seed, scale, sign):
     np.testing.assert_allclose(flatten(stretched), sign * scale * expected, rtol=0, atol=1e-7 * scale)
 
 
-@nightly.parametrize(("dtype", "far"), [(jnp.float16, 6e4), (jnp.bfloat16, 1e8)], ids=["float16", "bfloat16"])
+@nightly.parametrize(("dtype", "far"), [(jnp.float16, 6e4), (jnp.bfloat16, 1e8)], ids=["float16", "bfloat16"],
+                     per_commit=0)
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_half_precision_agrees_with_float64(name, dtype, far):
     """Nine replies, one of them malicious: the squares of its distance overflow in float16, and the weights of the

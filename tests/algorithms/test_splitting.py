@@ -186,8 +186,7 @@ def rounds_needed(algorithm, target, rounds):
     return len(far) - far[::-1].index(True)
 
 
-@pytest.mark.nightly
-@nightly.parametrize("preset", ["fedpi", "fedprox", "fedrp"])
+@nightly.parametrize("preset", ["fedpi", "fedprox", "fedrp"], per_commit=0)
 def test_anderson_at_least_halves_the_rounds(preset):
     make = {"fedprox": rv.splitting, "fedpi": rv.fedpi, "fedrp": rv.fedrp}[preset]
     plain = make(EXACT, eta=1.0)

@@ -74,7 +74,7 @@ def test_partial_work_is_the_next_whole_epoch(effort, epochs):
     np.testing.assert_array_equal(counts[:9], epochs)
 
 
-@nightly.parametrize("total", [7, 3, 20])
+@nightly.parametrize("total", [7, 3, 20], per_commit=0)
 def test_every_epoch_count_that_effort_x_over_e_asks_for_is_met(total):
     for x in range(1, total + 1):
         assert visits(rv.SGD(1.0, batch_size=9, epochs=total), 5, effort=x / total)[0][0] == x

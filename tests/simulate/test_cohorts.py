@@ -63,8 +63,7 @@ def data():
                                         classes=["0", "1", "2"])
 
 
-@pytest.mark.nightly
-@nightly.parametrize("scheduler", [Queue(2), "sequential", Lanes(2)], ids=str)
+@nightly.parametrize("scheduler", [Queue(2), "sequential", Lanes(2)], ids=str, per_commit=0)
 def test_merged_draws_are_exact_under_every_scheduler(scheduler):
     """Against a Python loop over the parties, for states that the server mirrors. Other parties change no bit."""
     algorithm = rv.combinators.Compressed(rv.scaffold(SOLVER), rv.codecs.RandK(share=0.5))

@@ -16,7 +16,7 @@ def run(algorithm, model=MODEL, **settings):
     return rv.simulate(algorithm, model, DATA, rounds=2, progress=False, **settings)
 
 
-@nightly.parametrize("method", [rv.fedavg, rv.pooled])
+@nightly.parametrize("method", [rv.fedavg, rv.pooled], per_commit=0)
 def test_huge_batches_are_the_whole_party(method):
     largest = int(DATA.sizes().sum())
     huge, whole = (run(method(rv.SGD(0.1, batch_size=size))).server_model for size in (10**9, largest))

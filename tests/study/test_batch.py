@@ -100,6 +100,7 @@ def test_each_runs_in_a_process_of_its_own(tmp_path):
     assert "something else" in (tmp_path / "runs" / "fails" / "log.txt").read_text()
 
 
+@pytest.mark.nightly
 def test_default_command_is_the_command_line(tmp_path):
     (outcome,) = run_batch(["nonsense"], tmp_path, quick=True)
     assert outcome.failure.startswith("error: there is no reproduction 'nonsense'; there are ")

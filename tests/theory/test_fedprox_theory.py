@@ -99,6 +99,7 @@ EFFORT = (1 + np.arange(DEVICES) % STEPS) / STEPS
 POINTS = np.array([[3.0, -1.0], [0.4, 2.0]])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("convex", [True, False], ids=["convex", "nonconvex"])
 def test_theorem_4_with_exact_solutions(convex):
     """A round of the library is the mean over its draws; in expectation over all draws f falls by rho |grad f|^2."""

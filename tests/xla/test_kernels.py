@@ -155,7 +155,7 @@ def _gradient(oracle, step, w):
     return through(oracle, step).grad(w)
 
 
-@pytest.mark.parametrize("network", ["cnn", pytest.param("lstm", marks=pytest.mark.nightly)])
+@nightly.parametrize("network", ["cnn", "lstm"], per_commit=0)
 def test_meta_learning_takes_hessians_through_them(network):
     """MAML's full gradient, whose Hessian-vector product is a jvp through a loop, equals the central difference."""
     rng = np.random.default_rng(0)
@@ -175,8 +175,8 @@ def test_meta_learning_takes_hessians_through_them(network):
     assert max(float(jnp.abs(d).max()) for d in jax.tree.leaves(tree.sub(first, actual))) > 1e-3  # H is not zero
 
 
-@pytest.mark.nightly
-@nightly.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)])
+@nightly.parametrize("model", [rv.models.logistic(6, 4, l2=0.1), rv.models.logistic(6, 2), rv.models.linear(6)],
+                     per_commit=0)
 def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeypatch):
     x, targets, weight, bias = draw((20, 2, 3), (20,), (model.outputs, 6), (model.outputs,))
     y = targets if model.loss.score_name == "squared_error" else jnp.arange(20) % max(2, model.outputs)
