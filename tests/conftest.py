@@ -21,8 +21,8 @@ import pytest
 # A process may have 65,530 memory maps, where Linux has its default. A clear takes 5 s of CPU time, with the programs
 # that compile again.
 _MAX_MEMORY_MAPS_AFTER_A_FILE = 35_000
-_MAX_MEMORY_MAPS = 50_000
-_TESTS_BETWEEN_COUNTS = 50
+_MAX_MEMORY_MAPS = 42_000
+_TESTS_BETWEEN_COUNTS = 40
 # Tracing allocates hundreds of thousands of small objects, few of them in cycles: Python's default of 700 makes the
 # collector take 6 % of the CPU time.
 gc.set_threshold(20_000, 20, 50)
