@@ -5,7 +5,6 @@ any message tells a party whether its reply counted. A run can therefore be inte
 repeats the same bytes for what was not stored, and parties that have done the work send their stored replies.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -226,7 +225,7 @@ class Coordinator:
         return answers, [answers.values[name] for name in ids]
 
     def _start(self, names: tuple[str, ...]) -> ServerRecord:
-        run = self._run or secrets.token_hex(8)
+        run = self._run or self._store.new_run()
         answers, ready = self._ask_to_start(run, {name: k for k, name in enumerate(names)})
         if len({(party.splits, party.score) for party in ready}) > 1:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")

@@ -9,6 +9,7 @@ import contextlib
 import json
 import mmap
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from jaxtyping import PyTree
 
 from resolvent.algorithms.algorithm import PartyState, ServerState
 from resolvent.algorithms.round import commit_party
-from resolvent.data.atomic_files import sync_to_disk, write_atomically
+from resolvent.data.atomic_files import sync_to_disk, write_atomically, write_text
 from resolvent.data.digests import DamagedFileError
 from resolvent.data.folder_lock import locked
 from resolvent.deploy.wire import Message, WireError, arrays_of, decode, encode_parts, restore_tree
@@ -271,6 +272,14 @@ class ServerStore(_Store):
 
     _record_name = "server.record"
     _log_name = "rounds.jsonl"
+    _NAME = "run"
+
+    def new_run(self) -> str:
+        """A random name for a run. It is stored, because parties may have started it before the first record."""
+        path = self.folder / self._NAME
+        if not path.exists():
+            write_text(path, secrets.token_hex(8))
+        return path.read_text("utf-8")
 
     def exists(self) -> bool:
         """Whether the folder has a record."""
