@@ -4,14 +4,17 @@
 
 Each run is a new process, which is stopped when the progress bar first moves: five rounds of the first method are done
 then, and its models are evaluated. Cold: the cache of compiled programs is empty; warm: the run before has filled it.
-``imports`` are measured by Python's -X importtime, by package, once. Tracing, lowering, compiling and loading from the
-cache are JAX's own events, which are part of ``before the rounds`` and ``rounds``.
+``CPU seconds`` are those of new processes that import JAX, import the library, use its first preset, print the help, or
+list the algorithms, in alternation. ``imports`` are measured by Python's -X importtime, by package, once. Tracing,
+lowering, compiling and loading from the cache are JAX's own events, which are part of ``before the rounds`` and
+``rounds``.
 """
 
 import argparse
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,6 +26,14 @@ from typing import Any
 _EVENTS = {"/jax/core/compile/jaxpr_trace_duration": "tracing",
            "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
            "/jax/core/compile/backend_compile_duration": "compiling or loading"}
+_COMMAND = str(Path(sys.executable).with_name("resolvent"))
+_STATEMENTS = {  # label -> arguments of Python
+    "import jax": ["-c", "import jax"],
+    "import resolvent": ["-c", "import resolvent"],
+    "rv.fedavg(rv.SGD(0.1))": ["-c", "import resolvent as rv; rv.fedavg(rv.SGD(0.1))"],
+    "resolvent --help": [_COMMAND, "--help"],
+    "resolvent list algorithms": [_COMMAND, "list", "algorithms"],
+}
 _PARTS = ("python and imports", "experiment", "data and models", "before the rounds", "rounds")
 
 
@@ -31,30 +42,57 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--only-cpu", action="store_true", help="only measure the CPU seconds of imports and commands; "
+                        "the file's other figures stay")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child)
+        return
+    if options.only_cpu:
+        record = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
+        write(record | {"CPU seconds": cpu_seconds(options.repeats)}, options.out)
         return
     runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
     for _ in range(options.repeats):
         with tempfile.TemporaryDirectory() as folder:
             for kind in runs:
                 runs[kind].append(measure(Path(folder)))
-    record: dict[str, Any] = {"command": f"python benchmarks/startup.py --repeats {options.repeats}",
+    record = {"command": f"python benchmarks/startup.py --repeats {options.repeats}",
                               "repeats": options.repeats}
     for kind, seconds in runs.items():
         record[kind] = {part: round(statistics.median(run[part] for run in seconds), 3) for part in seconds[0]}
         record[kind]["all"] = [round(run["to the first rounds"], 3) for run in seconds]
-    record["imports"] = imports()
+    record |= {"imports": imports(), "CPU seconds": cpu_seconds(options.repeats)}
     print(f"{'seconds':28}{'cold':>8}{'warm':>8}")
     for part in record["cold"]:
         if part != "all":
             print(f"{part:28}{record['cold'][part]:8.2f}{record['warm'][part]:8.2f}")
     shares = ", ".join(f"{name} {share:.0%}" for name, share in record["imports"]["shares"].items())
     print(f"imports: {shares}")
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+    write(record, options.out)
+
+
+def write(record: dict[str, Any], path: Path | None) -> None:
+    """Print the CPU seconds, and write all figures if there is a path."""
+    for label, of_label in record["CPU seconds"]["median"].items():
+        print(f"{label:28}{of_label:8.2f} s of CPU")
+    if path:
+        path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def cpu_seconds(repeats: int) -> dict[str, Any]:
+    """CPU seconds of new processes, the median of the repeats in alternation."""
+    seconds: dict[str, list[float]] = {label: [] for label in _STATEMENTS}
+    for _ in range(repeats):
+        for label, arguments in _STATEMENTS.items():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL,
+                           env=os.environ | {"PJRT_NPROC": "1", "OMP_NUM_THREADS": "1"})
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds[label].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return {"command": f"python benchmarks/startup.py --only-cpu --repeats {repeats}", "repeats": repeats,
+            "median": {label: round(statistics.median(of_label), 2) for label, of_label in seconds.items()}}
 
 
 def measure(folder: Path) -> dict[str, float]:
