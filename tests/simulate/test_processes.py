@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -19,6 +20,7 @@ from on_devices import FEDERATION, digits, federation, values_of
 import resolvent as rv
 from resolvent.cli import processes
 from resolvent.data.own_rows import keep_parties
+from resolvent.simulate import processes as connections
 from resolvent.simulate.fingerprint import digest_of_array, fingerprint_of
 from resolvent.simulate.shards import assign_parties
 from resolvent.simulate.tree_files import BlockedLeaf, digest, read_tree, write_tree
@@ -168,3 +170,20 @@ def test_process_that_fails_ends_the_others(action, code, message, monkeypatch, 
 def test_number_of_processes_is_positive():
     with pytest.raises(rv.InputError, match="--processes 0 must be at least 1"):
         processes.run_in_processes(0)
+
+
+def test_a_process_of_a_cluster_that_cannot_connect(monkeypatch, capsys):
+    """Without a cluster, and with a process that is missing."""
+    def connect():
+        released.wait(10)
+        raise ValueError("coordinator_address should be defined.")
+
+    released = threading.Event()
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setattr(processes, "_PATIENCE", 0.01)
+    monkeypatch.setattr(connections, "connect", connect)
+    monkeypatch.setattr(processes, "print", lambda *args, **options: [print(*args, **options), released.set()],
+                        raising=False)
+    with pytest.raises(rv.InputError, match=r"cluster: .* neither Slurm nor Open MPI .* start the command with srun"):
+        processes.connect_processes("cluster")
+    assert "process 3 has waited 0.01 seconds" in capsys.readouterr().err

@@ -28,6 +28,9 @@ _COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")
 _VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0  # until a process that was asked to end is killed; it may be writing a checkpoint
+_PATIENCE = 20.0  # seconds until a process of a cluster says that it waits for the others
+_NUMBERS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")  # variables with the number of a process of a cluster
+_NO_CLUSTER = "coordinator_address should be defined"  # what JAX says then
 _SHOWN_BYTES = 4000  # bytes that are shown of the output of a process that failed
 
 
@@ -58,14 +61,33 @@ def connect_processes(processes: Processes) -> None:
         return
     try:
         if processes == "cluster":
-            connect()
+            with _say_if_waiting():
+                connect()
             return
         number, count, address = os.environ[_VARIABLE].split("/")
         threading.Thread(target=_end_with_parent, daemon=True).start()
         connect(address, int(count), int(number))
     except (ValueError, RuntimeError) as error:
-        raise InputError(f"--processes {processes}: the processes cannot connect: {' '.join(str(error).split())}. On a "
+        cause = " ".join(str(error).split()).rstrip(".")
+        if _NO_CLUSTER in cause:
+            cause = "neither Slurm nor Open MPI nor another system that JAX detects has started this process"
+        raise InputError(f"--processes {processes}: the processes cannot connect: {cause}. On a "
                          "cluster, start the command with srun or mpirun; on one machine, give a number") from error
+
+
+@contextlib.contextmanager
+def _say_if_waiting() -> Iterator[None]:
+    """Print what to check if the block takes long: if a process is missing, JAX aborts the others without a cause."""
+    number = next((os.environ[name] for name in _NUMBERS if name in os.environ), "of unknown number")
+    message = (f"process {number} has waited {_PATIENCE:g} seconds for the other processes of the run: check that all "
+               "of them were started and can reach the first one; JAX aborts this process after 300 seconds")
+    timer = threading.Timer(_PATIENCE, lambda: print(message, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def end_connected_process(code: int) -> None:
