@@ -36,9 +36,9 @@ def federation(folder, **settings):
     return Federation(ALGORITHM, quadratic(3), folder, rounds=2, **settings)
 
 
-def states(parts):
-    """The digests of the server's state and of all party states."""
-    record = parts.store.records[-1]
+def states(parts, record=None):
+    """The digests of the server's state and of all party states; default: of the last record that was written."""
+    record = record or parts.store.records[-1]
     return digest(jax.tree.map(np.asarray, record.state)), digest(parts.party_states(record))
 
 
@@ -317,12 +317,12 @@ def run_with_kill(folder, kill, **settings):
             parts.transport.restart = lambda name: parts.start_party(parts.names.index(name))
         parts.server_store = killable(parts.server_store, kill) if "transport" not in settings else parts.server_store
         try:
-            parts.run()
+            result = parts.run()
         except Killed:
             for k in range(len(parts.names)):
                 parts.start_party(k)
-            parts.run()
-        return states(parts)
+            result = parts.run()
+        return states(parts, result.record)  # a run that was killed after its last record writes nothing more
 
 
 def operations(folder):
