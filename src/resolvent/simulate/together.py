@@ -141,7 +141,7 @@ class _Run:
     def restore(self, result: Result) -> None:
         """Continue after the rounds of an earlier result."""
         self.storage.restore(result.state, {}, result.rounds)
-        self.measurements.restore(result.metrics, result.facts)
+        self.measurements.restore(result.metrics, result.facts, result.rounds)
 
     def add(self, chunk: Chunk, start: int, rounds: int, watch: Stopwatch) -> None:
         """Add a chunk of rounds, and evaluate if one is due."""
