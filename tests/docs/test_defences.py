@@ -57,7 +57,8 @@ def test_statements_about_all_methods():
 
 
 def test_statements_about_an_attacker_who_knows_the_aggregator():
-    known = {method: loss for (method, share, attack), loss in ALL_LOSSES.items() if (share, attack) == (0.4, "adaptive")}
+    known = {method: loss for (method, share, attack), loss in ALL_LOSSES.items()
+             if (share, attack) == (0.4, "adaptive")}
     assert {method for method in METHODS - PLUS if known[method] <= TOLERANCE} == {"centred_clipping"}
     assert all(loss == pytest.approx(known[method], abs=0.06) for method, loss in {
         "momentum of mixing": 3.1, "norm_bound": 2.1, "centred_clipping": 1.3}.items())
