@@ -113,9 +113,9 @@ def figures() -> str:
 
 def counts() -> str:
     """The number of claims with each verdict, one row for each paper."""
-    from resolvent.study.reproductions.results import COUNTS, read_records, verdict_counts
+    from resolvent.study.reproductions.results import COUNTS, shown_records, verdict_counts
 
-    lines = [tuple(map(str, row)) for row in verdict_counts(read_records(RESULTS).values())]
+    lines = [tuple(map(str, row)) for row in verdict_counts(shown_records(RESULTS).values())]
     return "\n".join(f"| {' | '.join(row)} |" for row in (COUNTS, ("---",) + ("---:",) * (len(COUNTS) - 1), *lines))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from resolvent.study.reproductions.claims import NOT_DECIDED, VERDICTS
 from resolvent.study.reproductions.reproduction import reproductions
-from resolvent.study.reproductions.results import COUNTS, read_records, verdict_counts
+from resolvent.study.reproductions.results import COUNTS, shown_records, verdict_counts
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_a_row_says_what_was_done_and_where():
 
 def test_every_result_and_reproduction_has_a_row():
     linked = set(re.findall(r"\]\(reproductions\.md#([\w-]+)\)", PAGE))
-    assert linked == {path.stem for path in RESULTS.glob("*.json")}
+    assert linked == set(shown_records(RESULTS))
     named = {stem.removesuffix("-quick").removesuffix("-middle") for stem in linked}
     named |= set(re.findall(r"`([\w-]+)`", PAGE))
     assert set(reproductions()) <= named
@@ -71,7 +71,7 @@ def test_every_test_that_the_page_names_exists():
 
 
 def test_counts_of_verdicts_are_those_of_the_results():
-    records = list(read_records(RESULTS).values())
+    records = list(shown_records(RESULTS).values())
     rows = verdict_counts(records)
     claims = [claim for record in records for claim in record["claims"]]
     own_verdicts = Counter(claim["verdict"] for claim in claims if not claim["ours"])

@@ -17,7 +17,7 @@ from resolvent.study.reproductions.schema import Setting
 from resolvent.study.wording import count_of
 
 __all__ = ["COUNTS", "claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw",
-           "verdict_counts", "write_page", "write_results"]
+           "shown_records", "verdict_counts", "write_page", "write_results"]
 
 COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 _CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**",
@@ -89,7 +89,7 @@ def write_page(folder: Path) -> None:
 
 def page(folder: Path) -> str:
     """The page of a results folder, from its JSON files alone."""
-    records = _largest_settings((path.stem, record) for path, record in read_records(folder).items())
+    records = shown_records(folder).items()
     lines = ["# The papers' claims and our results", "",
              "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
              "claim *holds* if it does in every seed and for every method that it names, and holds *in part* if it "
@@ -111,15 +111,19 @@ def page(folder: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _largest_settings(records: Iterable[tuple[str, Record]]) -> list[tuple[str, Record]]:
-    """Of the records of one reproduction, the one with the largest setting; by file name."""
+def shown_records(folder: Path) -> dict[str, Record]:
+    """The records that the page shows, by file name without the ending: of each reproduction the largest setting.
+
+    Raises:
+        InputError: a JSON file is damaged.
+    """
     settings = get_args(Setting)
     largest: dict[str, tuple[str, Record]] = {}
-    for stem, record in records:
-        known = largest.setdefault(record["name"], (stem, record))[1]
+    for path, record in read_records(folder).items():
+        known = largest.setdefault(record["name"], (path.stem, record))[1]
         if settings.index(record["setting"]) < settings.index(known["setting"]):
-            largest[record["name"]] = (stem, record)
-    return sorted(largest.values(), key=lambda pair: pair[0])
+            largest[record["name"]] = (path.stem, record)
+    return dict(sorted(largest.values(), key=lambda pair: pair[0]))
 
 
 def notes(record: Record) -> list[str]:
