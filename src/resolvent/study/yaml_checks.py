@@ -15,7 +15,7 @@ from resolvent.errors import InputError, quote, shorten
 
 __all__ = ["MAX_FILE_SIZE", "check_yaml", "reported"]
 
-MAX_FILE_SIZE = 100_000  # characters: a search with 500 trials, and less than a second of parsing
+MAX_FILE_SIZE = 200_000  # characters: a search with 700 trials of nested algorithms, and a second of checks
 _MAX_VALUES = 20_000  # a file without aliases has fewer
 _MAX_DEPTH = 30
 _OCTAL = re.compile(r"[-+]?0[0-9_]*[0-9]")
