@@ -15,6 +15,7 @@ from resolvent.study.reproductions.reproduction import Reproduction, reproductio
 from resolvent.study.reproductions.results import page, write_results
 from resolvent.study.reproductions.run import reproduce
 from resolvent.study.reproductions.schema import Claim
+from resolvent.study.reproductions.search import experiment_of_trials, is_searched
 
 RESULTS = Path(__file__).parents[2] / "results"
 _OTHER_AXES = ("line", "model_change", "start_change", "wealth_by_day")  # measures of single rounds, or by day
@@ -52,6 +53,15 @@ def test_every_panel_binds(name):
 @pytest.mark.parametrize("name", reproductions())
 def test_every_panel_binds_with_the_changes_of_the_small_settings(name):
     check_panels(name, 1, "tiny")  # the tiny setting has the changes of the quick one
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in reproductions() if load(name).search is not None])
+def test_no_method_refuses_a_value_of_its_search(name):
+    reproduction = load(name)
+    for title in reproduction.panels_with_runs:
+        if is_searched(reproduction, title):
+            assert experiment_of_trials(reproduction, title, "paper scale").points
 
 
 @pytest.mark.parametrize("name", reproductions())

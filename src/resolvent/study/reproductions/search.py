@@ -9,11 +9,11 @@ from resolvent.errors import InputError
 from resolvent.study.metrics import higher_is_better
 from resolvent.study.reproductions.checkpoints import Checkpoints
 from resolvent.study.reproductions.record import rounded
-from resolvent.study.reproductions.reproduction import Reproduction
+from resolvent.study.reproductions.reproduction import PanelExperiment, Reproduction
 from resolvent.study.reproductions.schema import Setting
 from resolvent.study.reproductions.settings import merge, with_choices
 
-__all__ = ["ProgressOfPanel", "is_searched", "search"]
+__all__ = ["ProgressOfPanel", "experiment_of_trials", "is_searched", "search"]
 
 ProgressOfPanel = Callable[[str, int, int], None]  # panel, runs done, runs in total
 
@@ -33,7 +33,32 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
     """For each method of a panel, all trials with their scores and the best one (the first, if several are best).
 
     Raises:
-        InputError: the panel is a sweep.
+        InputError: the panel is a sweep, or a method refuses a value.
+    """
+    grid = reproduction.search
+    assert grid is not None
+    points = _points(reproduction, title, setting)
+    view = reproduction.view(title).model_copy(update={**grid.select.model_dump(), "baselines": []})
+    seeds = 1 if setting == "tiny" else grid.seeds
+    scores: dict[str, list[float]] = {name: [] for name in _trials(points)}
+    for i in range(seeds if scores else 0):
+        progress(f"{title}: search", i, seeds)
+        experiment = experiment_of_trials(reproduction, title, setting, changes, seed=_FIRST_SEED - i)
+        for name, curve in checkpoints.run(experiment, f"search: {title}", i).curves(view).items():
+            scores[name].append(curve.final)
+    if scores:
+        progress(f"{title}: search", seeds, seeds)
+    return {label: _outcome([{"point": point, "score": float(np.mean(scores[f"{label} ({i})"]))}
+                             for i, point in enumerate(of_label)], view.measure)
+            for label, of_label in points.items() if of_label}
+
+
+def experiment_of_trials(reproduction: Reproduction, title: str, setting: Setting, changes: tuple[str, ...] = (), *,
+                         seed: int = _FIRST_SEED) -> PanelExperiment:
+    """The experiment whose methods are the trials of a panel's search.
+
+    Raises:
+        InputError: the panel is a sweep, or a method refuses a value.
     """
     grid = reproduction.search
     assert grid is not None
@@ -42,32 +67,29 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
                          "panel")
     # Also the solvers that trials copy have the trials' settings, such as a schedule of fewer rounds.
     settings = merge(reproduction.settings_of(title), grid.experiment)
-    limit = _MAX_TRIALS_TINY if setting == "tiny" else None
-    points = {label: grid.points(label)[:limit] for label in settings["algorithms"]}
-    trials = {f"{label} ({i})": (label, point)
-              for label, of_label in points.items() for i, point in enumerate(of_label)}
-    if not trials:
-        return {}
+    trials = _trials(_points(reproduction, title, setting))
     algorithms = {name: with_choices({**settings, "algorithms": {name: settings["algorithms"][label]}}, {name: point})
                   ["algorithms"][name] for name, (label, point) in trials.items()}
     panel = reproduction.panels[title]
-    of_panel = {**merge(panel.experiment, grid.experiment), "algorithms": algorithms}
-    panel = panel.model_copy(update={"experiment": of_panel})
+    panel = panel.model_copy(update={"experiment": {**merge(panel.experiment, grid.experiment),
+                                                    "algorithms": algorithms}})
     of_trials = reproduction.model_copy(update={"panels": {title: panel}})
-    view = reproduction.view(title).model_copy(update={**grid.select.model_dump(), "baselines": []})
     changes = _changes_of_trials((*reproduction.changes(setting, title), *changes), trials)
-    changes = (*changes, *_rounds_of_trials(reproduction, setting))
-    seeds = 1 if setting == "tiny" else grid.seeds
-    scores: dict[str, list[float]] = {name: [] for name in trials}
-    for i in range(seeds):
-        progress(f"{title}: search", i, seeds)
-        (experiment,) = of_trials.experiments(title, _FIRST_SEED - i, changes)
-        for name, curve in checkpoints.run(experiment, f"search: {title}", i).curves(view).items():
-            scores[name].append(curve.final)
-    progress(f"{title}: search", seeds, seeds)
-    return {label: _outcome([{"point": point, "score": float(np.mean(scores[f"{label} ({i})"]))}
-                             for i, point in enumerate(of_label)], view.measure)
-            for label, of_label in points.items() if of_label}
+    (experiment,) = of_trials.experiments(title, seed, (*changes, *_rounds_of_trials(reproduction, setting)))
+    return experiment
+
+
+def _points(reproduction: Reproduction, title: str, setting: Setting) -> dict[str, list[dict[str, Any]]]:
+    """The points of each method's search."""
+    assert reproduction.search is not None
+    limit = _MAX_TRIALS_TINY if setting == "tiny" else None
+    labels = merge(reproduction.settings_of(title), reproduction.search.experiment)["algorithms"]
+    return {label: reproduction.search.points(label)[:limit] for label in labels}
+
+
+def _trials(points: Mapping[str, list[dict[str, Any]]]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The label and the point of each trial, by the trial's name."""
+    return {f"{label} ({i})": (label, point) for label, of_label in points.items() for i, point in enumerate(of_label)}
 
 
 def _rounds_of_trials(reproduction: Reproduction, setting: Setting) -> tuple[str, ...]:
