@@ -51,6 +51,7 @@ from resolvent.simulate.states import Federation
 from resolvent.simulate.stopwatch import stopwatch
 from resolvent.simulate.storage import Storage
 from resolvent.simulate.systems import VirtualClock
+from resolvent.xla.memory_maps import free_programs_sometimes
 
 __all__ = ["simulate"]
 
@@ -137,6 +138,7 @@ def simulate(
         (3, 3)
     """
     enable_compilation_cache()
+    free_programs_sometimes()
     task = Task.from_arguments(model, data)
     if start is not None:
         algorithm = WarmStart(algorithm, _parameters(start))
