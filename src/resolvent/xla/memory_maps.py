@@ -34,6 +34,6 @@ def free_programs_sometimes() -> bool:
             return False
     except (OSError, ValueError):
         return False
-    jax.clear_caches()
+    jax.clear_caches()  # type: ignore[no-untyped-call]
     gc.collect()
     return True
