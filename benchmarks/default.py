@@ -7,7 +7,7 @@ two local epochs. A row is a problem and a learning rate; nothing is tuned. ``fe
 accuracies over the honest parties and the seeds. ``better`` and ``worse`` count the honest parties whose gain over
 training alone with the same learning rate has an interval of level 0.95 above, or below, zero (``rv.compare``).
 ``alone_tuned`` and ``best_tuned`` are means over all parties in ``results/benchmark-grid.json``: training alone, and
-the best of 43 methods, each with eight trials on the problem. In ``linear, apart, bad`` 4 of the 20 parties are
+the best of 58 methods, each with eight trials on the problem. In ``linear, apart, bad`` 4 of the 20 parties are
 malicious.
 """
 
