@@ -178,6 +178,9 @@ def test_help_mentions_every_option(command, wanted, call, tmp_path):
     assert outcome.code == 0
     for word in wanted:
         assert word in outcome.out
+    assert "None" not in outcome.out
+    assert ("Exit codes" in outcome.out) == (not command)
+    assert ("Try `" in outcome.out) == bool({"run", "list", "show"} & {*command})  # only in a command's own help
 
 
 def test_list_names_everything_that_a_file_can_use(call, tmp_path):

@@ -49,7 +49,7 @@ def _run() -> None:
 
         sys.stdout.write(f"resolvent {version('resolvent')}\n")
         return
-    from resolvent.cli.commands import parse_and_run
+    from resolvent.cli.parsing import parse_and_run
 
     parse_and_run()
 

@@ -15,32 +15,30 @@ import tyro
 
 from resolvent.cli.compare import compare
 from resolvent.cli.evaluate import evaluate
-from resolvent.cli.exit_codes import EXIT_CODES, FAILURE, NO_DATA
-from resolvent.cli.federation import COMMANDS
-from resolvent.cli.options import Changes, Source
+from resolvent.cli.exit_codes import FAILURE, NO_DATA
+from resolvent.cli.federation import FEDERATION_COMMANDS
+from resolvent.cli.options import Changes, Names, OptionalInt, OptionalPath, OptionalText, Source, Texts
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.cli.show import show
 from resolvent.cli.tune import tune
 from resolvent.simulate.progress import LabelledProgress, progress_bars
 
-__all__ = ["parse_and_run"]
+__all__ = ["COMMANDS"]
 
 _LABEL_WIDTH = 24
-
-Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")]
 
 
 def run(
     experiment: Source,
     *,
     set: Changes = (),
-    rounds: int | None = None,
-    seed: int | None = None,
-    seeds: int | None = None,
-    out: Path | None = None,
+    rounds: OptionalInt = None,
+    seed: OptionalInt = None,
+    seeds: OptionalInt = None,
+    out: OptionalPath = None,
     resume: bool = False,
     overwrite: bool = False,
-    devices: int | None = None,
+    devices: OptionalInt = None,
     processes: Processes = 1,
     scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
@@ -98,8 +96,8 @@ def predict(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS")],
     *,
-    method: str | None = None,
-    site: str | None = None,
+    method: OptionalText = None,
+    site: OptionalText = None,
     out: Path = Path("predictions.csv"),
     overwrite: bool = False,
     separator: str = "auto",
@@ -141,7 +139,7 @@ def predict(
 def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = False) -> None:
     """List experiments, reproductions, algorithms, data sets, models and all other parts, with one line each.
 
-    `resolvent list algorithms` is a table of what each algorithm stores and sends.
+    Try `resolvent list algorithms`, a table of what each algorithm stores and sends.
 
     Args:
         kind: one kind, such as algorithms, data, models or solvers.
@@ -192,7 +190,7 @@ def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="
 
 
 def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = (), *,
-         to: Path | None = None) -> None:
+         to: OptionalPath = None) -> None:
     """Download data sets from their official addresses, or check the downloaded files.
 
     Data are searched in the folder RESOLVENT_DATA, and then in the user's cache folder. An interrupted download is
@@ -229,12 +227,13 @@ def reproduce(
     quick: bool = False,
     redraw: bool = False,
     out: Path = Path("results"),
-    jobs: int | None = None,
-    against: Path | None = None,
-    panels: tuple[str, ...] = (),
-    seeds: int | None = None,
+    jobs: OptionalInt = None,
+    against: OptionalPath = None,
+    panels: Texts = (),
+    seeds: OptionalInt = None,
     resume: bool = False,
-    scale: Literal["paper", "middle", "quick"] | None = None,
+    scale: Annotated[Literal["paper", "middle", "quick"] | None,
+                     tyro.conf.arg(metavar="{paper,middle,quick}", help_behavior_hint="")] = None,
 ) -> None:
     """Run a figure of a paper again and check the paper's claims; writes JSON, a picture and a page.
 
@@ -344,19 +343,6 @@ def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: in
         sys.exit(NO_DATA)
 
 
-def parse_and_run() -> None:
-    """Parse the arguments of the process and run the command."""
-    commands: dict[str, Callable[..., Any]] = {"run": run, "tune": tune, "predict": predict,
-                                               "evaluate": evaluate, "list": list_,
-                                               "show": show, "compare": compare, "report": report,
-                                               "reproduce": reproduce, "data": data, **COMMANDS}
-    codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
-    tyro.extras.subcommand_cli_from_dict(
-        commands, prog="resolvent", config=(tyro.conf.FlagCreatePairsOff,),
-        description="Federated optimization: train and compare federations on real data.\n\n"
-                    f"resolvent --version prints the version.\n\nExit codes: {codes}.")
-
-
 def _flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:
     return [change for group in changes for change in group]
 
@@ -375,3 +361,9 @@ def _set_cpu_devices(devices: int) -> None:
     except RuntimeError as error:
         raise InputError(f"--devices {devices}: JAX has already computed in this process, so that the number of "
                          "devices cannot change") from error
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": run, "tune": tune, "predict": predict, "evaluate": evaluate, "list": list_, "show": show, "compare": compare,
+    "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+}

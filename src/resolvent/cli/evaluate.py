@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from resolvent.cli.options import OptionalText, Texts
+
 __all__ = ["evaluate"]
 
 
@@ -14,10 +16,10 @@ def evaluate(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS")],
     *,
-    method: str | None = None,
-    site: str | None = None,
-    metrics: tuple[str, ...] = (),
-    class_weight: str | None = None,
+    method: OptionalText = None,
+    site: OptionalText = None,
+    metrics: Texts = (),
+    class_weight: OptionalText = None,
     json: bool = False,
     separator: str = "auto",
     decimal: Literal["auto", ".", ","] = "auto",

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
-from resolvent.cli.options import Changes
+from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Texts
 from resolvent.simulate.progress import progress_bars
 
 if TYPE_CHECKING:
     from resolvent.deploy.kits import Engine, KitNote
     from resolvent.deploy.processes import EngineProcess
 
-__all__ = ["COMMANDS"]
+__all__ = ["FEDERATION_COMMANDS"]
 
 _LABEL_WIDTH = 24
 _POLL = 0.5  # seconds between two checks of a process
@@ -31,7 +31,7 @@ def federation(
     action: Annotated[Literal["new"], tyro.conf.Positional],
     consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")],
     *,
-    out: Path | None = None,
+    out: OptionalPath = None,
 ) -> None:
     """Make a kit for the server, each site and the lead of a federation.
 
@@ -73,7 +73,7 @@ def server(
     action: Annotated[Literal["start"], tyro.conf.Positional],
     *,
     kit: Path,
-    models: tuple[str, ...] = (),
+    models: Texts = (),
 ) -> None:
     """Run the server of a federation until it is interrupted.
 
@@ -104,19 +104,19 @@ def party(
     *,
     kit: Path,
     site: Path,
-    experiment: Path | None = None,
+    experiment: OptionalPath = None,
 ) -> None:
     """Check a site's table and limits, or take part in a federation until the command is interrupted.
 
-    `resolvent party check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
+    The action `check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
     that would leave the site, by name and size. Nothing leaves the site.
 
-    `resolvent party start` connects to the server and takes part in the experiments of the lead, within the limits. The
+    The action `start` connects to the server and takes part in the experiments of the lead, within the limits. The
     folder runs of the kit has, for each run, the site's models for `resolvent predict` and a log of all that left the
     site. A process that ends is started again.
 
     Args:
-        action: check, or start.
+        action: check the table and the limits, or start to take part.
         kit: the site's kit.
         site: the site's file: its table, names of columns that differ, and its limits.
         experiment: the lead's experiment file, for check.
@@ -143,13 +143,13 @@ def party(
 def federate(
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.yaml|NAME")],
     *,
-    kit: Path | None = None,
+    kit: OptionalPath = None,
     rehearse: bool = False,
     engine: Literal["nvflare", "flower"] = "nvflare",
-    out: Path | None = None,
-    sites: tuple[str, ...] = (),
+    out: OptionalPath = None,
+    sites: Texts = (),
     set: Changes = (),
-    quorum: int | None = None,
+    quorum: OptionalInt = None,
     grace: float = 0.0,
     deadline: float = 600.0,
     retries: int = 3,
@@ -323,5 +323,5 @@ def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
         process.wait(_POLL)
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"federation": federation, "server": server, "party": party,
-                                           "federate": federate}
+FEDERATION_COMMANDS: dict[str, Callable[..., Any]] = {"federation": federation, "server": server, "party": party,
+                                                      "federate": federate}

@@ -1,9 +1,10 @@
 """``resolvent tune``: choose the hyperparameters of an experiment's methods."""
 
-from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from resolvent.cli.options import Changes, Source
+import tyro
+
+from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Source
 from resolvent.simulate.progress import progress_bars
 
 __all__ = ["tune"]
@@ -15,22 +16,23 @@ def tune(
     experiment: Source,
     *,
     set: Changes = (),
-    strategy: Literal["grid", "random", "halving", "optuna"] | None = None,
-    trials: int | None = None,
-    rounds: int | None = None,
-    out: Path | None = None,
+    strategy: Annotated[Literal["grid", "random", "halving", "optuna"] | None,
+                        tyro.conf.arg(metavar="{grid,random,halving,optuna}", help_behavior_hint="")] = None,
+    trials: OptionalInt = None,
+    rounds: OptionalInt = None,
+    out: OptionalPath = None,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Choose the hyperparameters of an experiment's methods on validation samples; writes a folder with a page.
 
-    Try `resolvent tune mine.yaml` with these lines in the file:
+    Try `resolvent tune mine.yaml` with this line in the file:
 
-    `search: {over: {FedProx: {mu: [0.01, 0.1, 1], solver.learning_rate: {low: 0.001, high: 1, scale: log}}}}`
+    search: {over: {FedProx: {mu: [0.01, 0.1, 1], solver.learning_rate: {low: 0.001, high: 1, scale: log}}}}
 
-    `over` names the parameters of each label, or of "*" for all methods. Every method has the same budget, trials times
-    rounds. Test samples have no influence. The folder has a table (trials.csv), a page (tuning.html) and the experiment
-    with the chosen values (tuned.yaml), which `resolvent run` compares.
+    The key `over` names the parameters of each label, or of "*" for all methods. Every method has the same budget,
+    trials times rounds. Test samples have no influence. The folder has a table (trials.csv), a page (tuning.html) and
+    the experiment with the chosen values (tuned.yaml), which `resolvent run` compares.
 
     Args:
         experiment: name of an experiment or a YAML file; `search:` may also be set with --set.
