@@ -52,6 +52,8 @@ def test_a_word_that_makes_a_column_of_numbers_text_is_named():
     frame = pd.DataFrame({"p": "a", "y": [0, 1] * 101, "c": [*map(str, range(201)), "unknown"]})
     with pytest.raises(InputError, match=r"column 'c' .*most of them numbers but 'unknown' not"):
         from_frame(frame, "p", "y")
+    with pytest.warns(UserWarning, match=r"column 'c' is encoded as 51 categories, because 'unknown' is not a number"):
+        from_frame(frame.tail(51), "p", "y")
 
 
 @pytest.mark.parametrize("values", [

@@ -105,7 +105,7 @@ def test_the_row_of_an_error_in_parquet_is_the_index_of_the_frame(tmp_path):
     ("p,x,y\na,1,0\na,2,1,7\n", r"cannot be read as .csv: .*line 3, saw 4"),
     ("p,x,y\na,1,0,\na,2,1,\n", r"'t.csv' has rows with more values than the header's 3 names"),
     ('p,x,y\na,1,0\na,"2,1\n', r"cannot be read as .csv: .*EOF inside string.*cut off"),
-    ("", r"cannot be read as .csv: No columns to parse"),
+    ("", r"is empty \(0 bytes\), or cut off"),
     (" \n\n", r"cannot be read as .csv: No columns to parse"),
     ("p,x,y\n", r"the table 't' has no rows"),
     ("p,x,x,y\na,1,2,0\na,2,3,1\n", r"two columns are named 'x'"),
@@ -136,7 +136,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, ending, share):
     whole = path.read_bytes()
     assert len(table(str(path), "site", "cultivar")) == 4
     path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(InputError, match=rf"wine{ending}' cannot be read as {ending}: .*cut off"):
+    with pytest.raises(InputError, match=rf"wine{ending}' (cannot be read as {ending}: |is empty).*cut off"):
         table(str(path), "site", "cultivar")
 
 
@@ -160,6 +160,7 @@ def test_a_file_of_another_format_than_its_name_says_is_refused(tmp_path, ending
 
 def test_for_a_missing_file_a_similar_name_is_suggested(tmp_path):
     write(tmp_path, "p,x,y\na,1,0\n", name="patients.csv")
+    (tmp_path / ".patient.csv.lock").touch()  # a hidden file is nearer to the name, but not what a user means
     with pytest.raises(InputError, match=r"no file '/.*/patient.csv'.*did you mean 'patients.csv'\?"):
         table(str(tmp_path / "patient.csv"), "p", "y")
     (tmp_path / "folder.csv").mkdir()

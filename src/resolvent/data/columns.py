@@ -4,6 +4,7 @@ A column or value that cannot be used is an `InputError` that names the column, 
 """
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,6 +24,7 @@ __all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
 MAX_CATEGORIES = 100
+_MIN_NUMBERS = 10  # a text column with as many different numbers is probably a column of numbers with an error
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?")
 # pandas' names of kinds of values
@@ -94,16 +96,20 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
     title = f"column {shorten(repr(name))}"
     if kind in _TIME_KINDS or (categories and not is_category and all(map(_DATE.fullmatch, categories))):
         raise InputError(f"{title} holds dates or times, which are neither numbers nor categories: "
-                         "exclude it, or replace it by a number, such as the days since a date")
+                         f"exclude it (exclude: [{shorten(name)}]), or replace it by a number, such as the days since "
+                         "a date")
     if kind != "string" and not is_category:
         raise InputError(f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "
                          "numbers, all true/false or all text: convert it, or exclude it")
+    words = [v for v in categories if pd.isna(pd.to_numeric(v, errors="coerce"))]
+    is_mostly_numbers = 0 < 2 * len(words) < len(categories)
     if len(categories) > MAX_CATEGORIES:
-        words = [v for v in categories if pd.isna(pd.to_numeric(v, errors="coerce"))]
-        is_mostly_numbers = 0 < 2 * len(words) < len(categories)
         hint = f", most of them numbers but {shorten(repr(words[0]))} not" if is_mostly_numbers else ""
         raise InputError(f"{title} has {len(categories)} different values{hint}, each to become a "
                          f"column (at most {MAX_CATEGORIES}): exclude it, or group or correct its values")
+    if is_mostly_numbers and not is_category and len(categories) - len(words) >= _MIN_NUMBERS:
+        warnings.warn(f"{title} is encoded as {len(categories)} categories, because {shorten(repr(words[0]))} is not a "
+                      "number: correct the value if the column holds numbers", stacklevel=2)
     return values
 
 

@@ -71,7 +71,7 @@ def check_exists(path: Path) -> None:
     try:
         if path.is_file():
             return
-        similar = nearest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
+        similar = nearest(path.name, [p.name for p in path.parent.glob("[!.]*") if p.is_file()])
     except OSError:  # the name is too long, or a folder cannot be searched
         similar = ""
     raise InputError(f"there is no file {shorten(repr(str(path.absolute())))}: name an existing one{similar}")
@@ -85,7 +85,10 @@ def _read_file(path: Path, ending: str, read_text: "Callable[[], pd.DataFrame]")
     title = shorten(repr(str(path)))
     try:
         with path.open("rb") as file:
-            is_spreadsheet = file.read(8).startswith(_SPREADSHEET_MAGIC)
+            start = file.read(8)
+        if not start:
+            raise InputError(f"{title} is empty (0 bytes), or cut off: write or download it again")
+        is_spreadsheet = start.startswith(_SPREADSHEET_MAGIC)
         if is_spreadsheet:
             raise InputError(f"{title} cannot be read as {ending}: it is a spreadsheet or a ZIP archive: for a "
                              f"spreadsheet, {_conversion(str(path))}")
