@@ -46,7 +46,9 @@ def test_every_numbered_item_of_a_paper_has_a_row(paper):
 
 def test_a_row_says_what_was_done_and_where():
     for item, _, status, evidence in ROWS:
-        links, tests = "](reproductions.md#" in evidence, "::test_" in evidence
+        files = re.findall(r"`(benchmarks/[\w/]+\.json)`", evidence)
+        assert all((ROOT / file).is_file() for file in files), item
+        links, tests = "](reproductions.md#" in evidence or bool(files), "::test_" in evidence
         assert {"run": links, "tested": tests, "not run": evidence and not links and not tests}[status], item
 
 
