@@ -130,7 +130,7 @@ class Echo(SiteProgram):
             current, largest = memory()
             self._before = current if self._before is None else self._before
             return json.dumps(largest - self._before).encode()
-        if not message.startswith(b"RSLVMSG1"):
+        if message[:8] != b"RSLVMSG1":
             return message
         return encode(Message("reply", "run", arrays=decode(message).arrays))
 

@@ -15,17 +15,17 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 pytest.importorskip("nvflare")
 
 import psutil
 from nvflare.apis.shareable import Shareable
+from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
 from nvflare.fuel.utils import fobs
 
 from deploy.rehearsals import SITES, two_sites
-from resolvent.deploy import nvflare
+from resolvent.deploy import nvflare, nvflare_stream
 from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.nvflare_jobs import job_text
 from resolvent.deploy.nvflare_lead import open_session
@@ -191,15 +191,39 @@ def test_a_request_for_progress_is_checked(data, number):
     assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3}
 
 
-def test_a_large_message_travels_as_blocks(monkeypatch):
+def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypatch):
     monkeypatch.setattr(nvflare, "_MAX_VALUE", 10)
-    monkeypatch.setattr(nvflare, "_BLOCK", 4)
+    monkeypatch.setattr(nvflare_stream, "_BLOCK", 4)
     for content in (bytes(10), bytes(range(11))):
         sent = nvflare._shareable_of(content)
-        assert isinstance(sent["message"], list) == (len(content) > 10)
+        assert isinstance(sent["message"], nvflare_stream.LargeMessage) == (len(content) > 10)
         assert nvflare._message_of(fobs.loads(fobs.dumps(sent))) == content
-    for value in (None, 1, [b"x"], [np.zeros(2)], [np.zeros((2, 2), np.uint8)]):
-        assert nvflare._message_of(Shareable({"message": value})) is None
+    source, target, state = nvflare_stream._Source(sent["message"]), nvflare_stream._Target(), None
+    while (part := source.produce(state, "site"))[0] == ProduceRC.OK:
+        _, block, state = part
+        assert target.consume("", state, block) == state
+    assert part[0] == ProduceRC.EOF
+    assert bytes(target.content) == content
+    for status, left in ((DownloadStatus.FAILED, content), (DownloadStatus.SUCCESS, b"")):
+        source.downloaded_to_one("site", status)
+        assert sent["message"].content == left
+    assert source.produce(None, "site")[0] == ProduceRC.ERROR
+
+
+@pytest.mark.parametrize("value", [None, 1, [b"x"], "text"])
+def test_a_shareable_without_bytes_has_no_message(value):
+    assert nvflare._message_of(Shareable({"message": value})) is None
+
+
+@pytest.mark.parametrize(("state", "block"), [({"start": -1}, None), ({"start": "0"}, None), ({}, "text"),
+                                              ({}, bytes(9))])
+def test_a_request_for_a_block_and_a_block_are_checked(state, block, monkeypatch):
+    monkeypatch.setattr(nvflare_stream, "MAX_BYTES", 8)
+    if block is None:
+        assert nvflare_stream._Source(nvflare_stream.LargeMessage(b"12")).produce(state, "")[0] == ProduceRC.ERROR
+    else:
+        with pytest.raises(ValueError, match="a block is not bytes, or the message has more than 8 bytes"):
+            nvflare_stream._Target().consume("", state, block)
 
 
 def test_a_process_ends_soon_after_its_parent(tmp_path):

@@ -5,6 +5,7 @@ step, and the scores of a model on a party's samples. Keys are in ``keys``, coho
 reply in ``admission``.
 """
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -182,8 +183,13 @@ def stacked_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) 
         cohort: the cohort of the round.
         counted: [C] whether each party's reply counts.
     """
+    return _weighted_replies(select_rows(counted, payload, jax.tree.map(jnp.zeros_like, payload)), cohort, counted)
+
+
+def _weighted_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) -> Replies:
+    """Replies from rows that are zero if they do not count."""
     return Replies(
-        payload=select_rows(counted, payload, jax.tree.map(jnp.zeros_like, payload)),
+        payload=payload,
         weight=jnp.where(counted, cohort.weight, 0),
         index=cohort.index,
         alive=counted,
@@ -212,10 +218,26 @@ def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohor
     counted = np.asarray(_with_total_weight(jnp.asarray(arrived), cohort))
     refused |= {k: "the replies of the round have a total weight of zero"
                 for k, has_arrived, counts in zip(ids, arrived, counted, strict=True) if has_arrived and not counts}
-    zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), expected)
-    rows = [replies[k] if counts else zero for k, counts in zip(ids, counted, strict=True)]
-    payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-    return CollectedReplies(stacked_replies(payload, cohort, jnp.asarray(counted)), refused)
+    rows = {position: replies[ids[position]] for position in np.flatnonzero(counted).tolist()}
+    payload = jax.tree.map(lambda like, *leaves: _stacked_rows(like, dict(zip(rows, leaves, strict=True)), len(ids)),
+                           expected, *rows.values())
+    return CollectedReplies(_weighted_replies(payload, cohort, jnp.asarray(counted)), refused)
+
+
+_ALIGNMENT = 64  # bytes; JAX uses memory of NumPy with this alignment without a copy
+
+
+def _stacked_rows(like: Any, rows: Mapping[int, Any], count: int) -> Array:
+    """[count, ...] the rows at their positions, and zeros elsewhere; one copy, because replies can be large."""
+    shape, dtype = (count, *like.shape), np.dtype(like.dtype)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    stacked = memory[start:start + size].view(dtype).reshape(shape)
+    for position, row in rows.items():
+        stacked[position] = row
+    on_device: Array = jax.device_put(stacked)
+    return on_device
 
 
 def commit_rows(new: PartyState, old: PartyState, *, working: Bool[Array, " C"],

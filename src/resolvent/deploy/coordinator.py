@@ -121,8 +121,8 @@ class Coordinator:
         self._participation.check(len(transport.parties))
         self._algorithm = with_memory(algorithm, source)
         init = source.init if isinstance(source, Problem) else source
-        self._model: Vector = jax.jit(lambda key: init(key))(keys.initial_key(seed))  # methods have no hash
-        self._shapes = exchange_shapes(self._algorithm, self._model)
+        self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
+        self._shapes = exchange_shapes(self._algorithm, jax.eval_shape(self._init, keys.initial_key(seed)))
         self._every = plan_evaluation(
             algorithm, rounds=rounds, cohort=self._participation.capacity(len(transport.parties)), every=evaluate_every,
             parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
@@ -130,7 +130,7 @@ class Coordinator:
                             "rounds": rounds}
         self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
                           "participation": fingerprint_of(self._participation), "seed": str(seed),
-                          "model": fingerprint_of(jax.tree.map(np.asarray, self._model))}
+                          "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
         self._run, self._parties = run, transport.parties
         self._reports: list[Report] = []
         self._observe: Callable[[Report], None] = lambda report: None
@@ -164,7 +164,7 @@ class Coordinator:
     def _begin(self) -> ServerRecord:
         names = self._transport.parties
         record = self._store.read(
-            lambda parties: jax.eval_shape(_initial_server, self._algorithm, self._model, jnp.ones(parties)))
+            lambda parties: jax.eval_shape(_initial_server, self._algorithm, self._shapes.model, jnp.ones(parties)))
         if record is None:
             return self._start(names)
         different = [name for name, value in self._identity.items() if record.identity.get(name) != value]
@@ -231,7 +231,7 @@ class Coordinator:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
         sizes = tuple(party.samples for party in ready)
         check_sizes(np.array(sizes))
-        state = _initial_server(self._algorithm, self._model,
+        state = _initial_server(self._algorithm, self._first_model(),
                                 self._participation.shares(jnp.asarray(sizes, jnp.int32)))
         split_sizes = tuple(zip(*(party.split_sizes for party in ready), strict=True))
         protected = tuple(k for k, party in enumerate(ready) if party.protected)
@@ -239,9 +239,13 @@ class Coordinator:
                               protected=protected, members=((0, tuple(range(len(names)))),))
         return self._stored(record, StartReport(run, names, sizes), answers)
 
+    def _first_model(self) -> Vector:
+        """The model of the first round. It is computed again when it is needed: a large one takes much memory."""
+        return self._init(keys.initial_key(self._seed))
+
     def _start_message(self, run: str, name: str, k: int) -> bytes:
         key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
-        return start_message(run, name, self._model, key, self._experiment)
+        return start_message(run, name, self._first_model(), key, self._experiment)
 
     # A phase
 
@@ -254,8 +258,9 @@ class Coordinator:
         report = PhaseReport(t, phase, 0, tuple(asked), (), {}, {}, ())
         if asked:
             answers, record = self._ask(record, asked, cohort, round_key)
-            replies = {record.parties.index(name): reply for name, reply in answers.values.items()}
-            collected = collect_replies(replies, self._shapes.replies[phase], cohort)
+            collected = collect_replies({record.parties.index(name): reply for name, reply in answers.values.items()},
+                                        self._shapes.replies[phase], cohort)
+            answers.values.clear()  # they are copied, and large replies need much memory
             counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
             if counted:
                 record = record._replace(
@@ -298,10 +303,10 @@ class Coordinator:
                 return None
             return work_message(self._algorithm, self._forget_replies(record, k), k, effort[k], round_key)
 
-        messages = {record.parties[k]: work_message(self._algorithm, record, k, effort[k], round_key)
-                    for k in asked if k not in record.excluded}
         read = partial(read_reply, like=self._shapes.replies[record.phase])
-        answers = exchange(self._transport, messages, read, self._rules, recover)
+        answers = exchange(
+            self._transport, {record.parties[k]: work_message(self._algorithm, record, k, effort[k], round_key)
+                              for k in asked if k not in record.excluded}, read, self._rules, recover)
         answers.absent |= {record.parties[k]: "it has lost its state and is no longer asked"
                            for k in asked if k in record.excluded}
         answers.absent |= {record.parties[k]: "it has left the federation" for k in self._left(record, cohort)}

@@ -72,7 +72,7 @@ class Answers:
     bytes_up: int = 0
 
 
-def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable[[str, Message], Any],
+def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[str, Message], Any],
              rules: RoundRules, recover: Callable[[str], bytes | None] = lambda party: None) -> Answers:
     """Send a message to each party until the quorum has answered, or no retry is left.
 
@@ -80,42 +80,42 @@ def exchange(transport: Transport, messages: Mapping[str, bytes], read: Callable
 
     Args:
         transport: sends the messages.
-        messages: party -> message.
+        messages: party -> message. A message is removed when its party has answered, so that its memory is free.
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
         rules: quorum and times.
         recover: a function that is called with the name of a party that has lost its state; it returns the message
             that the party gets instead, or None if it is not asked again.
     """
     answers = Answers(absent=dict.fromkeys(messages, "no reply arrived in time"))
-    sent, pending, retries = dict(messages), dict(messages), rules.retries
-    quorum = len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
-    while pending and len(answers.values) < quorum and answers.attempts <= retries:
+    sent = {party: identity_of_message(message) for party, message in messages.items()}
+    retries, quorum = rules.retries, len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
+    while messages and len(answers.values) < quorum and answers.attempts <= retries:
         if answers.attempts:
             time.sleep(rules.pause)
         answers.attempts += 1
-        answers.bytes_down += sum(map(len, pending.values()))
-        needed = min(max(quorum - len(answers.values), 1), len(pending))
-        received = transport.broadcast(pending, deadline=rules.deadline, quorum=needed, grace=rules.grace)
-        _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, pending)
+        answers.bytes_down += sum(map(len, messages.values()))
+        needed = min(max(quorum - len(answers.values), 1), len(messages))
+        received = transport.broadcast(messages, deadline=rules.deadline, quorum=needed, grace=rules.grace)
+        _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, messages)
         for party in answers.lost:
-            if party not in pending and (message := recover(party)) is not None:
-                sent[party] = pending[party] = message
+            if party not in messages and (message := recover(party)) is not None:
+                sent[party], messages[party] = identity_of_message(message), message
                 answers.recovered += [party]
                 retries += 1  # the party has not had the chance to answer
-        answers.lost = [party for party in answers.lost if party not in pending]
+        answers.lost = [party for party in answers.lost if party not in messages]
     return answers
 
 
-def _read_all(replies: Iterable[tuple[str, bytes]], messages: Mapping[str, bytes],
+def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[str, str],
               read: Callable[[str, Message], Any], limit: int, answers: Answers, pending: dict[str, bytes]) -> None:
     for party, data in replies:
-        if party not in messages or party in answers.values:
+        if party not in sent or party in answers.values:
             answers.late += [party]
             continue
-        answers.bytes_up += len(data) if isinstance(data, bytes) else 0
+        answers.bytes_up += len(data) if isinstance(data, bytes | memoryview) else 0
         try:
             message = decode(data, limit)
-            if message.facts.get("answers") != identity_of_message(messages[party]):
+            if message.facts.get("answers") != sent[party]:
                 answers.late += [party]
                 continue
             if message.facts.get("party") != party:

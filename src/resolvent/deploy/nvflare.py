@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from nvflare.apis.controller_spec import SendOrder, Task
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -24,11 +23,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
-from nvflare.fuel.utils import fobs
 from typing_extensions import override
 
 from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
+from resolvent.deploy.nvflare_stream import LargeMessage
 from resolvent.deploy.processes import end_without_parent
 from resolvent.deploy.transport import PartyHandler, Transport
 
@@ -37,10 +35,9 @@ __all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"
 _MESSAGE = "message"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
 _WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
-# The engine copies a value up to nine times. It streams arrays, which takes longer and needs less memory.
-_MAX_VALUE, _BLOCK = 2**27, 2**20  # bytes
+# The engine copies a value up to nine times. A streamed message takes longer and needs less memory.
+_MAX_VALUE = 2**27  # bytes
 _log = logging.getLogger(__name__)
-fobs.register(NumpyArrayDecomposer)
 
 
 class JobStoppedError(RuntimeError):
@@ -58,13 +55,13 @@ class NvflareTransport(Transport):
         self.parties = tuple(parties)
         self._controller, self._context, self._stop = controller, context, stop
         self._arrival = threading.Condition()
-        self._replies: dict[str, bytes] = {}
-        self._late: list[tuple[str, bytes]] = []
+        self._replies: dict[str, bytes | memoryview] = {}
+        self._late: list[tuple[str, bytes | memoryview]] = []
         self._number = 0
 
     @override
     def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
-                  grace: float) -> dict[str, bytes]:
+                  grace: float) -> dict[str, bytes | memoryview]:
         start = time.monotonic()
         with self._arrival:
             self._number += 1
@@ -93,7 +90,7 @@ class NvflareTransport(Transport):
         return replies
 
     @override
-    def late_replies(self) -> list[tuple[str, bytes]]:
+    def late_replies(self) -> list[tuple[str, bytes | memoryview]]:
         with self._arrival:
             late, self._late = self._late, []
         return late
@@ -125,26 +122,19 @@ class NvflareTransport(Transport):
 
 
 def _shareable_of(message: bytes) -> Shareable:
-    """A message as the engine transfers it: one value, or blocks if it is large."""
-    if len(message) <= _MAX_VALUE:
-        return Shareable({_MESSAGE: message})
-    content = np.frombuffer(message, np.uint8)
-    return Shareable({_MESSAGE: [content[start:start + _BLOCK] for start in range(0, len(content), _BLOCK)]})
+    """A message as the engine transfers it: one value, or a stream if it is large."""
+    return Shareable({_MESSAGE: message if len(message) <= _MAX_VALUE else LargeMessage(message)})
 
 
-def _message_of(shareable: Shareable) -> bytes | None:
+def _message_of(shareable: Shareable) -> bytes | memoryview | None:
     """The message of ``_shareable_of``; None if it has none."""
     content = shareable.pop(_MESSAGE, None)
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    return b"".join(content) if isinstance(content, list) and all(map(_is_block, content)) else None
+    if isinstance(content, LargeMessage):
+        return content.content
+    return bytes(content) if isinstance(content, bytes | bytearray | memoryview) else None
 
 
-def _is_block(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1
-
-
-def _reply_of(result: Any) -> bytes | None:
+def _reply_of(result: Any) -> bytes | memoryview | None:
     """The bytes of a site's reply; None if the site has failed."""
     if not isinstance(result, Shareable) or result.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return None

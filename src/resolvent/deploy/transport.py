@@ -1,12 +1,12 @@
 """Sends bytes from the server to the parties and back: the only interface that an engine has to implement."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 __all__ = ["PartyHandler", "Transport"]
 
-PartyHandler: TypeAlias = Callable[[bytes], bytes]
+PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
 """The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""
 
 
@@ -24,7 +24,7 @@ class Transport(ABC):
 
     @abstractmethod
     def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
-                  grace: float) -> dict[str, bytes]:
+                  grace: float) -> Mapping[str, bytes | memoryview]:
         """Send a message to each named party, and wait for replies.
 
         The wait ends when all parties have replied, ``grace`` seconds after ``quorum`` parties have replied, or
@@ -41,5 +41,5 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def late_replies(self) -> list[tuple[str, bytes]]:
+    def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""

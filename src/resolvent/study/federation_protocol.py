@@ -48,13 +48,13 @@ def reply_bytes(content: Mapping[str, Any]) -> bytes:
     return json.dumps(dict(content), allow_nan=False).encode()
 
 
-def read_request(data: bytes) -> dict[str, Any] | None:
+def read_request(data: bytes | memoryview) -> dict[str, Any] | None:
     """Read a message at a site; None if it is one of the rounds, in the wire format.
 
     Raises:
         RequestError: the bytes do not follow the protocol.
     """
-    if not data.startswith(_REQUEST):
+    if data[:len(_REQUEST)] != _REQUEST:
         return None
     content = _read_json(data[len(_REQUEST):])
     if not isinstance(content.get("kind"), str):
@@ -123,11 +123,11 @@ def _shorten_parts(text: str) -> str:
     return "; ".join(shorten(part) for part in text[:1000].split("; "))
 
 
-def _read_json(data: bytes) -> dict[str, Any]:
+def _read_json(data: bytes | memoryview) -> dict[str, Any]:
     if len(data) > MAX_REQUEST:
         raise RequestError(f"a message of {len(data)} bytes, more than the allowed {MAX_REQUEST}")
     try:
-        content = json.loads(data)
+        content = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
         raise RequestError(f"a message that is not JSON: {shorten(error)}") from error
     if not isinstance(content, dict):

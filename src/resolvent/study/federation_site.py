@@ -143,7 +143,7 @@ class SiteRun:
                 for label, party in zip(self.experiment.labels, self._parties, strict=False)  # of the first seed
                 for departure in party.preview()]
 
-    def handle(self, number: int, message: bytes) -> bytes:
+    def handle(self, number: int, message: bytes | memoryview) -> bytes:
         """Answer a message of the rounds of a method with a seed, see ``run_of_method``."""
         with self.experiment.file.precision():
             return self._parties[number].handle(message)
@@ -230,7 +230,7 @@ class Site:
         self._run: SiteRun | None = None
         self._run_name = ""
 
-    def handle(self, data: bytes) -> bytes:
+    def handle(self, data: bytes | memoryview) -> bytes:
         """Answer a message of the server.
 
         Raises:
@@ -251,7 +251,7 @@ class Site:
         self._log_departure(str(request["kind"]), reply)
         return reply
 
-    def _handle_round(self, data: bytes) -> bytes:
+    def _handle_round(self, data: bytes | memoryview) -> bytes:
         """Answer a message of the rounds of a method."""
         if self._run is None:
             raise RequestError("no run has begun at this site")
