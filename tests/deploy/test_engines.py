@@ -1,6 +1,8 @@
 """What a federation does differently for each engine, and models of the user's own that a participant allows."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -8,10 +10,11 @@ from resolvent.cli import federation as commands
 from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note, write_kit_note
 from resolvent.errors import InputError
 from resolvent.study.federation_check import check_site
-from resolvent.study.federation_engines import lead_kit, require_engine
+from resolvent.study.federation_engines import ENGINES, lead_kit, require_engine
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
 from resolvent.study.federation_files import read_consortium, read_site
 
+ROOT = Path(__file__).parents[2]
 FLOWER = "name: hearts\nhost: fed.example.org\nsites: [aachen, berlin]\nengine: flower\n"
 EXPERIMENT = """
 data: {label: ill, test: 0.3}
@@ -65,6 +68,24 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr("resolvent.study.federation_engines.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"Flower is not installed: run pip install 'resolvent\[flower\]'"):
         require_engine("flower")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_of_another_version_than_the_pinned_one_is_refused(engine, monkeypatch):
+    """The adapters use internal interfaces of the engines, which change without notice."""
+    facts = ENGINES[engine]
+    assert f'{engine} = ["{facts.package}=={facts.version}"]' in (ROOT / "pyproject.toml").read_text()
+    monkeypatch.setattr("resolvent.study.federation_engines.find_spec", lambda name: name)
+    monkeypatch.setattr("resolvent.study.federation_engines.version", lambda name: "9.9")
+    with pytest.raises(InputError, match=rf"{facts.title} 9.9 is installed, and .* {facts.version} only: run pip"):
+        require_engine(engine)
+
+
+def test_the_documentation_names_all_internal_modules_of_flower_that_the_adapter_uses():
+    source = "".join(path.read_text() for path in (ROOT / "src" / "resolvent" / "deploy").glob("flower*.py"))
+    used = {*re.findall(r"^ *from (flwr[\w.]*) import", source, re.M)}
+    documented = {*re.findall(r"`(flwr\.[\w.]+)`", (ROOT / "docs" / "flower.md").read_text())}
+    assert used == documented
 
 
 # Models of the user's own

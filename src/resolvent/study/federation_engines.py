@@ -1,6 +1,7 @@
 """The engines that connect the participants of a federation: what the commands do differently for each of them."""
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,8 @@ class _EngineFacts(NamedTuple):
     Attributes:
         title: its name.
         package: its package, which is installed with the extra of the engine's name.
+        version: the version with which this library is tested. The adapters use internal interfaces of the engines, and
+            all participants need the same version.
         server_ready: the text in the log of a server that accepts sites.
         site_ready: the text in the log of a site that is connected.
         server_news: text in the log of the server -> message for the person who runs it.
@@ -29,6 +32,7 @@ class _EngineFacts(NamedTuple):
 
     title: str
     package: str
+    version: str
     server_ready: str | None
     site_ready: str
     server_news: Mapping[str, str]
@@ -36,15 +40,15 @@ class _EngineFacts(NamedTuple):
 
 
 ENGINES: Mapping[Engine, _EngineFacts] = {
-    "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", None, "Successfully registered client",
+    "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", None, "Successfully registered client",
                             {"New client ": "joined: ", "client_dead": "lost: "}, "person"),
-    "flower": _EngineFacts("Flower", "flwr", "resolvent: ready", "SuperNode ID:",
+    "flower": _EngineFacts("Flower", "flwr", "1.41.0", "resolvent: ready", "SuperNode ID:",
                            {"resolvent: joined ": "joined: ", "resolvent: lost ": "lost: "}, "server"),
 }
 
 
 def require_engine(engine: Engine) -> None:
-    """Check that an engine is installed.
+    """Check that an engine is installed, in the version with which this library is tested.
 
     Raises:
         InputError: it is not.
@@ -53,6 +57,10 @@ def require_engine(engine: Engine) -> None:
     if find_spec(facts.package) is None:
         raise InputError(f"{facts.title} is not installed: run pip install 'resolvent[{engine}]' in an environment of "
                          "its own, such as python -m venv fed")
+    installed = version(facts.package)
+    if installed != facts.version:
+        raise InputError(f"{facts.title} {installed} is installed, and this version of resolvent works with "
+                         f"{facts.version} only: run pip install '{facts.package}=={facts.version}'")
 
 
 def make_federation_kits(folder: Path, plan: Consortium) -> dict[str, Path]:
