@@ -133,7 +133,8 @@ def check_compiles_once(make: Make) -> None:
     trial.run(algorithm=other, rounds=2)
     after = compiled_programs()
     require(after == before, "the same algorithm built again, or one with other numbers, compiles again: numbers are "
-                             "fields, static fields are hashable and compare by value, and no field is a lambda")
+                             "fields, static fields are hashable and compare by value, no field is a lambda, and "
+                             "an optax optimizer is built with rv.solvers.traced_optimizer")
 
 
 def check_sweep(make: Make) -> None:
