@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -307,7 +308,9 @@ def test_a_site_sees_all_that_would_leave_it(complete):
     assert "age: kind, number of values, mean and sum of squared deviations" in text
     assert "FedAvg: reply of phase 1, every round, 16 bytes: bias; weight" in text
     assert lines[-1] == "Nothing has left the site."
-    assert "30 rows, 3 columns" in "\n".join(check_site(consortium.files["aachen"], "aachen", None))
+    file = replace(consortium.files["aachen"], columns={"years": "age"})
+    lines = [*check_site(file, "aachen", None)]
+    assert lines[1:3] == ["30 rows, 3 columns", "  age (years in the federation): float64, 0 missing"]
 
 
 def test_the_shipped_rehearsal_divides_the_digits_among_three_sites():

@@ -78,8 +78,9 @@ def test_all_that_leaves_is_listed_before_and_logged(tmp_path):
     replies = [decode(data) for data in sent if decode(data).kind == "reply"]
     arrays = {d.name: d.bytes for d in listed if d.message.startswith("reply")}
     assert all({name: a.nbytes for name, a in reply.arrays.items()} == arrays for reply in replies)
-    assert {d.name for d in listed if d.message == "ready"} == {"number of training samples", "number of train samples"}
-    assert any("objective on train of the personal model" in d.name for d in listed)
+    assert {d.name for d in listed if d.message == "ready"} == {"number of training samples"}
+    assert {d.name: d.bytes for d in listed if d.message.startswith("scores")} == dict.fromkeys(
+        (f"loss, objective on train of the {model} model" for model in ("personal", "shared")), 16)
 
 
 def test_clipping_bounds_the_update_from_the_model_of_the_server():

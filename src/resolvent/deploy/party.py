@@ -63,12 +63,12 @@ _ZERO = np.int32(0)  # the party's own problem has one party
 
 
 class Departure(NamedTuple):
-    """An array or a number that leaves the site in a run.
+    """An array or numbers that leave the site in a run.
 
     Attributes:
         message: the kind of message, with its phase.
-        name: name of the array or the number.
-        bytes: its size; 8 for a number in the header.
+        name: name of the array or of the numbers.
+        bytes: size; 8 for each number in the header.
     """
 
     message: str
@@ -155,16 +155,18 @@ class Party:
     def preview(self) -> list[Departure]:
         """Everything that would leave the site in a run, by name and size, without values."""
         splits = self._problem.splits
-        departures = [Departure("ready", f"number of {split} samples", 8) for split in ("training", *splits)]
+        counted = dict.fromkeys(("training", *("training" if split == "train" else split for split in splits)))
+        departures = [Departure("ready", f"number of {name} samples", 8) for name in counted]
         for phase, reply in enumerate(self._shapes.replies):
             title = f"reply of phase {phase + 1}, every round"
             departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
         if self._limits.scores:
             scores = jax.eval_shape(evaluate_models, self._problem, tree_of_one(self._shapes.model), jnp.zeros(1, int))
-            measured = [(name, split) for name in scores for split in splits]
-            measured += [(name, split) for name in self._metric_names for split in HELD_OUT]
-            departures += [Departure("scores, every evaluation", f"{name} on {split} of the {model} model", 8)
-                           for model in ("personal", "shared") for name, split in measured]
+            measured = [([*scores], splits), ([*self._metric_names], HELD_OUT)]
+            models = ("personal",) if self._shapes.shared is None else ("personal", "shared")
+            departures += [Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the "
+                                     f"{model} model", 8 * len(names) * len(of_splits))
+                           for model in models for names, of_splits in measured if names]
         return departures
 
     def handle(self, data: bytes | memoryview) -> bytes:

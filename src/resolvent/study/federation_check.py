@@ -36,7 +36,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None) -> Iterator[s
     else:
         yield from _experiment_lines(file, name, _read_experiment(file, experiment))
     limits = {key: value for key, value in asdict(file.limits).items() if key != "max_bytes"}
-    yield "limits: " + ", ".join(f"{key} {_limit(value)}" for key, value in limits.items())
+    yield "Limits: " + ", ".join(f"{key} {_limit(value)}" for key, value in limits.items())
     yield "Nothing has left the site."
 
 
@@ -44,9 +44,11 @@ def _table_lines(file: SiteFile) -> Iterator[str]:
     text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
     frame, _ = read_table_file(file.table, text, (), (), lambda column: True)
     yield f"{len(frame)} rows, {len(frame.columns)} columns"
+    name_in_federation = {own: shared for shared, own in (file.columns or {}).items()}
     for column in frame.columns:
-        yield f"  {column}: {frame[column].dtype}, {int(frame[column].isna().sum())} missing"
-    yield "with --experiment FILE.yaml, everything that would leave the site is listed"
+        other_name = f" ({name_in_federation[column]} in the federation)" if column in name_in_federation else ""
+        yield f"  {column}{other_name}: {frame[column].dtype}, {int(frame[column].isna().sum())} missing"
+    yield "With --experiment FILE.yaml, the command lists everything that would leave the site."
 
 
 def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment) -> Iterator[str]:
@@ -55,8 +57,9 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
         report = TableReport.from_plain(run.report())
         if run.table.rows < file.limits.min_rows:
             raise InputError(f"the site has {run.table.rows} rows, fewer than limits.min_rows, {file.limits.min_rows}")
-        yield ", ".join(f"{count} rows for {split}" for split, count in report.rows.items())
-        yield "would leave the site before the rounds, about each column:"
+        yield ", ".join(f"{count} {'training' if split == 'train' else split} rows"
+                        for split, count in report.rows.items())
+        yield "The site would send before the rounds, about each column:"
         for column in report.columns:
             if column.kind == "text":
                 levels = column.levels or {}
@@ -71,17 +74,17 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
             yield "  the sum of the weights of the training rows of each class"
         encoding, conflicts = agree({name: report}, experiment.table)
         if encoding is None:
-            yield f"the rounds cannot be shown: {'; '.join(conflicts)}"
+            yield f"The rounds cannot be shown: {'; '.join(conflicts)}"
             return
         run.prepare(encoding, experiment.decide_by, _unit_weights(report) if experiment.has_weights else None)
         try:
-            yield "would leave the site in the rounds (with the categories and classes of this site alone):"
+            yield "The site would send in the rounds (with the categories and classes of this site alone):"
             for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
                 parts = [*departures]
                 names = "; ".join(departure.name for departure in parts)
                 yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
             if file.limits.scores:
-                yield ("would leave the site at the end: for each method the score on the test rows and the gain over "
+                yield ("The site would send at the end: for each method the score on the test rows and the gain over "
                        "training alone, each with an interval; and the method that the site should use")
         finally:
             run.close()
