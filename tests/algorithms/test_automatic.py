@@ -16,7 +16,6 @@ from resolvent.math import tree
 from resolvent.problem.maps import Mixture, through
 from resolvent.simulate.evaluate import evaluate_split, personal_models
 from resolvent.simulate.messages import message_bytes
-from resolvent.simulate.rounds import initial_state
 from resolvent.study.experiment import ExperimentFile
 
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
@@ -49,7 +48,7 @@ def models_of(algorithm, problem, state):
 
 
 def bytes_of(algorithm, problem):
-    return message_bytes(algorithm, problem, initial_state(algorithm, problem))
+    return message_bytes(algorithm, problem)
 
 
 # Model interpolation.

@@ -13,7 +13,6 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.problem.solvers.batches import Shuffled
 from resolvent.simulate.messages import message_bytes
-from resolvent.simulate.rounds import initial_state
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
@@ -157,7 +156,7 @@ def test_bytes_of_compressed_messages():
     problem = classification()  # 12 parameters in float64
     algorithm = rv.ef21_bc(GD, codec=rv.codecs.TopK(k=1), message_codec=rv.codecs.TopK(k=2))
     down, up = 2 * (64 + 4) // 8, -(-(64 + 4) // 8)
-    assert message_bytes(algorithm, problem, initial_state(algorithm, problem)) == (down, up)
+    assert message_bytes(algorithm, problem) == (down, up)
 
 
 @pytest.mark.parametrize(("build", "message"), [

@@ -16,12 +16,12 @@ import resolvent as rv
 import resolvent.deploy
 from deploy.federation import Federation, quadratic
 from deploy.mutations import mutated, resealed
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.deploy.coordinator import FederationStoppedError
 from resolvent.deploy.exchange import RoundRules, exchange
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.reports import PhaseReport
 from resolvent.deploy.server_messages import read_reply
-from resolvent.deploy.shapes import exchange_shapes
 from resolvent.deploy.stores import PartyStore, ServerStore
 from resolvent.deploy.wire import decode, encode
 from resolvent.errors import InputError

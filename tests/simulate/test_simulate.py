@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
+from resolvent.problem.oracle import SampleOracle
 from resolvent.simulate.plan import choose_evaluated_parties, plan_evaluation
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
@@ -51,6 +52,18 @@ def test_personal_model_by_name_and_unknown_parties(plus):
         plus.personal_model("party 11")
     with pytest.raises(rv.InputError, match="no party 4"):
         plus.personal_model(4)
+
+
+def test_a_run_traces_local_work_once_and_no_gradient_that_is_not_recorded(monkeypatch):
+    traced = []
+    for name in ("grad", "batch_grad"):
+        def counting(*args, name=name, function=getattr(SampleOracle, name)):
+            traced.append(name)
+            return function(*args)
+
+        monkeypatch.setattr(SampleOracle, name, counting)
+    simulate(rv.fedavg(rv.SGD(0.1, batch_size=7)), rounds=1)
+    assert traced == ["batch_grad"]
 
 
 def test_steps_and_inexactness_are_per_party_and_round(plus):

@@ -20,7 +20,7 @@ def test_round_lasts_as_long_as_its_slowest_party():
     algorithm = rv.fedprox(rv.SGD(0.01, batch_size=4, epochs=3), mu=0.1)
     result = run(algorithm, diagnostics=("steps",))
     speed, rate = CLOCK.parties(range(5))
-    down, up = message_bytes(algorithm, result.problem, result.state)
+    down, up = message_bytes(algorithm, result.problem)
     steps = result.metrics.query("metric == 'steps'")
     expected = [max(0.01 + (down + up) / rate[int(r.party)] + r.value / speed[int(r.party)] for r in rows.itertuples())
               for _, rows in steps.groupby("round")]

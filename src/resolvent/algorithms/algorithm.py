@@ -37,9 +37,10 @@ __all__ = [
     "SharedModelMethod",
     "StragglerPolicy",
     "algorithm_of_round",
-    "is_diagnosing",
+    "inexactness_if_recorded",
     "local_solvers",
     "local_work",
+    "record_info",
     "record_local_work",
 ]
 
@@ -52,7 +53,7 @@ Reply: TypeAlias = Any
 Info = dict[str, Any]
 StragglerPolicy = Literal["drop", "keep"]
 _local_work: ContextVar[list[LocalSolver] | None] = ContextVar("local_work", default=None)
-_is_diagnosing: ContextVar[bool] = ContextVar("is_diagnosing", default=False)
+_recorded: ContextVar[tuple[str, ...]] = ContextVar("recorded", default=())
 
 
 class Replies(eqx.Module):
@@ -101,7 +102,7 @@ class Phase(NamedTuple):
         message: (server state, k) -> the message to party k.
         party: (party state, message, oracle, key, effort) -> (party state, reply, info). Under info, ``model`` is the
             party's model at the end of its local work; scalars can be recorded per party and round. The compiler
-            removes what is not recorded. ``memory`` is that of ``local_work``.
+            removes what is not recorded, and ``inexactness`` is missing then. ``memory`` is that of ``local_work``.
         server: (server state, replies, key) -> (server state, info).
 
     Example:
@@ -228,10 +229,9 @@ class SharedModelMethod(Method):
 
 def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, Info]:
-    """Solve a subproblem and record ``model``, ``steps`` and FedProx's ``inexactness``.
+    """Solve a subproblem; the info has ``model`` and ``steps``, and ``inexactness`` if it is recorded.
 
-    Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2. If the party has a memory
-    (``Oracle.memory``), the work begins with it, and ``memory`` is the one after it.
+    If the party has a memory (``Oracle.memory``), the work begins with it, and ``memory`` is the one after it.
     """
     if (work := _local_work.get()) is not None:
         work.append(solver)
@@ -240,17 +240,27 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
         w, steps = solver(subproblem, start, key, effort)
     else:
         w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, memory)
-    token = _is_diagnosing.set(True)
+    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),
+               **after}
+
+
+def inexactness_if_recorded(subproblem: Subproblem, w: Vector, start: Vector) -> Info:
+    """``inexactness`` within ``record_info`` of this name, otherwise nothing.
+
+    Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2. Its two gradients over all
+    samples take most of the time in which local work is traced.
+    """
+    return {"inexactness": subproblem.inexactness(w, start)} if "inexactness" in _recorded.get() else {}
+
+
+@contextmanager
+def record_info(names: tuple[str, ...]) -> Iterator[None]:
+    """Compute the info of these names in what is traced within, even if no party needs it for its reply."""
+    token = _recorded.set(names)
     try:
-        inexactness = subproblem.inexactness(w, start)
+        yield
     finally:
-        _is_diagnosing.reset(token)
-    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), "inexactness": inexactness, **after}
-
-
-def is_diagnosing() -> bool:
-    """Whether the code that is being traced computes a diagnostic of ``local_work``, which is not sent or stored."""
-    return _is_diagnosing.get()
+        _recorded.reset(token)
 
 
 @contextmanager

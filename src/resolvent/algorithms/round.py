@@ -15,20 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
-from typing_extensions import override
 
 from resolvent.algorithms.admission import finite_rows, reason_to_refuse
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_ids
-from resolvent.algorithms.keys import initial_party_key, root_key
+from resolvent.algorithms.keys import initial_party_key
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, ShapeOracle
+from resolvent.problem.oracle import Oracle
 
 __all__ = [
     "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
     "first_party_state", "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step",
-    "stacked_replies", "uses_held_out", "uses_shared_model", "working_parties",
+    "stacked_replies", "uses_shared_model", "working_parties",
 ]
 
 
@@ -64,7 +64,7 @@ def initial_server(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"])
         InputError: a setting does not fit the number of parties.
     """
     algorithm.check(len(shares))
-    return _strongly_typed(algorithm.init(w0, shares))
+    return tree.strongly_typed(algorithm.init(w0, shares))
 
 
 def initial_party(algorithm: Algorithm, w0: Vector, oracle: Oracle, initial: Array, k: Int[Array, ""]) -> PartyState:
@@ -74,16 +74,11 @@ def initial_party(algorithm: Algorithm, w0: Vector, oracle: Oracle, initial: Arr
 
 def first_party_state(algorithm: Algorithm, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
     """A party's state before the first round; ``key`` is its ``keys.initial_party_key``, all that a party is sent."""
-    return _strongly_typed(algorithm.init_party(w0, oracle, key))
-
-
-def _strongly_typed(state: PyTree[Any]) -> PyTree[Any]:
-    """Make weak types strong: a counter that begins at a Python 0 has another type after a round, which recompiles."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
+    return tree.strongly_typed(algorithm.init_party(w0, oracle, key))
 
 
 def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
-    """The shapes and dtypes of a party's reply in each phase, from a trace without data.
+    """The shapes and dtypes of a party's reply in each phase, see ``exchange_shapes``.
 
     Args:
         algorithm: the algorithm.
@@ -92,16 +87,7 @@ def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
     Raises:
         TypeError: the algorithm asks its oracle for something that ``ShapeOracle`` does not have.
     """
-    return _trace_party(algorithm, w0, ShapeOracle())[0]
-
-
-def uses_held_out(algorithm: Algorithm, w0: Vector) -> bool:
-    """Whether the algorithm looks at parties' held-out samples, from a trace without data."""
-    try:
-        _trace_party(algorithm, w0, _HeldOutProbe(samples=jnp.array(1)))
-    except _HeldOutAsked:
-        return True
-    return False
+    return exchange_shapes(algorithm, w0).replies
 
 
 def uses_shared_model(algorithm: Algorithm, server: ServerState, party: PartyState, oracle: Oracle) -> bool:
@@ -125,30 +111,6 @@ def uses_shared_model(algorithm: Algorithm, server: ServerState, party: PartySta
 
     jax.eval_shape(trace, server, party, oracle, jnp.array(0))
     return is_shared[0]
-
-
-class _HeldOutAsked(Exception):
-    """Raised where an algorithm asks for held-out samples."""
-
-
-class _HeldOutProbe(ShapeOracle):
-    @override
-    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        raise _HeldOutAsked
-
-
-def _trace_party(algorithm: Algorithm, w0: Vector, oracle: Oracle) -> tuple[tuple[Reply, ...], Vector]:
-    """The shapes of party 0's replies in a round and of its personal model."""
-    def trace(w0: Vector) -> tuple[tuple[Reply, ...], Vector]:
-        k, key = jnp.array(0), root_key(0)
-        # One party stands for all: no shape of a message or a reply depends on their number.
-        server, state = algorithm.init(w0, jnp.ones(1)), algorithm.init_party(w0, oracle, key)
-        replies = tuple(phase.party(state, phase.message(server, k), oracle, key, jnp.ones(()))[1]
-                        for phase in algorithm.phases)
-        return replies, algorithm.personal_model(state, algorithm.model_message(server, k), oracle)
-
-    shapes: tuple[tuple[Reply, ...], Vector] = jax.eval_shape(trace, w0)
-    return shapes
 
 
 def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:

@@ -21,6 +21,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import collect_replies, initial_server, server_step, working_parties
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.deploy.exchange import Answers, RoundRules, exchange
 from resolvent.deploy.limits import check_parts
 from resolvent.deploy.membership import check_change_of_members, draw_cohort, members_of_round
@@ -46,7 +47,6 @@ from resolvent.deploy.server_messages import (
     start_message,
     work_message,
 )
-from resolvent.deploy.shapes import exchange_shapes
 from resolvent.deploy.stores import ServerRecord, ServerStore
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, shorten

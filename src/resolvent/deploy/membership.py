@@ -17,7 +17,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation
-from resolvent.deploy.shapes import ExchangeShapes
+from resolvent.algorithms.shapes import ExchangeShapes
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -33,10 +33,11 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorit
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state, uses_shared_model
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
 from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect, random_key
 from resolvent.deploy.refusals import RefusalCode
-from resolvent.deploy.shapes import exchange_shapes, has_valid_numbers, with_weak_scalars
+from resolvent.deploy.shapes import has_valid_numbers, with_weak_scalars
 from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.stores import PartyRecord, PartyStore
 from resolvent.deploy.wire import (

@@ -28,6 +28,7 @@ __all__ = [
     "norm",
     "rows",
     "stack",
+    "strongly_typed",
     "sub",
     "widen",
 ]
@@ -111,6 +112,11 @@ def column(mask: Array, like: Array) -> Array:
 def stack(x: Vector, n: int) -> Vector:
     """``n`` stacked copies of a tree: leaves [n, ...]."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), x)
+
+
+def strongly_typed(x: PyTree[Any]) -> PyTree[Any]:
+    """Make weak types strong: a counter that begins at a Python 0 has another type after a round, which recompiles."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), x)
 
 
 def named_leaves(x: PyTree[Array]) -> list[tuple[str, Array]]:

@@ -19,7 +19,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 
-__all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "SampleOracle", "ShapeOracle"]
+__all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "SampleOracle", "ShapeOracle", "remembering"]
 
 
 class PartyMemory(NamedTuple):
@@ -276,3 +276,9 @@ class ShapeOracle(Oracle):
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         zero = jnp.zeros((), tree.dtype(w))
         return zero, zero
+
+
+def remembering(oracle: Oracle, memory: PartyMemory) -> Oracle:
+    """The oracle with the memory from which local work begins."""
+    with_it: Oracle = eqx.tree_at(lambda o: o.memory, oracle, memory, is_leaf=lambda x: x is None)
+    return with_it

@@ -21,6 +21,7 @@ from resolvent.algorithms.algorithm import (
     ServerState,
     algorithm_of_round,
     local_solvers,
+    record_info,
 )
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
@@ -199,7 +200,7 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
     def work(shared: tuple[Algorithm, Problem, ServerState, Array], job: Jobs) -> tuple[PartyState, Reply, Info]:
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
-        with allow_small_calls():
+        with allow_small_calls(), record_info(static.record):
             row, payload, info = phase.party(job.rows, phase.message(server, k), problem.oracle(k),
                                              keys.party_key(key, k), job.effort)
         # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.

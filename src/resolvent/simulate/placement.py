@@ -65,7 +65,7 @@ def _place(plan: Plan) -> Placement:
     run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
     inputs = storage.first_inputs()
     no_messages = MessageBytes(0, 0)
-    message = no_messages if plan.pools_data else message_bytes(plan.algorithm, inputs.problem, inputs.state)
+    message = no_messages if plan.pools_data else message_bytes(plan.algorithm, inputs.problem)
     run_chunk.check(inputs)
     seconds: dict[str, float] = {}
     if plan.scheduler == "measured":

@@ -14,7 +14,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyBudget
-from resolvent.algorithms.round import uses_held_out
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.math.tree import Vector
@@ -355,6 +355,8 @@ def check_held_out(algorithm: Algorithm, init: Callable[[Array], Vector], sample
     Raises:
         InputError: naming the method.
     """
-    if not np.asarray(samples).any() and uses_held_out(algorithm, jax.eval_shape(init, jax.random.key(0))):
+    if np.asarray(samples).any():
+        return
+    if exchange_shapes(algorithm, jax.eval_shape(init, jax.random.key(0))).uses_held_out:
         raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
                          "set a share for validation in the data")

@@ -8,7 +8,6 @@ every method works with them unchanged. Without a memory, algorithms stay as the
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -21,15 +20,15 @@ from resolvent.algorithms.algorithm import (
     PartyState,
     Reply,
     local_solvers,
-    record_local_work,
 )
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, contains, innermost
 from resolvent.algorithms.keys import root_key
 from resolvent.algorithms.round import Private
+from resolvent.algorithms.shapes import ExchangeShapes, exchange_shapes
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle
+from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
 from resolvent.problem.problem import Problem
 
 __all__ = ["PersistentMemory", "PersistentMemoryState", "with_memory"]
@@ -86,12 +85,6 @@ class PersistentMemory(Combinator):
         return self.inner.personal_model(state.inner, message, oracle)
 
 
-def remembering(oracle: Oracle, memory: PartyMemory) -> Oracle:
-    """The oracle with the memory from which local work begins."""
-    with_it: Oracle = eqx.tree_at(lambda o: o.memory, oracle, memory, is_leaf=lambda x: x is None)
-    return with_it
-
-
 def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector]) -> Algorithm:
     """The algorithm itself, or with ``PersistentMemory`` if its solver or the problem's oracles have a memory.
 
@@ -114,7 +107,8 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
     memory = PartyMemory(of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))
     if not jax.tree.leaves(memory):
         return algorithm
-    _check_local_work(algorithm, w0, oracle, memory)
+    _check_local_work(algorithm, exchange_shapes(algorithm, w0, oracle=oracle, memory=memory),
+                      has_solver_memory=bool(jax.tree.leaves(memory.solver)))
     return PersistentMemory(algorithm)
 
 
@@ -131,28 +125,13 @@ def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
     return memories[0] if memories else ()
 
 
-def _check_local_work(algorithm: Algorithm, w0: Vector, oracle: Oracle, memory: PartyMemory) -> None:
-    """Refuse an algorithm that does not hand on the memory of its local work, from a trace without data."""
-    counts: list[int] = []
-    handed_on: list[bool] = []
-
-    def trace(w0: Vector, oracle: Oracle, memory: PartyMemory) -> None:
-        k, key = jnp.array(0), root_key(0)
-        server, state = algorithm.init(w0, jnp.ones(1)), algorithm.init_party(w0, oracle, key)
-        for phase in algorithm.phases:
-            with record_local_work() as work:
-                message = phase.message(server, k)
-                info = phase.party(state, message, remembering(oracle, memory), key, jnp.ones(()))[2]
-            counts.append(len(work))
-            handed_on.append("memory" in info)
-
-    jax.eval_shape(trace, w0, oracle, memory)
-    title = type(innermost(algorithm)).__name__
-    has_solver_memory = bool(jax.tree.leaves(memory.solver))
+def _check_local_work(algorithm: Algorithm, shapes: ExchangeShapes, *, has_solver_memory: bool) -> None:
+    """Refuse an algorithm that does not hand on the memory of its local work."""
+    title, calls = type(innermost(algorithm)).__name__, max(shapes.local_work)
     advice = ("set keep=False for the solver" if has_solver_memory
               else "use a problem whose oracles have no memory, such as a portfolio with memory='recomputed'")
-    if max(counts) > 1:
-        raise InputError(f"{title} works {max(counts)} times with a local solver in one phase, so that a party cannot "
-                         f"keep one memory: {advice}")
-    if has_solver_memory and not any(handed_on):
+    if calls > 1:
+        raise InputError(f"{title} works {calls} times with a local solver in one phase, so that a party cannot keep "
+                         f"one memory: {advice}")
+    if has_solver_memory and not shapes.returns_memory:
         raise InputError(f"{title} does not hand on the memory of its local solver: {advice}")

@@ -21,7 +21,7 @@ from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod
+from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod, inexactness_if_recorded
 from resolvent.algorithms.keys import substep_key
 from resolvent.errors import check_range
 from resolvent.math import tree
@@ -97,8 +97,8 @@ class PFedMe(SharedModelMethod):
 
         start = _EnvelopeDescent(shared, shared, shared, key, jnp.zeros((), tree.dtype(shared)))
         w, theta, center, _, total = jax.lax.fori_loop(0, scale_budget(self.steps, effort), descend, start)
-        inexactness = Subproblem(oracle, center, self.lam).inexactness(theta, shared)
-        return theta, w, {"model": theta, "steps": total, "inexactness": inexactness}
+        inexactness = inexactness_if_recorded(Subproblem(oracle, center, self.lam), theta, shared)
+        return theta, w, {"model": theta, "steps": total, **inexactness}
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:

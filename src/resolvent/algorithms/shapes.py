@@ -1,0 +1,127 @@
+"""The shapes of all that is sent in a round, and what a party's work asks for, from one trace without data.
+
+The checks of a run, the sizes of its messages, the simulator and a network read them. ``jax.jit`` caches the trace: for
+one algorithm and one model it is made once in a process, whatever its numbers are.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, record_local_work
+from resolvent.algorithms.keys import root_key
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
+
+__all__ = ["ExchangeShapes", "exchange_shapes"]
+
+
+class ExchangeShapes(NamedTuple):
+    """Trees whose leaves have the shapes and dtypes of the arrays that are sent, and facts of a party's work.
+
+    Attributes:
+        model: a model.
+        messages: the message of each phase.
+        replies: the reply of each phase.
+        model_message: the message from which a party computes its personal model.
+        shared: the shared model; None if the algorithm has none.
+        has_party_states: whether a party stores something between rounds.
+        local_work: in each phase, how often a party works with a local solver; a loop counts once.
+        returns_memory: whether a party's work hands on the memory with which it began.
+        uses_held_out: whether the algorithm looks at a party's held-out samples.
+    """
+
+    model: Vector
+    messages: tuple[Message, ...]
+    replies: tuple[Reply, ...]
+    model_message: Message
+    shared: Vector | None
+    has_party_states: bool
+    local_work: tuple[int, ...]
+    returns_memory: bool
+    uses_held_out: bool
+
+
+def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | None = None,
+                    memory: PartyMemory | None = None) -> ExchangeShapes:
+    """The shapes of an algorithm's exchanges.
+
+    Args:
+        algorithm: the algorithm.
+        model: a model, or its shapes.
+        oracle: the shapes of a party's oracle, for an algorithm that asks for something that ``ShapeOracle`` does not
+            have.
+        memory: the shapes of the memory with which a party's work begins.
+
+    Raises:
+        TypeError: the algorithm asks its oracle for something that it does not have.
+        AttributeError: the same.
+    """
+    shapes = jax.eval_shape(lambda w: w, model)
+    if oracle is not None:
+        try:
+            return exchange_shapes(algorithm, shapes, memory=memory)
+        except (TypeError, AttributeError):
+            pass
+    trace: _Trace = _trace.eval_shape(algorithm, shapes, oracle, memory)  # type: ignore[no-untyped-call]
+    return ExchangeShapes(shapes, trace.messages, trace.replies, trace.model_message, trace.shared,
+                          bool(jax.tree.leaves(trace.state)), trace.local_work, trace.returns_memory,
+                          trace.uses_held_out)
+
+
+class _Trace(eqx.Module):
+    """What is traced; facts are static, so that ``jax.jit`` caches them with the shapes."""
+
+    messages: tuple[Message, ...]
+    replies: tuple[Reply, ...]
+    model_message: Message
+    shared: Vector | None
+    state: PartyState
+    personal: Vector
+    local_work: tuple[int, ...] = eqx.field(static=True)
+    returns_memory: bool = eqx.field(static=True)
+    uses_held_out: bool = eqx.field(static=True)
+
+
+@jax.jit
+def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: PartyMemory | None) -> _Trace:
+    """Party 0 in a round. No shape depends on the party or on the number of parties."""
+    k, key, questions = jnp.array(0), root_key(0), _Questions()
+    oracle = _QuestionedOracle(questions=questions) if oracle is None else oracle
+    server = tree.strongly_typed(algorithm.init(w0, jnp.ones(1)))
+    state = algorithm.init_party(w0, oracle, key)
+    at_work = oracle if memory is None else remembering(oracle, memory)
+    messages, replies, work, infos = [], [], [], []
+    for phase in algorithm.phases:
+        messages.append(phase.message(server, k))
+        with record_local_work() as solvers:
+            _, reply, info = phase.party(state, messages[-1], at_work, key, jnp.ones(()))
+        replies.append(reply)
+        work.append(len(solvers))
+        infos.append(info)
+    model_message = algorithm.model_message(server, k)
+    return _Trace(tuple(messages), tuple(replies), model_message, algorithm.server_model(server), state,
+                  algorithm.personal_model(state, model_message, oracle), tuple(work),
+                  any("memory" in info for info in infos), questions.held_out)
+
+
+class _Questions:
+    """What an algorithm has asked an oracle."""
+
+    held_out = False
+
+
+class _QuestionedOracle(ShapeOracle):
+    """Notes the questions; arrays of the algorithm's functions are copies of it, which share the notes."""
+
+    questions: _Questions = eqx.field(static=True, kw_only=True)
+
+    @override
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        self.questions.held_out = True
+        return super().held_out(w)
