@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -159,7 +160,8 @@ def test_names_are_shown_unchanged(reports, hostile):
         # As a method: scores, cost, head of the gains, two legends; as a party: gains, setting.
         assert spans.count(name) == 7
         assert f"{name}." in notes
-        assert drawn.count(name if len(name) < 33 else name[:31] + "…") == 2  # spread and line panels
+        title = name if len(name) < 33 else textwrap.wrap(name, 32)[0]  # the first of two lines
+        assert drawn.count(title) == 2  # spread and line panels
         assert f"{name}: test accuracy, spread over parties" in labels
     assert page.texts_of("h1") == page.texts_of("title") == [summary["title"]]
     assert page.texts_of("pre") == [(reports["hostile names"] / "experiment.yaml").read_text().strip()]

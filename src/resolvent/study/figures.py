@@ -4,6 +4,7 @@ import hashlib
 import html
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 
 import matplotlib as mpl
@@ -21,6 +22,7 @@ __all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panel
 
 _INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
+_TITLE_WIDTH = 32  # characters that fit above a panel
 
 
 def legend(methods: Sequence[str]) -> list[dict[str, str]]:
@@ -81,7 +83,7 @@ def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, al
             axes.axhline(0, color=_INK, linewidth=0.8)
         else:
             axes.set_ylim(limits[0] - margin, limits[1] + margin)
-        axes.set_title(_short(method))
+        axes.set_title(_title(method))
         _label_rounds(axes)
         panels.append(_svg(figure, f"{method}: {split} {metric}, spread over parties"))
     return panels
@@ -105,7 +107,7 @@ def gap_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
         for other in methods:
             axes.plot(*_gaps(metrics, other), color=_INK, linewidth=0.7, alpha=0.25)
         axes.plot(*_gaps(metrics, method), dashes, color=colour, linewidth=2)
-        axes.set_title(_short(method))
+        axes.set_title(_title(method))
         _set_gap_scale(axes)
         panels.append(_svg(figure, f"{method}: optimality gap"))
     return panels
@@ -176,7 +178,7 @@ def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
             axes.plot(positions, losses, color=colour, alpha=alpha, label=f"round {round_}")
             axes.axhline(before[before["round"] == round_]["value"].mean(), color=colour, alpha=alpha, linestyle="--",
                          linewidth=1)
-        axes.set_title(_short(method))
+        axes.set_title(_title(method))
         axes.set_xlabel("0 = personal model, 1 = shared model")
         axes.set_ylabel("training loss")
         axes.legend(frameon=False, labelcolor=_INK)
@@ -195,8 +197,11 @@ def _finite(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(value=rows["value"].where(all_finite.to_numpy(dtype=bool)))
 
 
-def _short(label: str, length: int = 32) -> str:
-    return label if len(label) <= length else f"{label[:length - 1]}…"
+def _title(label: str) -> str:
+    """A label above a panel: on two lines if it is long, and shortened if these do not have room for it."""
+    if len(label) <= _TITLE_WIDTH:
+        return label
+    return textwrap.fill(label, _TITLE_WIDTH, max_lines=2, placeholder=" …")
 
 
 def _label_rounds(axes: Axes) -> None:

@@ -26,7 +26,7 @@ _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "byte
          "days": "trading days"}
 _SMALL = 1e-2  # the numbers on an axis of values below it are long
 _MAX_TICK_LABELS = 9  # tick labels of a sweep's horizontal axis
-_TITLE_WIDTH = 40  # characters that fit above one panel
+_TITLE_WIDTH, _TITLE_WIDTH_ALONE = 32, 40  # characters that fit above one of several panels, and above the only one
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]
@@ -38,6 +38,7 @@ def draw(record: Record, path: Path) -> None:
                 for title, panel in record["panels"].items() for drawing in panel["draw"]]
     columns = min(record.get("columns") or len(pictures), len(pictures))
     rows = -(-len(pictures) // columns)
+    title_width = _TITLE_WIDTH if columns > 1 else _TITLE_WIDTH_ALONE
     settings = {"svg.hashsalt": "resolvent", "font.size": 9, "axes.titlesize": 9,
                 "font.sans-serif": ["DejaVu Sans", "Verdana"]}
     with mpl.rc_context({**style, **settings}):
@@ -46,7 +47,7 @@ def draw(record: Record, path: Path) -> None:
         figure = Figure(figsize=(max(5.6, 3.6 * columns), height), layout="constrained")
         for i, (title, panel, drawing) in enumerate(pictures):
             axes = figure.add_subplot(rows, columns, i + 1)
-            axes.set_title(textwrap.fill(title.replace("Fig. ", "Fig.\N{NO-BREAK SPACE}"), _TITLE_WIDTH))
+            axes.set_title(textwrap.fill(title.replace("Fig. ", "Fig.\N{NO-BREAK SPACE}"), title_width))
             _, left, drawing_of_left = pictures[i - 1]
             is_alike = i % columns and (drawing["x"] == "methods") == (drawing_of_left["x"] == "methods")
             _draw_panel(axes, panel, drawing, left if is_alike else None)
