@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 import resolvent as rv
+from records import as_json
 from resolvent.study.experiment import Experiment, ExperimentFile
 
 SIGMAS, DELTAS = (0.03, 0.1, 0.3, 1.0), (0.1, 0.3, 1.0, 3.0)
@@ -48,8 +49,7 @@ def main() -> None:
         command = f"python benchmarks/automatic.py --first {options.first} --seeds {options.seeds} --out {options.out}"
         facts = {"sigmas": SIGMAS, "deltas": DELTAS, "rounds": ROUNDS, "mean": mean, "jax": jax.__version__,
                  "command": command}
-        lines = ",\n  ".join(json.dumps(row) for row in rows)
-        options.out.write_text(json.dumps(facts, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n')
+        options.out.write_text(as_json(facts, rows=rows))
 
 
 def of_seed(seed: int) -> dict[str, Any]:

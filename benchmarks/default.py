@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 import resolvent as rv
+from records import as_json
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"linear, alike": 10, "linear, apart": 3, "network, apart": 3, "linear, apart, bad": 3}
@@ -46,8 +47,7 @@ def main() -> None:
         rates = " ".join(f"{rate:g}" for rate in options.rates)
         facts = {"rounds": ROUNDS, "seeds": options.seeds, "jax": jax.__version__,
                  "command": f"python benchmarks/default.py --seeds {options.seeds} --rates {rates} --out {options.out}"}
-        lines = ",\n  ".join(json.dumps(row) for row in rows)
-        options.out.write_text(json.dumps(facts, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n')
+        options.out.write_text(as_json(facts, rows=rows))
 
 
 def row_of(problem: str, rate: float, seeds: int) -> dict[str, Any]:

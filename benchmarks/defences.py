@@ -12,12 +12,10 @@ have the library's default strength; the adaptive one knows the method's aggrega
 share of malicious replies gets the true one, or the largest share that it allows.
 """
 
-import argparse
 import json
 import os
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threads only wait during steps this small
@@ -28,6 +26,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import resolvent as rv
+from records import as_json, drawing_parser
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.simulate.plots import style
 
@@ -88,37 +87,25 @@ OF_CLASSES: dict[str, dict[str, Callable[[float], rv.Algorithm]]] = {"rows": MET
 
 def main() -> None:
     """Measure, print, and write the files that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="number of divisions of the data")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    parser.add_argument("--figure", type=Path, help="draw them")
-    parser.add_argument("--redraw", action="store_true", help="run nothing; draw the JSON file of --out again")
+    parser = drawing_parser(__doc__)
     parser.add_argument("--continue", action="store_true", dest="continues",
                         help="measure only the cells that the JSON file of --out lacks")
     options = parser.parse_args()
     if options.redraw:
-        record = json.loads(options.out.read_text())
+        tables = json.loads(options.out.read_text())
     else:
         known = json.loads(options.out.read_text()) if options.continues else {}
-        record = {"parties": PARTIES, "rounds": ROUNDS, "seeds": options.seeds, "tolerance": TOLERANCE,
-                  "tolerance_alone": TOLERANCE_ALONE,
-                  "jax": jax.__version__,
-                  "command": f"python benchmarks/defences.py --seeds {options.seeds} --out {options.out} "
-                             f"--figure {options.figure}",
-                  **{table: [row for name in OF_CLASSES[table]
-                             for row in rows_of(table, name, options.seeds, known.get(table, []))]
-                     for table in OF_CLASSES}}
-    if options.out and not options.redraw:
-        options.out.write_text(as_json(record))
+        facts = {"parties": PARTIES, "rounds": ROUNDS, "seeds": options.seeds, "tolerance": TOLERANCE,
+                 "tolerance_alone": TOLERANCE_ALONE, "jax": jax.__version__,
+                 "command": f"python benchmarks/defences.py --seeds {options.seeds} --out {options.out} "
+                            f"--figure {options.figure}"}
+        tables = {table: [row for name in OF_CLASSES[table]
+                          for row in rows_of(table, name, options.seeds, known.get(table, []))]
+                  for table in OF_CLASSES}
+        if options.out:
+            options.out.write_text(as_json(facts, **tables))
     if options.figure:
-        draw(record).savefig(options.figure, metadata={"Date": None})
-
-
-def as_json(record: dict[str, Any]) -> str:
-    """The record with a line for each row."""
-    facts = {key: value for key, value in record.items() if key not in OF_CLASSES}
-    tables = [f',\n "{table}": [\n  ' + ",\n  ".join(map(json.dumps, record[table])) + "\n ]" for table in OF_CLASSES]
-    return json.dumps(facts, indent=1)[:-2] + "".join(tables) + "\n}\n"
+        draw(tables).savefig(options.figure, metadata={"Date": None})
 
 
 def rows_of(table: str, name: str, seeds: int, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,7 +147,7 @@ def honest_parties(share: float) -> np.ndarray:
     return ~np.asarray(attacked.init(MODEL.init(jax.random.key(0)), shares).extra)
 
 
-def draw(record: dict[str, Any]) -> Figure:
+def draw(tables: dict[str, list[dict[str, Any]]]) -> Figure:
     """The points that each method loses, by share of malicious parties.
 
     Above, to each attack, where parties are alike. Below, against training alone, where they differ.
@@ -169,7 +156,7 @@ def draw(record: dict[str, Any]) -> Figure:
         figure = Figure(figsize=(11, 8.2), layout="constrained")
         for part, table in zip(figure.subfigures(2, 1, height_ratios=[16, 6]), OF_CLASSES, strict=True):
             panels = part.subplots(1, len(SHARES_OF[table]), sharey=True, squeeze=False)[0]
-            images = [draw_panel(axes, record[table], table, share)
+            images = [draw_panel(axes, tables[table], table, share)
                       for axes, share in zip(panels, SHARES_OF[table], strict=True)]
             label = "points lost to the attack" if table == "rows" else "points below\ntraining alone"
             part.colorbar(images[0], ax=panels, label=label, ticks=[0, 2, 5, 10, 20, 50, 90], format="%g")

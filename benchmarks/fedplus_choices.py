@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 import resolvent as rv
+from records import as_json
 from resolvent.algorithms.algorithm import Method, Phase, local_work
 from resolvent.algorithms.methods.fedplus import ProxAnchor
 from resolvent.math.tree import Vector
@@ -156,8 +157,7 @@ def main() -> None:
     if options.out:
         facts = {"rounds": ROUNDS, "jax": jax.__version__,
                  "command": f"python benchmarks/fedplus_choices.py --out {options.out}"}
-        lines = ",\n  ".join(json.dumps(row) for row in rows.values())
-        options.out.write_text(json.dumps(facts, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n')
+        options.out.write_text(as_json(facts, rows=list(rows.values())))
 
 
 def row_of(method: str, rate: float, seed: int, data: rv.FederatedData) -> dict[str, Any]:

@@ -14,13 +14,11 @@ The attack is ``rv.privacy.membership_inference`` on the records of one party, b
 FedAvg shares after the last round.
 """
 
-import argparse
 import json
 import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threads only wait during steps this small
@@ -31,6 +29,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import resolvent as rv
+from records import as_json, drawing_parser
 from resolvent.math.accounting import noise_within
 from resolvent.problem.metrics.intervals import seed_interval
 from resolvent.simulate.plots import colour_of, style
@@ -79,28 +78,20 @@ def settings() -> dict[str, Setting]:
 
 def main() -> None:
     """Measure, print, and write the files that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="number of divisions of the data")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    parser.add_argument("--figure", type=Path, help="draw them")
-    parser.add_argument("--redraw", action="store_true", help="run nothing; draw the JSON file of --out again")
-    options = parser.parse_args()
+    options = drawing_parser(__doc__).parse_args()
     if options.redraw:
-        record = json.loads(options.out.read_text())
+        rows = json.loads(options.out.read_text())["rows"]
     else:
         of_data = settings()
-        record = {"seeds": options.seeds, "jax": jax.__version__,
-                  "command": f"python benchmarks/privacy.py --seeds {options.seeds} --out {options.out} "
-                             f"--figure {options.figure}",
-                  "attacks": attack_rows(of_data["digits"]),
-                  "rows": [row for name in of_data for row in curve_rows(name, of_data[name], options.seeds)]}
-    if options.out and not options.redraw:
-        facts = {key: value for key, value in record.items() if key not in ("rows", "attacks")}
-        tables = ",\n".join(f' "{key}": [\n  ' + ",\n  ".join(json.dumps(row) for row in record[key]) + "\n ]"
-                            for key in ("rows", "attacks"))
-        options.out.write_text(f"{json.dumps(facts, indent=1)[:-2]},\n{tables}\n}}\n")
+        facts = {"seeds": options.seeds, "jax": jax.__version__,
+                 "command": f"python benchmarks/privacy.py --seeds {options.seeds} --out {options.out} "
+                            f"--figure {options.figure}"}
+        attacks = attack_rows(of_data["digits"])
+        rows = [row for name in of_data for row in curve_rows(name, of_data[name], options.seeds)]
+        if options.out:
+            options.out.write_text(as_json(facts, rows=rows, attacks=attacks))
     if options.figure:
-        draw(record).savefig(options.figure, metadata={"Date": None})
+        draw(rows).savefig(options.figure, metadata={"Date": None})
 
 
 def noise_of(setting: Setting, samples: int, epsilon: float) -> float:
@@ -167,13 +158,13 @@ def attack_rows(setting: Setting) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(record: dict[str, Any]) -> Figure:
+def draw(table: list[dict[str, Any]]) -> Figure:
     """Accuracy against epsilon; a panel for each data set. The dotted lines are training without noise."""
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
         figure = Figure(figsize=(8.4, 3.4), layout="constrained")
         for axes, (name, title) in zip(figure.subplots(1, 2), LABELS.items(), strict=True):
             for method, (colour, dash) in colour_of(list(METHODS)).items():
-                rows = [row for row in record["rows"] if (row["data"], row["method"]) == (name, method)]
+                rows = [row for row in table if (row["data"], row["method"]) == (name, method)]
                 noisy = [row for row in rows if row["epsilon"] != "inf"]
                 epsilon = [float(row["epsilon"]) for row in noisy]
                 axes.plot(epsilon, [100 * row["accuracy"] for row in noisy], dash, color=colour, marker="o",

@@ -8,7 +8,6 @@ benchmark shows the other cases: gamma = 1 with alpha or beta = 2, few gradient 
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +19,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 import resolvent as rv
+from records import as_json
 from resolvent.math import tree
 from resolvent.simulate.plots import style
 from resolvent.simulate.rounds import initial_state, run_rounds
@@ -164,8 +164,7 @@ def main() -> None:
     if options.out:
         facts = {"rounds": ROUNDS, "settled": SETTLED, "penalty": "L2Norm", "jax": jax.__version__,
                  "command": f"python benchmarks/relaxation.py --out {options.out} --figure {options.figure}"}
-        lines = ",\n".join(f"  {json.dumps(r)}" for r in rows)
-        options.out.write_text(f'{json.dumps(facts, indent=1)[:-2]},\n "rows": [\n{lines}\n ]\n}}\n')
+        options.out.write_text(as_json(facts, rows=rows))
     if options.figure:
         with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
             draw(rows, list(all_cases)).savefig(options.figure, metadata={"Date": None})
