@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, record_local_work
+from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, ServerState, record_local_work
 from resolvent.algorithms.keys import root_key
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -30,7 +30,8 @@ class ExchangeShapes(NamedTuple):
         replies: the reply of each phase.
         model_message: the message from which a party computes its personal model.
         shared: the shared model; None if the algorithm has none.
-        has_party_states: whether a party stores something between rounds.
+        server: the state of a server with one party.
+        party: a party's state.
         local_work: in each phase, how often a party works with a local solver; a loop counts once.
         returns_memory: whether a party's work hands on the memory with which it began.
         uses_held_out: whether the algorithm looks at a party's held-out samples.
@@ -41,10 +42,16 @@ class ExchangeShapes(NamedTuple):
     replies: tuple[Reply, ...]
     model_message: Message
     shared: Vector | None
-    has_party_states: bool
+    server: ServerState
+    party: PartyState
     local_work: tuple[int, ...]
     returns_memory: bool
     uses_held_out: bool
+
+    @property
+    def has_party_states(self) -> bool:
+        """Whether a party stores something between rounds."""
+        return bool(jax.tree.leaves(self.party))
 
 
 def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | None = None,
@@ -69,9 +76,8 @@ def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | Non
         except (TypeError, AttributeError):
             pass
     trace: _Trace = _trace.eval_shape(algorithm, shapes, oracle, memory)  # type: ignore[no-untyped-call]
-    return ExchangeShapes(shapes, trace.messages, trace.replies, trace.model_message, trace.shared,
-                          bool(jax.tree.leaves(trace.state)), trace.local_work, trace.returns_memory,
-                          trace.uses_held_out)
+    return ExchangeShapes(shapes, trace.messages, trace.replies, trace.model_message, trace.shared, trace.server,
+                          trace.party, trace.local_work, trace.returns_memory, trace.uses_held_out)
 
 
 class _Trace(eqx.Module):
@@ -81,7 +87,8 @@ class _Trace(eqx.Module):
     replies: tuple[Reply, ...]
     model_message: Message
     shared: Vector | None
-    state: PartyState
+    server: ServerState
+    party: PartyState
     personal: Vector
     local_work: tuple[int, ...] = eqx.field(static=True)
     returns_memory: bool = eqx.field(static=True)
@@ -105,7 +112,7 @@ def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: Part
         work.append(len(solvers))
         infos.append(info)
     model_message = algorithm.model_message(server, k)
-    return _Trace(tuple(messages), tuple(replies), model_message, algorithm.server_model(server), state,
+    return _Trace(tuple(messages), tuple(replies), model_message, algorithm.server_model(server), server, state,
                   algorithm.personal_model(state, model_message, oracle), tuple(work),
                   any("memory" in info for info in infos), questions.held_out)
 
@@ -117,7 +124,7 @@ class _Questions:
 
 
 class _QuestionedOracle(ShapeOracle):
-    """Notes the questions; arrays of the algorithm's functions are copies of it, which share the notes."""
+    """Notes the questions. Copies of it, which JAX makes, share the notes."""
 
     questions: _Questions = eqx.field(static=True, kw_only=True)
 

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.interpreters.partial_eval import dce_jaxpr
-from jaxtyping import Array
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
-from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
-from resolvent.math import tree
+from resolvent.algorithms.algorithm import Algorithm, Replies
+from resolvent.algorithms.shapes import ExchangeShapes, exchange_shapes
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Gradient, Map, through
 from resolvent.problem.oracle import Oracle, QuadraticOracle
@@ -26,8 +25,6 @@ from resolvent.problem.oracle import Oracle, QuadraticOracle
 __all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
 
 _MODEL_SIZE = 100_800  # size of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
-_SMALL_MODEL_SIZE = 3  # size of the model where only the dependence or the presence of numbers counts
-_PARTIES = 3
 _MAX_NUMBERS = 1000  # more numbers than this are counted as a share of a model
 
 
@@ -60,8 +57,8 @@ class Traffic(NamedTuple):
 
 def traffic_of(algorithm: Algorithm) -> Traffic:
     """The sizes of a party's state, of the messages to it and of its replies in a round."""
-    states = _states(algorithm, _MODEL_SIZE)
-    return Traffic(*map(amount_of, (states.party, *_exchanges(algorithm, states, _MODEL_SIZE))))
+    shapes = _shapes(algorithm)
+    return Traffic(*map(amount_of, (shapes.party, shapes.messages, shapes.replies)))
 
 
 def is_personal(algorithm: Algorithm) -> bool:
@@ -69,31 +66,29 @@ def is_personal(algorithm: Algorithm) -> bool:
 
     The dependence is that of the traced program. Nothing is computed.
     """
-    states = _states(algorithm, _SMALL_MODEL_SIZE)
+    shapes = _shapes(algorithm)
 
     def personal_model(server: Any, *of_party: Any) -> Vector:
         state, oracle, number = of_party
         return algorithm.personal_model(state, algorithm.model_message(server, number), oracle)
 
-    oracle = _oracle(_SMALL_MODEL_SIZE)
-    program = jax.make_jaxpr(personal_model)(states.server, states.party, oracle, jnp.array(0)).jaxpr
+    program = jax.make_jaxpr(personal_model)(shapes.server, shapes.party, _oracle(), jnp.array(0)).jaxpr
     _, is_read = dce_jaxpr(program, [True] * len(program.outvars))
-    return any(is_read[len(jax.tree.leaves(states.server)):])
+    return any(is_read[len(jax.tree.leaves(shapes.server)):])
 
 
 def is_robust(algorithm: Algorithm) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
     if aggregators := aggregators_of(algorithm):
         return all(map(_has_breakdown_point, aggregators))
-    _, replies = _exchanges(algorithm, _states(algorithm, _SMALL_MODEL_SIZE), _SMALL_MODEL_SIZE)
-    return not _count(replies)  # the parties reply nothing
+    return not _count(_shapes(algorithm).replies)  # the parties reply nothing
 
 
 def _has_breakdown_point(aggregator: Aggregator) -> bool:
     """Whether the breakdown point is above zero: as the aggregator states, or else by one outlier among 20 replies."""
     if hasattr(aggregator, "breakdown_point"):
         return bool(aggregator.breakdown_point > 0)
-    points = np.random.default_rng(0).normal(size=(20, _SMALL_MODEL_SIZE)).astype(np.float32)
+    points = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     points[7] = 1e6
     centre, _ = aggregator(_replies(jnp.asarray(points)))
     return bool(jnp.max(jnp.abs(centre)) < 10)
@@ -115,19 +110,18 @@ def _count(shapes: Any) -> int:
     return sum(-(-leaf.size * leaf.dtype.itemsize // width) for leaf in jax.tree.leaves(shapes))
 
 
-class _States(NamedTuple):
-    server: Any
-    party: Any
+def _shapes(algorithm: Algorithm) -> ExchangeShapes:
+    """A round with a model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
+    head, dtype = -(-_MODEL_SIZE // 8), jnp.result_type(float)
+    return exchange_shapes(algorithm, {"body": jax.ShapeDtypeStruct((_MODEL_SIZE - head,), dtype),
+                                       "head": jax.ShapeDtypeStruct((head,), dtype)})
 
 
-def _shares() -> Array:
-    return jnp.full(_PARTIES, 1 / _PARTIES)
-
-
-def _oracle(size: int) -> Oracle:
+def _oracle() -> Oracle:
     """The shapes of a party's objective."""
     def make() -> Oracle:
-        return through(QuadraticOracle(jnp.array(1), jnp.eye(size), jnp.zeros(size), jnp.zeros(())), _Joined())
+        n = _MODEL_SIZE
+        return through(QuadraticOracle(jnp.array(1), jnp.zeros((n, n)), jnp.zeros(n), jnp.zeros(())), _Joined())
     return cast(Oracle, jax.eval_shape(make))
 
 
@@ -144,37 +138,7 @@ class _Joined(Map):
         return joined
 
 
-def _model(size: int) -> Vector:
-    """A model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
-    head = -(-size // 8)
-    return {"body": jnp.zeros(size - head), "head": jnp.zeros(head)}
-
-
-def _states(algorithm: Algorithm, size: int) -> _States:
-    """The shapes of the first states."""
-    def make(oracle: Oracle) -> _States:
-        w0 = _model(size)
-        return _States(algorithm.init(w0, _shares()), algorithm.init_party(w0, oracle, jax.random.key(0)))
-    return cast(_States, jax.eval_shape(make, _oracle(size)))
-
-
-def _exchanges(algorithm: Algorithm, states: _States, size: int) -> tuple[list[Any], list[Any]]:
-    """The shapes of every phase's message and reply, in the first round."""
-    server, party = states
-    messages, replies = [], []
-    for phase in algorithm.phases:
-        def exchange(server: Any, party: Any, oracle: Oracle, phase: Phase = phase) -> tuple[Any, ...]:
-            message = phase.message(server, jnp.array(0))
-            party, reply, _ = phase.party(party, message, oracle, jax.random.key(0), jnp.ones(()))
-            server, _ = phase.server(server, _replies(tree.stack(reply, _PARTIES)), jax.random.key(0))
-            return server, party, message, reply
-        server, party, message, reply = jax.eval_shape(exchange, server, party, _oracle(size))
-        messages.append(message)
-        replies.append(reply)
-    return messages, replies
-
-
 def _replies(payload: Any) -> Replies:
-    """The replies of all parties, with equal weights."""
-    n = len(jax.tree.leaves(payload)[0]) if jax.tree.leaves(payload) else _PARTIES
+    """The replies of as many parties as the payload has rows, with equal weights."""
+    n = len(payload)
     return Replies(payload, jnp.full(n, 1 / n), jnp.arange(n), jnp.ones(n, bool), jnp.full(n, 1 / n))
