@@ -112,9 +112,9 @@ def _count(shapes: Any) -> int:
 
 def _shapes(algorithm: Algorithm) -> ExchangeShapes:
     """A round with a model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
-    head, dtype = -(-_MODEL_SIZE // 8), jnp.result_type(float)
-    return exchange_shapes(algorithm, {"body": jax.ShapeDtypeStruct((_MODEL_SIZE - head,), dtype),
-                                       "head": jax.ShapeDtypeStruct((head,), dtype)})
+    head = -(-_MODEL_SIZE // 8)
+    return exchange_shapes(algorithm, jax.eval_shape(
+        lambda: {"body": jnp.zeros(_MODEL_SIZE - head), "head": jnp.zeros(head)}))
 
 
 def _oracle() -> Oracle:
