@@ -95,8 +95,7 @@ class FixedSizeCohort(Participation):
     cohort: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if self.cohort < 1:
-            raise InputError(f"{type(self).__name__}(cohort={self.cohort}) must be at least 1")
+        check_range(self, "[1, inf)", cohort=self.cohort)
 
     @override
     def capacity(self, parties: int) -> int:

@@ -21,7 +21,7 @@ from resolvent.algorithms.combinators.combinator import (
     innermost,
 )
 from resolvent.algorithms.combinators.iterates import ServerIterate, one_phase_iterate, server_mean
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
@@ -120,8 +120,5 @@ def check_anderson(combinator: Combinator, history_size: int, safeguard: ArrayLi
     Raises:
         InputError: naming the combinator and the setting.
     """
-    name = type(combinator).__name__
-    if history_size < 1:
-        raise InputError(f"{name}(history_size={history_size}) must be at least 1")
-    if isinstance(safeguard, int | float) and not safeguard > 0:
-        raise InputError(f"{name}(safeguard={safeguard}) must be positive: otherwise every combination is undone")
+    check_range(combinator, "[1, inf)", history_size=history_size)
+    check_range(combinator, "(0, inf)", advice="otherwise every combination is undone", safeguard=safeguard)

@@ -27,7 +27,7 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -89,8 +89,7 @@ class ErgodicAveraging(Combinator):
             raise InputError(f"ErgodicAveraging needs an algorithm with one shared model that a round maps to the "
                              f"next, got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
                              "splitting(...)")
-        if isinstance(self.weight, int | float) and not self.weight > 0:
-            raise InputError(f"ErgodicAveraging(weight={self.weight}) must be positive")
+        check_range(self, "(0, inf)", weight=self.weight)
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> ErgodicState:

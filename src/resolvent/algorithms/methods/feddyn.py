@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies
@@ -73,10 +73,7 @@ class FedDyn(Method):
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, state: FedDynState, k: Int[Array, ""]) -> Vector:
-        return state.model
+        return (Phase(lambda state, k: state.model, self._party, self._server),)
 
     def _party(self, g: Vector, shared: Vector, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:

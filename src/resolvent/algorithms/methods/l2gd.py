@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
 from resolvent.algorithms.keys import substep_key
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -65,10 +65,8 @@ class L2GD(Method):
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if isinstance(self.p, int | float) and not 0 < self.p < 1:
-            raise InputError(f"L2GD(p={self.p}) must lie in (0, 1): use local(...) for 0 and dgd(...) for 1")
-        if isinstance(self.lam, int | float) and not self.lam >= 0:
-            raise InputError(f"L2GD(lam={self.lam}) must be at least 0")
+        check_range(self, "(0, 1)", advice="use local(...) for 0 and dgd(...) for 1", p=self.p)
+        check_range(self, "[0, inf)", lam=self.lam)
         pull = self._pull
         if isinstance(pull, int | float) and pull > 1:
             raise InputError(f"L2GD pulls by learning_rate*lam/p = {pull:.3g}, beyond the mean: lower the learning "

@@ -46,7 +46,7 @@ from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
 from resolvent.algorithms.methods.fedplus import Anchor, AnchorMessage
 from resolvent.algorithms.methods.splitting import Relaxation
-from resolvent.errors import InputError
+from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -96,9 +96,8 @@ class PersonalSplitting(Method):
 
     def __check_init__(self) -> None:
         Relaxation(1.0, self.alpha, self.beta, self.gamma)  # raises outside their ranges
-        if isinstance(self.sigma, int | float) and not self.sigma > 0:
-            raise InputError(f"sigma={self.sigma} must be positive: without it there is no proximal step; "
-                             "for local training use local(...)")
+        check_range(self, "(0, inf)", advice="0 has no proximal step; for local training use local(...)",
+                    sigma=self.sigma)
 
     @property
     @override

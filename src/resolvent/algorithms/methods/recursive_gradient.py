@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, PartyState, Phase, Replies, Reply
@@ -114,10 +114,7 @@ class RecursiveGradient(Method):
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, state: RecursiveState, k: Int[Array, ""]) -> RecursiveMessage:
-        return state.message
+        return (Phase(lambda state, k: state.message, self._party, self._server),)
 
     def _party(self, state: PartyState, message: RecursiveMessage, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
@@ -86,10 +86,7 @@ class Scaffold(Method):
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, state: ScaffoldState, k: Int[Array, ""]) -> ScaffoldState:
-        return state
+        return (Phase(lambda state, k: state, self._party, self._server),)
 
     def _party(self, c_k: Vector, message: ScaffoldState, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[Vector, ScaffoldReply, Info]:
