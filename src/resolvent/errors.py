@@ -103,6 +103,7 @@ def quote(value: object) -> str:
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """The end of an error message that suggests the most similar allowed word; empty if no word is similar.
 
+    Case and underscores do not count, because parts have two names, such as ``ROCAUC`` and ``roc_auc``.
     Only the first 1,000 allowed words are compared, and no word of more than 200 characters, because a comparison takes
     a time that grows with the product of both lengths.
 
@@ -112,8 +113,13 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     if len(word) > MAX_VALUE_LENGTH:
         return ""
     candidates = [w for w in islice(allowed, _MAX_SUGGESTIONS) if len(w) <= MAX_VALUE_LENGTH]
-    matches = difflib.get_close_matches(word, candidates, n=1, cutoff=0.5)
-    return f"; did you mean {shorten(repr(matches[0]))}?" if matches else ""
+    original = {_plain(candidate): candidate for candidate in reversed(candidates)}
+    matches = difflib.get_close_matches(_plain(word), original, n=1, cutoff=0.5)
+    return f"; did you mean {shorten(repr(original[matches[0]]))}?" if matches else ""
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("_", "")
 
 
 def check_range(owner: object, interval: Interval, *, advice: str = "", **values: Any) -> None:

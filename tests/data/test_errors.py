@@ -11,6 +11,7 @@ from resolvent.errors import InputError, check_range, nearest, shorten
 def test_nearest_suggests_a_similar_word_only():
     assert nearest("regresion", ["classification", "regression"]) == "; did you mean 'regression'?"
     assert nearest("zzz", ["classification", "regression"]) == ""
+    assert nearest("roc_aucc", ["ROCAUC", "LogLoss"]) == "; did you mean 'ROCAUC'?"
 
 
 def test_only_long_values_are_shortened():

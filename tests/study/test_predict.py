@@ -176,12 +176,14 @@ def test_wrong_arguments_are_refused(arguments, message, sites, call, new_rows, 
 
 def test_a_folder_without_a_run_is_refused(call, new_rows, tmp_path):
     outcome = call("predict", "runs/min", "new.csv", cwd=tmp_path)
-    assert (outcome.code, outcome.err) == (2, "error: runs/min: there is no finished run and no saved result\n")
+    assert outcome.code == 2
+    assert outcome.err == ("error: runs/min: there is no finished run and no saved result: "
+                           "name a folder that `resolvent run` or Result.save wrote\n")
     (tmp_path / "runs" / "min.partial").mkdir(parents=True)
     assert "the run is not finished: finish it with --resume" in call("predict", "runs/min", "new.csv",
                                                                       cwd=tmp_path).err
     (tmp_path / "runs" / "mine").mkdir()
-    with pytest.raises(rv.InputError, match=r"no finished run and no saved result; did you mean 'mine'"):
+    with pytest.raises(rv.InputError, match=r"no finished run and no saved result: .*; did you mean 'mine'"):
         rv.load(tmp_path / "runs" / "mime", method="FedAvg")
 
 

@@ -94,7 +94,8 @@ def _methods(folder: Path) -> dict[str, Path]:
         partial = folder.with_name(f"{folder.name}.partial")
         similar = [p.name for p in folder.parent.glob("*") if p.is_dir()] if folder.parent.is_dir() else []
         reason = (f"the run is not finished: finish it with --resume (it is in {partial})" if partial.is_dir() else
-                  f"there is no finished run and no saved result{nearest(folder.name, similar)}")
+                  "there is no finished run and no saved result: name a folder that `resolvent run` or Result.save "
+                  f"wrote{nearest(folder.name, similar)}")
         raise InputError(f"{folder}: {reason}")
     return {ModelFolder(path).method: path for path in folders}
 

@@ -82,7 +82,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """
     path = folder / SUMMARY_FILE
     if not path.is_file():
-        raise InputError(f"there is no finished run in {folder}: {path} is missing")
+        raise InputError(f"there is no finished run in {folder}: {path} is missing; name a folder that `resolvent run` "
+                         "wrote")
     summary = read_sealed(path, _ADVICE)
     files = summary.get("files", {})
     names = [METRICS_FILE, *([EXPERIMENT_FILE] if summary.get("experiment") is not None else [])]
