@@ -15,6 +15,7 @@ from deploy.federation import ROUNDS, SEED, Federation, classification, quadrati
 from resolvent.algorithms.algorithm import Phase, SharedModelMethod, local_work
 from resolvent.deploy.in_process import run_in_process
 from resolvent.deploy.reports import PhaseReport
+from resolvent.deploy.wire import decode
 from resolvent.math import tree
 from resolvent.problem.subproblem import Subproblem
 from resolvent.simulate.states import Federation as States
@@ -106,6 +107,30 @@ def test_every_composition_follows_the_simulator(composition, tmp_path):
     with jax.enable_x64(True):
         problem = {"quadratic": quadratic, "classification": classification}[composition.problem]()
         check_trajectory(composition.build(), problem, composition.build_participation(), tmp_path)
+
+
+@pytest.mark.nightly
+def test_marina_sends_only_the_part_of_a_reply_that_is_used(tmp_path):
+    """Whole gradients in the first round, a twentieth of the entries in the next; the models are the simulator's."""
+    rng = np.random.default_rng(0)
+    problem = rv.problems.QuadraticProblem.least_squares(rng.normal(size=(2, 4, 1000)) / 30, rng.normal(size=(2, 4)))
+    algorithm = rv.marina(rv.solvers.GD(0.1), codec=rv.codecs.RandK(share=0.05), p=1e-6)
+    whole, part, header = 4000, 204, 1000  # bytes; the header at most
+    with Federation(algorithm, problem, tmp_path) as federation:
+        handler, sizes = federation.transport.handlers["site 0"], []
+
+        def record(message):
+            reply = handler(message)
+            sizes.append((decode(reply).kind, len(reply)))
+            return reply
+
+        federation.transport.handlers["site 0"] = record
+        result = federation.run()
+    first, *later = [size for kind, size in sizes if kind == "reply"]
+    assert whole < first < whole + part + header
+    assert all(part < size < part + header for size in later)
+    simulated = rv.simulate(algorithm, problem, rounds=ROUNDS, seed=SEED, progress=False)
+    np.testing.assert_allclose(result.shared, simulated.server_model, rtol=1e-5, atol=1e-7)
 
 
 def test_metrics_are_those_of_a_simulation():

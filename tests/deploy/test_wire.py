@@ -58,6 +58,21 @@ def test_bytes_are_the_same_for_the_same_message():
     assert identity_of_message(first) == identity_of_message(second)
 
 
+def test_an_array_of_zeros_travels_as_its_shape_and_keeps_its_bits():
+    """MARINA sends one of two parts in a round, and sets the other one to zero."""
+    arrays = {"zero": np.zeros((50, 40), np.float32), "minus": np.full((50, 40), -0.0, np.float32), "none": np.zeros(0),
+              "late": np.arange(2000)}
+    data = encode(Message("reply", "run", arrays=arrays))
+    assert len(data) < 1000 + arrays["minus"].nbytes + arrays["late"].nbytes
+    for name, array in decode(data).arrays.items():
+        assert (array.dtype, array.shape, array.tobytes()) == (
+            arrays[name].dtype, arrays[name].shape, arrays[name].tobytes())
+    limit = len(data) + arrays["zero"].nbytes
+    assert decode(data, limit).arrays.keys() == arrays.keys()
+    with pytest.raises(WireError, match="the arrays are larger than allowed"):
+        decode(data, limit - 1)
+
+
 def peak_memory(operation):
     """The largest memory that an operation allocates, in bytes; ``operation`` returns what stays."""
     tracemalloc.start()
@@ -98,7 +113,7 @@ def test_another_structure_is_refused(case):
 
 
 VALID = encode(Message("reply", "run", 3, 1, {"answers": "x"}, arrays_of(TREE)))
-HEADER = {"version": 1, "kind": "reply", "run": "", "round": 0, "phase": 0, "facts": {}}
+HEADER = {"version": 1, "kind": "reply", "run": "", "round": 0, "phase": 0, "facts": {}, "zeros": {}}
 WRONG_HEADERS = {
     "no JSON": b"{",
     "not an object": b"[]",
@@ -107,6 +122,9 @@ WRONG_HEADERS = {
     "a negative round": json.dumps({**HEADER, "round": -1}).encode(),
     "a round that is no number": json.dumps({**HEADER, "round": True}).encode(),
     "no facts": json.dumps({**HEADER, "facts": None}).encode(),
+    "zeros of a negative size": json.dumps({**HEADER, "zeros": {"w": {"dtype": "F32", "shape": [-1]}}}).encode(),
+    "zeros of an unknown type": json.dumps({**HEADER, "zeros": {"w": {"dtype": [], "shape": [1]}}}).encode(),
+    "zeros without an end": json.dumps({**HEADER, "zeros": {"w": {"dtype": "F32", "shape": [2**40]}}}).encode(),
 }
 
 

@@ -7,9 +7,13 @@
     32      SHA-256 of all following bytes
     ...     a safetensors file: its metadata has the header as JSON, its tensors are the arrays
 
-A codec's encoded vector travels as ceil(bits / 8) bytes (``math.packing``). The checksum detects damage, not an
-attacker, who can compute a new one. Against attackers the transport encrypts and authenticates, and both sides check
-every message: its size, its header, and the names, shapes and dtypes of its arrays against those that they expect.
+Of an array whose bits are all zero, only the dtype and the shape travel, in the header. Methods whose replies have
+alternating parts, such as MARINA, set the unused part to zero. A codec's encoded vector travels as ceil(bits / 8) bytes
+(``math.packing``).
+
+The checksum detects damage, not an attacker, who can compute a new one. Against attackers the transport encrypts and
+authenticates, and both sides check every message: its size, its header, and the names, shapes and dtypes of its arrays
+against those that they expect.
 """
 
 import hashlib
@@ -38,6 +42,7 @@ _CONTENT = len(_MAGIC) + hashlib.sha256().digest_size
 _MAX_HEADER = 2**24
 _LENGTH_BYTES = 8
 _MAX_NUMBER = 2**31
+_SAMPLE = 64  # bytes that are read first to see that an array is not zero
 _VERSION = 1
 
 
@@ -94,11 +99,27 @@ def encode_parts(message: Message) -> list[bytes | memoryview]:
     header = {"version": _VERSION, "kind": message.kind, "run": message.run, "round": message.round,
               "phase": message.phase, "facts": dict(message.facts)}
     arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
+    zeros = {name for name, array in arrays.items() if _is_zero(array)}
+    header["zeros"] = {name: _description(arrays.pop(name)) for name in sorted(zeros)}
     parts = _safetensors_parts(arrays, {"header": json.dumps(header, allow_nan=False, sort_keys=True)})
     checksum = hashlib.sha256()
     for part in parts:
         checksum.update(part)
     return [_MAGIC + checksum.digest(), *parts]
+
+
+def _description(array: NDArray[Any]) -> dict[str, Any]:
+    return {"dtype": FILE_NAMES[array.dtype.name], "shape": list(array.shape)}
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _is_zero(array: NDArray[Any]) -> bool:
+    """Whether all bits are zero. -0.0 is not, so that an array that is restored has the same bits."""
+    content = _bytes_of(array)
+    return not content[:_SAMPLE].any() and not content.any()
 
 
 def _safetensors_parts(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
@@ -108,9 +129,8 @@ def _safetensors_parts(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str
     tensors, views, end = {}, [], 0
     for name in names:
         array = arrays[name]
-        views.append(array.reshape(-1).view(np.uint8).data)
-        tensors[name] = {"dtype": FILE_NAMES[array.dtype.name], "shape": list(array.shape),
-                         "data_offsets": [end, end + array.nbytes]}
+        views.append(_bytes_of(array).data)
+        tensors[name] = {**_description(array), "data_offsets": [end, end + array.nbytes]}
         end += array.nbytes
     header = json.dumps({"__metadata__": dict(metadata), **tensors}).encode()
     header += b" " * (-len(header) % _LENGTH_BYTES)
@@ -144,6 +164,7 @@ def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
     tensors, header, start = _read_header(content)
     try:
         arrays = {name: _as_array(tensor, content[start:]) for name, tensor in tensors.items()}
+        arrays |= _zero_arrays(header["zeros"], limit - len(data))
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise WireError(f"the arrays of the message cannot be read: {shorten(error)}") from error
     return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
@@ -172,7 +193,7 @@ def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], i
         header = json.loads(outer.pop("__metadata__")["header"])
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise WireError(f"the header of the message cannot be read: {shorten(error)}") from error
-    types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict}
+    types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict, "zeros": dict}
     if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in types.items()):
         raise WireError("the header of the message does not have the expected fields")
     if header["version"] != _VERSION:
@@ -191,6 +212,20 @@ def _as_array(tensor: Mapping[str, Any], data: memoryview) -> NDArray[Any]:
     if stop - start != math.prod(shape) * dtype.itemsize:
         raise ValueError("the size of an array is not that of its shape")
     return np.ndarray(tuple(shape), dtype, data[start:stop])
+
+
+def _zero_arrays(descriptions: Mapping[str, Any], limit: int) -> dict[str, NDArray[Any]]:
+    """The arrays whose bits are all zero. Their sizes count as if they had travelled."""
+    arrays = {}
+    for name, description in descriptions.items():
+        dtype, shape = np.dtype(NUMPY_NAMES[description["dtype"]]), description["shape"]
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError("a shape is not valid")
+        limit -= math.prod(shape) * dtype.itemsize
+        if limit < 0:
+            raise ValueError("the arrays are larger than allowed")
+        arrays[name] = np.zeros(tuple(shape), dtype)
+    return arrays
 
 
 def arrays_of(tree: PyTree[Any]) -> dict[str, NDArray[Any]]:

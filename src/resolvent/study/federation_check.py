@@ -44,9 +44,9 @@ def _table_lines(file: SiteFile) -> Iterator[str]:
     text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
     frame, _ = read_table_file(file.table, text, (), (), lambda column: True)
     yield f"{len(frame)} rows, {len(frame.columns)} columns"
-    name_in_federation = {own: shared for shared, own in (file.columns or {}).items()}
+    names = {at_site: name for name, at_site in (file.columns or {}).items()}
     for column in frame.columns:
-        other_name = f" ({name_in_federation[column]} in the federation)" if column in name_in_federation else ""
+        other_name = f" ({names[column]} in the federation)" if column in names else ""
         yield f"  {column}{other_name}: {frame[column].dtype}, {int(frame[column].isna().sum())} missing"
     yield "With --experiment FILE.yaml, the command lists everything that would leave the site."
 
