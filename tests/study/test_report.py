@@ -204,7 +204,7 @@ def test_decisions_come_first_and_agree_with_the_summary(reports):
     few = [site for site in summary["sites"] if site["has_few_rows"]]
     assert ('id="few"' in text) == bool(few)
     for site in few:
-        assert f"{site['name']}: {site['test_rows']} test rows" in text
+        assert f"{site['name']} ({site['test_rows']} test rows)" in text
 
 
 def test_what_is_for_researchers_is_behind_a_fold(reports):

@@ -43,7 +43,7 @@ def write_report(folder: Path) -> Path:
         columns={column: missing or "–" for column, missing in columns_of(score).items()},
         number=lambda value, missing: missing if value is None else format_value(value, score),
         experiment=None if summary["experiment"] is None else (folder / EXPERIMENT_FILE).read_text("utf-8"),
-        megabytes=lambda n: f"{n / 1e6:.2f} MB",
+        traffic=lambda n: f"{n / 1e6:.2f} MB" if n >= 1e5 else f"{n / 1e3:.2f} kB",
         seeds=_seeds_text(summary),
         score_rows=score_rows(summary),
         in_points=format_value(1.0, score).endswith("%"),
@@ -100,7 +100,7 @@ def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
     parts += [f"{count_of(alone, 'site')} should train alone"] if alone else []
     text = f"All {len(sites)} sites should train alone" if alone == len(sites) > 1 else enumerate_names(parts)
     section["decision_text"] = f"{text}."
-    few = [f"{site['name']}: {count_of(site['test_rows'], 'test row')}" for site in sites if site["has_few_rows"]]
+    few = [f"{site['name']} ({count_of(site['test_rows'], 'test row')})" for site in sites if site["has_few_rows"]]
     more = f", and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
     section["few"] = f"{', '.join(few[:_MAX_NAMED])}{more}"
     return section
