@@ -119,7 +119,9 @@ def _curves(axes: Axes, panel: Record, drawing: Record) -> None:
             axes.fill_between(method[drawing["x"]], low, high, color=colour, alpha=0.15, linewidth=0)
     top = max((v for m in methods.values() for v in m["mean"] if v is not None), default=1)
     if top > _DIVERGED_FACTOR * first > 0:  # a method that diverges must not compress the other curves
-        axes.set_ylim(top=_DIVERGED_FACTOR * first)
+        # The automatic lower limit is below zero, by a share of the largest value, which a logarithm cannot show.
+        lowest = min(v for m in methods.values() for v in _drawable(m["low"], panel["log"]) if not math.isnan(v))
+        axes.set_ylim(lowest / 1.2 if panel["log"] else min(lowest, 0.0), _DIVERGED_FACTOR * first)
     axes.set_xlabel(_AXES[drawing["x"]])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=drawing["x"] in ("rounds", "days")))
 
