@@ -56,13 +56,17 @@ def test_personal_model_by_name_and_unknown_parties(plus):
 
 def test_a_run_traces_local_work_once_and_no_gradient_that_is_not_recorded(monkeypatch):
     traced = []
-    for name in ("grad", "batch_grad"):
-        def counting(*args, name=name, function=getattr(SampleOracle, name)):
+
+    def counted(name, function):
+        def call(*args):
             traced.append(name)
             return function(*args)
+        return call
 
-        monkeypatch.setattr(SampleOracle, name, counting)
-    simulate(rv.fedavg(rv.SGD(0.1, batch_size=7)), rounds=1)
+    for name in ("grad", "batch_grad"):
+        monkeypatch.setattr(SampleOracle, name, counted(name, getattr(SampleOracle, name)))
+    for learning_rate in (0.1, 0.2):  # a number of the algorithm does not trace again
+        simulate(rv.fedavg(rv.SGD(learning_rate, batch_size=7)), rounds=1)
     assert traced == ["batch_grad"]
 
 

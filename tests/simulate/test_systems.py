@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.simulate.messages import message_bytes
+from resolvent.simulate.systems import message_bytes
 
 DATA = rv.datasets.synthetic(parties=5, samples=12, features=3)
 CLOCK = rv.VirtualClock(speed=50.0, rate=2000.0, latency=0.01, speed_spread=1.0, seed=4)

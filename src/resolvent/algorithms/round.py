@@ -101,16 +101,22 @@ def uses_shared_model(algorithm: Algorithm, server: ServerState, party: PartySta
         party: the state of a party, or its shapes.
         oracle: the oracle of a party, or its shapes.
     """
-    is_shared: list[bool] = []
+    trace: _SharedModelTrace = _trace_models.eval_shape(  # type: ignore[no-untyped-call]
+        algorithm, server, party, oracle, jnp.array(0))
+    return trace.is_shared
 
-    def trace(server: ServerState, party: PartyState, oracle: Oracle, k: Array) -> None:
-        shared = jax.tree.leaves(algorithm.server_model(server))
-        personal = jax.tree.leaves(algorithm.personal_model(party, algorithm.model_message(server, k), oracle))
-        is_shared.append(bool(shared) and len(personal) == len(shared) and all(
-            a is b for a, b in zip(personal, shared, strict=True)))
 
-    jax.eval_shape(trace, server, party, oracle, jnp.array(0))
-    return is_shared[0]
+class _SharedModelTrace(eqx.Module):
+    is_shared: bool = eqx.field(static=True)  # static, so that jax.jit caches it with the trace
+
+
+@jax.jit
+def _trace_models(algorithm: Algorithm, server: ServerState, party: PartyState, oracle: Oracle,
+                  k: Array) -> _SharedModelTrace:
+    shared = jax.tree.leaves(algorithm.server_model(server))
+    personal = jax.tree.leaves(algorithm.personal_model(party, algorithm.model_message(server, k), oracle))
+    return _SharedModelTrace(bool(shared) and len(personal) == len(shared) and all(
+        a is b for a, b in zip(personal, shared, strict=True)))
 
 
 def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:

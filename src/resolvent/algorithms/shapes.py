@@ -69,20 +69,20 @@ def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | Non
         TypeError: the algorithm asks its oracle for something that it does not have.
         AttributeError: the same.
     """
-    shapes = jax.eval_shape(lambda w: w, model)
     if oracle is not None:
         try:
-            return exchange_shapes(algorithm, shapes, memory=memory)
+            return exchange_shapes(algorithm, model, memory=memory)
         except (TypeError, AttributeError):
             pass
-    trace: _Trace = _trace.eval_shape(algorithm, shapes, oracle, memory)  # type: ignore[no-untyped-call]
-    return ExchangeShapes(shapes, trace.messages, trace.replies, trace.model_message, trace.shared, trace.server,
+    trace: _Trace = _trace.eval_shape(algorithm, model, oracle, memory)  # type: ignore[no-untyped-call]
+    return ExchangeShapes(trace.model, trace.messages, trace.replies, trace.model_message, trace.shared, trace.server,
                           trace.party, trace.local_work, trace.returns_memory, trace.uses_held_out)
 
 
 class _Trace(eqx.Module):
     """What is traced; facts are static, so that ``jax.jit`` caches them with the shapes."""
 
+    model: Vector
     messages: tuple[Message, ...]
     replies: tuple[Reply, ...]
     model_message: Message
@@ -112,7 +112,7 @@ def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: Part
         work.append(len(solvers))
         infos.append(info)
     model_message = algorithm.model_message(server, k)
-    return _Trace(tuple(messages), tuple(replies), model_message, algorithm.server_model(server), server, state,
+    return _Trace(w0, tuple(messages), tuple(replies), model_message, algorithm.server_model(server), server, state,
                   algorithm.personal_model(state, model_message, oracle), tuple(work),
                   any("memory" in info for info in infos), questions.held_out)
 

@@ -19,6 +19,7 @@ from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, We
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.problem import Problem
+from resolvent.xla.shapes import shapes_of
 from resolvent.xla.versions import on_cpu
 
 __all__ = ["LearningProblem", "block_size", "labels_with_weights"]
@@ -193,13 +194,13 @@ def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> 
     inputs, more_inputs, labels = (jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype)  # type: ignore[no-untyped-call]
                                    for rows, a in ((2, x), (3, x), (2, y)))
     try:
-        params = jax.eval_shape(model.init, jax.random.key(0))
-        logits: Any = jax.eval_shape(model.apply, params, inputs)
+        params = shapes_of(model.init, jax.random.key(0))
+        logits: Any = shapes_of(model.apply, params, inputs)
         # With another number of samples too: 2 outputs for a batch of 2 may be one output of 2 numbers for the batch.
-        for batch, outputs in ((inputs, logits), (more_inputs, jax.eval_shape(model.apply, params, more_inputs))):
+        for batch, outputs in ((inputs, logits), (more_inputs, shapes_of(model.apply, params, more_inputs))):
             _check_rows(batch, outputs)
-        losses: Any = jax.eval_shape(model.loss.loss, logits, labels)
-        scores: Any = jax.eval_shape(model.loss.score, logits, labels)
+        losses: Any = shapes_of(model.loss.loss, logits, labels)
+        scores: Any = shapes_of(model.loss.score, logits, labels)
     except InputError:
         raise
     except Exception as error:  # whatever the user's functions raise; Flax has its own exceptions

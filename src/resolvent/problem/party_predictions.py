@@ -22,6 +22,7 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Predictions
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
 from resolvent.problem.subset import PartySubset
+from resolvent.xla.shapes import shapes_of
 
 __all__ = ["PartyPredictions", "has_probabilities", "predicted_labels", "predictions_of_parties"]
 
@@ -89,7 +90,7 @@ def predictions_of_parties(problem: LearningProblem | PartySubset, models: Vecto
 def has_probabilities(loss: Loss, outputs: jax.ShapeDtypeStruct) -> bool:
     """Whether a loss defines probabilities of classes."""
     try:
-        jax.eval_shape(loss.probabilities, outputs)
+        shapes_of(loss.probabilities, outputs)
     except InputError:
         return False
     return True
@@ -109,7 +110,7 @@ def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -
     """Outputs and probabilities of each block in turn."""
     if not len(blocks.first):
         return
-    of_sample = jax.eval_shape(problem.model.apply, tree.rows(models, 0), problem.x[:1])
+    of_sample = shapes_of(problem.model.apply, tree.rows(models, 0), problem.x[:1])
     is_classifier = has_probabilities(problem.model.loss, of_sample)
     capacity = int(np.clip(_MAX_NUMBERS // max(1, problem.block * of_sample.size), 1, len(blocks.first)))
     for start in range(0, len(blocks.first), capacity):

@@ -14,6 +14,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import Gatherer
+from resolvent.xla.shapes import shapes_of
 
 __all__ = ["fits_device", "memory_limit", "party_state_shapes", "tree_bytes"]
 
@@ -26,7 +27,7 @@ def fits_device(algorithm: Algorithm, model: Model, data: FederatedData) -> bool
     limit = memory_limit() / 2
     gatherer = Gatherer(model, data)
     samples = gatherer.bytes_of(len(data))
-    model_bytes = tree_bytes(jax.eval_shape(model.init, keys.root_key(0)))
+    model_bytes = tree_bytes(shapes_of(model.init, keys.root_key(0)))
     if samples + _MAX_MODELS_PER_PARTY * len(data) * model_bytes < limit:
         return True  # without a trace of the algorithm
     return samples + 2 * len(data) * tree_bytes(party_state_shapes(algorithm, gatherer.template)) < limit

@@ -16,13 +16,14 @@ from resolvent.problem.problem import PartyScores, SolvedProblem
 from resolvent.problem.subset import PartySubset
 from resolvent.simulate.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
 from resolvent.simulate.evaluate import evaluate_models, evaluate_split, personal_models
-from resolvent.simulate.messages import MessageBytes
 from resolvent.simulate.metrics_table import MetricsTable
 from resolvent.simulate.party_metrics import HELD_OUT
 from resolvent.simulate.plan import Plan
 from resolvent.simulate.states import Chunk, RoundRecord
 from resolvent.simulate.stopwatch import Stopwatch, stopwatch
 from resolvent.simulate.storage import EvaluationView, Storage
+from resolvent.simulate.systems import MessageBytes
+from resolvent.xla.shapes import shapes_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +57,7 @@ class Measurements:
         self._restored_cpu_seconds = 0.0
         self._bytes = {"down": 0, "up": 0}
         self._ledger = None if plan.privacy is None else PrivacyLedger(
-            plan.privacy, plan.algorithm, jax.eval_shape(plan.task.init, keys.root_key(0)), plan.task.sizes,
+            plan.privacy, plan.algorithm, shapes_of(plan.task.init, keys.root_key(0)), plan.task.sizes,
             plan.participation)
         self._index = plan.evaluation.parties
         self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
@@ -105,7 +106,7 @@ class Measurements:
         if self._uses_shared_model is None:
             self._uses_shared_model = uses_shared_model(
                 algorithm, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties),
-                jax.eval_shape(self._problem.oracle, jnp.array(0)))
+                shapes_of(self._problem.oracle, jnp.array(0)))
         if not self._uses_shared_model:
             models = [personal_models(algorithm, v.problem, v.state, v.parties) for v in views]
             scores = [evaluate_models(v.problem, of_view, v.parties) for v, of_view in zip(views, models, strict=True)]

@@ -12,6 +12,7 @@ from resolvent.errors import InputError
 from resolvent.problem.subset import Gatherer
 from resolvent.simulate.device_memory import memory_limit, party_state_shapes, tree_bytes
 from resolvent.simulate.plan import Plan
+from resolvent.xla.shapes import shapes_of
 
 __all__ = ["check_memory"]
 
@@ -46,7 +47,7 @@ def check_memory(plan: Plan) -> None:
     Raises:
         InputError: they do not fit. The message has their sizes and the memory.
     """
-    model = jax.eval_shape(plan.task.init, keys.initial_key(0))
+    model = shapes_of(plan.task.init, keys.initial_key(0))
     limit, parties = memory_limit(), plan.task.parties
     if tree_bytes(model) * (parties + plan.cohort_size) < _SMALL_SHARE * limit:
         return

@@ -14,13 +14,13 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.simulate.chunks import ChunkRunner
 from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.memory_check import check_memory
-from resolvent.simulate.messages import MessageBytes, message_bytes
 from resolvent.simulate.plan import Plan, Task
 from resolvent.simulate.predrawn import check_first_cohorts
 from resolvent.simulate.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulate.schedulers import Scheduler, Sharded
 from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.simulate.storage import DeviceStorage, Storage
+from resolvent.simulate.systems import MessageBytes, message_bytes
 
 __all__ = ["Placement", "place"]
 

@@ -28,6 +28,7 @@ from resolvent.simulate.party_metrics import PartyMetrics
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.schedulers import Sharded
 from resolvent.simulate.systems import VirtualClock
+from resolvent.xla.shapes import shapes_of
 
 __all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes",
            "choose_memory", "plan_evaluation", "plan_metrics"]
@@ -357,6 +358,6 @@ def check_held_out(algorithm: Algorithm, init: Callable[[Array], Vector], sample
     """
     if np.asarray(samples).any():
         return
-    if exchange_shapes(algorithm, jax.eval_shape(init, jax.random.key(0))).uses_held_out:
+    if exchange_shapes(algorithm, shapes_of(init, jax.random.key(0))).uses_held_out:
         raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
                          "set a share for validation in the data")

@@ -1,15 +1,23 @@
-"""Systems heterogeneity: a virtual clock, which measures a run in simulated seconds and bytes."""
+"""Systems heterogeneity: the bytes of messages, and a virtual clock, which measures a run in simulated seconds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
+from resolvent.math.codecs import wire_bits
+from resolvent.problem.problem import Problem
+from resolvent.xla.shapes import shapes_of
 
-__all__ = ["VirtualClock"]
+__all__ = ["MessageBytes", "VirtualClock", "message_bytes"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +81,22 @@ class VirtualClock(CheckedArguments):
         seconds = self.latency + message_bytes / rate + steps / speed
         longest: NDArray[np.float64] = np.max(np.where(arrived, seconds, 0.0), axis=1)
         return longest
+
+
+class MessageBytes(NamedTuple):
+    """Bytes of one party's messages in a round, over all phases.
+
+    Attributes:
+        down: bytes that the server sends to the party.
+        up: bytes that the party replies.
+    """
+
+    down: int
+    up: int
+
+
+def message_bytes(algorithm: Algorithm, problem: Problem) -> MessageBytes:
+    """Bytes that one party receives and sends in a round; encoded arrays count in their wire format."""
+    shapes = exchange_shapes(algorithm, shapes_of(problem.init, root_key(0)),
+                             oracle=shapes_of(problem.oracle, jnp.array(0)))
+    return MessageBytes(*(-(-wire_bits(part) // 8) for part in (shapes.messages, shapes.replies)))

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
@@ -22,6 +24,7 @@ from resolvent.problem.subset import PartySubset
 from resolvent.simulate.processes import sum_over_processes
 from resolvent.simulate.result import Result
 from resolvent.simulate.shard_storage import ShardStorage
+from resolvent.xla.shapes import shapes_of
 
 __all__ = ["RowValues", "Score", "SiteRows", "baseline_name", "measure_models", "measure_rows"]
 
@@ -193,7 +196,7 @@ def _evaluated(result: Result) -> NDArray[np.integer]:
 
 def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData) -> dict[int, Predictions]:
     """The predictions of personal models for the test samples of this process: position among the parties -> them."""
-    model = jax.tree.leaves(jax.eval_shape(lambda: result.problem.init(jax.random.key(0))))
+    model = jax.tree.leaves(shapes_of(result.problem.init, jax.random.key(0)))
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in model)
     block = int(np.clip(_MAX_BYTES // max(size, 1), 1, len(parties)))
     views, predictions = _views(result, parties), dict[int, Predictions]()
@@ -250,8 +253,13 @@ def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Val
     if score.metric is not None:
         return np.concatenate([influences(p, score.metric) for p in predictions])
     outputs, labels = (np.concatenate([getattr(p, name) for p in predictions]) for name in ("outputs", "labels"))
-    function = loss.loss if score.name == "loss" else loss.score
-    return np.asarray(jax.jit(function)(jnp.asarray(outputs), jnp.asarray(labels)), dtype=np.float64)
+    values = _losses_or_scores(loss, jnp.asarray(outputs), jnp.asarray(labels), is_loss=score.name == "loss")
+    return np.asarray(values, dtype=np.float64)
+
+
+@partial(jax.jit, static_argnames="is_loss")
+def _losses_or_scores(loss: Loss, outputs: Array, labels: Array, *, is_loss: bool) -> Array:
+    return loss.loss(outputs, labels) if is_loss else loss.score(outputs, labels)
 
 
 def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data: FederatedData, score: Score, *,

@@ -30,6 +30,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
 from resolvent.problem.problem import Problem
+from resolvent.xla.shapes import shapes_of
 
 __all__ = ["PersistentMemory", "PersistentMemoryState", "with_memory"]
 
@@ -99,9 +100,9 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
         return algorithm
     k, key = jnp.array(0), root_key(0)
     try:
-        w0 = jax.eval_shape(source.init if isinstance(source, Problem) else source, key)
-        oracle = jax.eval_shape(lambda: source.at(k).oracle(k) if isinstance(source, Problem) else ShapeOracle())
-        of_oracle = jax.eval_shape(lambda oracle, w: oracle.init_memory(w), oracle, w0)
+        w0 = shapes_of(source.init if isinstance(source, Problem) else source, key)
+        oracle = shapes_of(shapes_of(source.at, k).oracle, k) if isinstance(source, Problem) else ShapeOracle()
+        of_oracle = shapes_of(oracle.init_memory, w0)
     except (TypeError, ValueError, KeyError):
         return algorithm  # the parts do not fit together, which is reported when they are traced
     memory = PartyMemory(of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))
