@@ -56,6 +56,8 @@ def test_a_kit_remembers_its_engine(tmp_path):
     assert KitNote(tmp_path).engine == "flower"
     with pytest.raises(InputError, match="is the kit of a site, and this command needs that of the server"):
         commands.server("start", kit=tmp_path)
+    with pytest.raises(InputError, match="this command needs that of a person, such as the lead"):
+        kit_note(tmp_path, "person")
     assert kit_note(tmp_path, "site").name == "aachen"
     (tmp_path / "startup" / "kit.json").unlink()
     (tmp_path / "startup" / "fed_admin.json").write_text(

@@ -14,7 +14,7 @@ Engine: TypeAlias = Literal["nvflare", "flower"]
 
 SERVER_KIT = "server"
 _NOTE_FILE = "kit.json"  # the note in kits for Flower
-_TITLES = {"server": "the server", "site": "a site", "person": "a person"}
+_TITLES = {"server": "the server", "site": "a site", "person": "a person, such as the lead"}
 _NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
 
 

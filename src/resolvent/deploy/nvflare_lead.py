@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -121,6 +122,8 @@ def open_session(note: KitNote) -> Iterator[LeadSession]:
     """
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+    # What the engine logs about a lost connection would be among the command's messages, which say the same.
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             session = new_secure_session(note.name, str(note.kit), timeout=_CONNECT_SECONDS)
