@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from peer import Work
 from report import flops
-from workloads import WORKLOADS, cache, model_of, prepare
+from workloads import WORKLOADS, algorithm_of, cache, data_of, model_of, participation_of, prepare, solver_of
 
 import resolvent as rv
-from resolvent.data.federated import Split
 from resolvent.math import tree
 from resolvent.problem.solvers.minibatches import MinibatchBudget, over_minibatches
 from resolvent.problem.subproblem import Subproblem
@@ -38,16 +37,9 @@ def anatomy(name: str) -> None:
     rounds = min(_ROUNDS, WORKLOADS[name].half)
     work = Work(prepare(name, cache(), half=-(-3 * rounds // 2)))
     facts = work.facts
-    empty = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
-    data = rv.FederatedData(
-        work.x, work.y, {"train": Split(work.offset, work.length), "validation": empty, "test": empty},
-        tuple(map(str, range(len(work.length)))), "classification", tuple(map(str, range(facts["classes"]))),
-        vocabulary=tuple(map(str, range(facts["tokens"]))))
+    data = data_of(work)
     model = model_of(facts)
-    solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
-    algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
-    cohort = work.cohorts.shape[1]
-    participation = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
+    algorithm, participation = algorithm_of(facts), participation_of(work)
 
     def run() -> rv.Result:
         return rv.simulate(algorithm, model, data, rounds=3 * rounds, seed=0, evaluate_every=rounds,
@@ -59,7 +51,7 @@ def anatomy(name: str) -> None:
     round_seconds = min(run().facts["cpu_per_round"][2] for _ in range(_REPEATS))
     # Only the cohorts of the timed rounds, because the work of cohorts differs.
     cohorts = work.cohorts[2 * rounds:3 * rounds]
-    pieces = local_work(rv.problems.LearningProblem(model, data), solver, facts, cohorts)
+    pieces = local_work(rv.problems.LearningProblem(model, data), solver_of(facts), facts, cohorts)
     steps = facts["epochs"] * float(np.ceil(work.length[cohorts] / facts["batch"]).sum()) / rounds
     print(f"{name}: {facts['title']}; {steps:.0f} steps a round; one core, JAX {jax.__version__}\n")
     print(f"{'a round':44}{'CPU ms':>9}{'share':>8}{'us a step':>11}")

@@ -32,10 +32,9 @@ if args.processes > 1:
                                int(os.environ["BENCHMARK_PROCESS"]))
 
 import numpy as np  # noqa: E402
-from workloads import model_of  # noqa: E402
+from workloads import algorithm_of, data_of, model_of, participation_of  # noqa: E402
 
 import resolvent as rv  # noqa: E402
-from resolvent.data.federated import Split  # noqa: E402
 from resolvent.math import tree  # noqa: E402
 
 meter.mark("import")
@@ -45,15 +44,7 @@ def main() -> None:
     """Run all rounds in two chunks; the second is timed."""
     work = Work(args.work)
     facts = work.facts
-    empty = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
-    data = rv.FederatedData(
-        work.x, work.y, {"train": Split(work.offset, work.length), "validation": empty, "test": empty},
-        tuple(map(str, range(len(work.length)))), "classification", tuple(map(str, range(facts["classes"]))),
-        vocabulary=tuple(map(str, range(facts["tokens"]))))
-    solver = rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
-    algorithm = rv.fedprox(solver, mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver)
-    cohort = work.cohorts.shape[1]
-    participation = rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
+    data, algorithm, participation = data_of(work), algorithm_of(facts), participation_of(work)
     meter.mark("data")
 
     def progress(done: int, rounds: int) -> None:

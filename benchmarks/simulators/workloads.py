@@ -13,12 +13,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from peer import Work
 
 import resolvent as rv
 from resolvent.algorithms import keys
+from resolvent.data.federated import Split
 from resolvent.math import tree
 
-__all__ = ["WORKLOADS", "Workload", "model_of", "prepare", "quality"]
+__all__ = ["WORKLOADS", "Workload", "algorithm_of", "data_of", "model_of", "participation_of", "prepare", "quality",
+           "solver_of"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,31 @@ def model_of(facts: dict[str, Any]) -> rv.Model:
     if facts["model"] == "cnn":
         return rv.models.mnist_cnn(shape, classes)
     return rv.models.char_lstm(classes, tuple(map(str, range(classes))))
+
+
+def data_of(work: Work) -> rv.FederatedData:
+    """The workload's samples in resolvent; all of them are training samples."""
+    empty = Split(np.zeros_like(work.offset), np.zeros_like(work.length))
+    return rv.FederatedData(
+        work.x, work.y, {"train": Split(work.offset, work.length), "validation": empty, "test": empty},
+        tuple(map(str, range(len(work.length)))), "classification", tuple(map(str, range(work.facts["classes"]))),
+        vocabulary=tuple(map(str, range(work.facts["tokens"]))))
+
+
+def solver_of(facts: dict[str, Any]) -> rv.SGD:
+    """The workload's local solver in resolvent."""
+    return rv.SGD(facts["learning_rate"], batch_size=facts["batch"], epochs=facts["epochs"], proximal="explicit")
+
+
+def algorithm_of(facts: dict[str, Any]) -> rv.Algorithm:
+    """The workload's algorithm in resolvent."""
+    return rv.fedprox(solver_of(facts), mu=facts["mu"]) if facts["mu"] else rv.fedavg(solver_of(facts))
+
+
+def participation_of(work: Work) -> rv.participation.Participation:
+    """The workload's participation in resolvent."""
+    cohort = work.cohorts.shape[1]
+    return rv.participation.Full() if cohort == len(work.length) else rv.participation.Uniform(cohort)
 
 
 def prepare(name: str, folder: Path, half: int | None = None) -> Path:
