@@ -162,3 +162,15 @@ def test_what_are_no_tokens_is_refused():
         follow_up(("a", "b"))
     with pytest.raises(rv.InputError, match=r"type float64 cannot be tokens"):
         follow_up(dtype=np.float64)
+
+
+def test_the_initial_weights_of_a_network_have_the_stated_variance():
+    he, lecun = (networks.cifar_cnn((32, 32, 3), 10, initial_variance=variance).init(jax.random.key(0))
+                 for variance in (2.0, 1.0))
+    weight = he["layer 0"]["weight"]  # [384, 1600]
+    key = jax.random.split(jax.random.key(0), 5)[2]
+    he_normal = jax.nn.initializers.he_normal(in_axis=1, out_axis=0)
+    np.testing.assert_array_equal(weight, he_normal(key, weight.shape))
+    np.testing.assert_allclose(1600 * np.var(np.asarray(lecun["layer 0"]["weight"])), 1.0, rtol=0.02)
+    with pytest.raises(rv.InputError, match="initial_variance"):
+        networks.cifar_cnn((32, 32, 3), 10, initial_variance=0.0)

@@ -4,6 +4,7 @@ They use ``resolvent.xla.kernels``, which computes the same numbers as the textb
 compiled loop on a CPU.
 """
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,12 @@ from typing_extensions import override
 
 from resolvent.arguments import checked
 from resolvent.data import files
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import MAX_DEPTH, Model, head
 from resolvent.xla import kernels
 
 __all__ = ["CNN", "LSTM", "char_lstm", "cifar_cnn", "mnist_cnn", "sentiment_lstm"]
-
-_he = jax.nn.initializers.he_normal
 
 
 class CNN(Model):
@@ -40,6 +39,7 @@ class CNN(Model):
         hidden: number of units of each hidden affine layer.
         outputs: number of outputs.
         normalise: whether there is local response normalisation.
+        initial_variance: variance of a weight before training, times the number of inputs of its unit.
     """
 
     shape: tuple[int, int, int] = eqx.field(static=True)
@@ -48,20 +48,28 @@ class CNN(Model):
     hidden: tuple[int, ...] = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     normalise: bool = eqx.field(static=True)
+    initial_variance: float = eqx.field(static=True, default=2.0)
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", initial_variance=self.initial_variance)
 
     @override
     def init(self, key: Array) -> Vector:
-        """He's normal initialisation; the biases are zero. Filters are [kernel, kernel, in, out]."""
+        """Normal weights, cut off at two standard deviations, and zero biases. Filters are [kernel, kernel, in, out].
+
+        The default variance is He's initialisation.
+        """
+        normal = partial(jax.nn.initializers.variance_scaling, self.initial_variance, "fan_in", "truncated_normal")
         rows, columns, depth = self.shape
         keys = iter(jax.random.split(key, len(self.channels) + len(self.hidden) + 1))
         params = {}
         for i, n in enumerate(self.channels):
-            weight = _he(in_axis=(0, 1, 2), out_axis=3)(next(keys), (self.kernel, self.kernel, depth, n))
+            weight = normal(in_axis=(0, 1, 2), out_axis=3)(next(keys), (self.kernel, self.kernel, depth, n))
             params[f"convolution {i}"] = {"weight": weight, "bias": jnp.zeros(n)}
             rows, columns, depth = ((rows - self.kernel + 1) // 2, (columns - self.kernel + 1) // 2, n)
         sizes = (rows * columns * depth, *self.hidden, self.outputs)
         for i, (n_in, n_out) in enumerate(pairwise(sizes)):
-            weight = _he(in_axis=1, out_axis=0)(next(keys), (n_out, n_in))
+            weight = normal(in_axis=1, out_axis=0)(next(keys), (n_out, n_in))
             params[f"layer {i}"] = {"weight": weight, "bias": jnp.zeros(n_out)}
         return params
 
@@ -179,7 +187,7 @@ def mnist_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
 
 
 @checked
-def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model:
+def cifar_cnn(shape: tuple[int, ...], classes: int, *, initial_variance: float = 2.0, l2: float = 0.0) -> Model:
     """The operator-splitting paper's network for CIFAR-10: 797,962 parameters.
 
     Two convolutions 5x5 of 64 filters with ReLU, 2x2 max-pooling and local response normalisation; 384 and 192 hidden
@@ -188,7 +196,12 @@ def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
     Args:
         shape: shape of an image: rows, columns and, if more than one, channels.
         classes: number of classes.
+        initial_variance: variance of a weight before training, times the number of inputs of its unit: 2 is He's
+            initialisation, 1 is LeCun's. The paper does not state it.
         l2: weight of |params|^2 / 2.
+
+    Raises:
+        InputError: ``initial_variance`` is not positive.
 
     Example:
         >>> params = jax.eval_shape(rv.models.cifar_cnn((32, 32, 3), 10).init, jax.random.key(0))
@@ -197,7 +210,7 @@ def cifar_cnn(shape: tuple[int, ...], classes: int, *, l2: float = 0.0) -> Model
     """
     outputs, loss = head(classes)
     return CNN(loss=loss, l2=l2, shape=_image_shape("cifar_cnn", shape), channels=(64, 64), kernel=5, hidden=(384, 192),
-               outputs=outputs, normalise=True)
+               outputs=outputs, normalise=True, initial_variance=initial_variance)
 
 
 @checked

@@ -18,7 +18,8 @@ _FIRST_POINTS = 10  # first points of a curve, which are always in the record
 
 def claim_record(claim: Claim, items_by_seed: Sequence[Sequence[Item]], setting: Setting) -> dict[str, Any]:
     """A claim with its verdict and, for each item, the mean and the spread over the seeds."""
-    is_decided = setting in ("paper scale", "middle") or not claim.converged
+    is_decided = not claim.converged or setting in (
+        ("paper scale",) if claim.converged == "paper scale" else ("paper scale", "middle"))
     items = []
     for of_seeds in zip(*items_by_seed, strict=True):
         values = np.array([item.value for item in of_seeds])

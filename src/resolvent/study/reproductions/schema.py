@@ -26,7 +26,8 @@ class Claim(_Strict):
         says: the statement.
         paper: the paper's number, if it states one.
         ours: whether the statement is ours; otherwise it is the paper's.
-        converged: whether only runs that have converged decide it; in a smaller setting it is then not decided.
+        converged: whether only runs that have converged decide it; the quick setting then does not. ``paper scale``:
+            the middle setting does not either.
         rule: the name of a rule of ``claims``.
         args: the rule's arguments.
     """
@@ -34,7 +35,7 @@ class Claim(_Strict):
     says: str
     paper: str = ""
     ours: bool = False
-    converged: bool = False
+    converged: bool | Literal["paper scale"] = False
     rule: str
     args: dict[str, Any]
 
