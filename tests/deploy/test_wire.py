@@ -73,6 +73,18 @@ def test_an_array_of_zeros_travels_as_its_shape_and_keeps_its_bits():
         decode(data, limit - 1)
 
 
+def test_an_array_with_the_content_of_another_one_travels_once():
+    """The personal model of FedAvg is its shared model."""
+    model = np.random.default_rng(0).normal(size=(300, 100)).astype(np.float32)
+    other = model.copy()
+    other[-1, -1] += 1
+    arrays = {"personal": model, "shared": model.copy(), "other": other, "flat": model.reshape(-1)}
+    data = encode(Message("evaluate", "run", arrays=arrays))
+    assert len(data) < 3 * model.nbytes + 1000
+    for name, array in decode(data).arrays.items():
+        np.testing.assert_array_equal(array, arrays[name], strict=True)
+
+
 def peak_memory(operation):
     """The largest memory that an operation allocates, in bytes; ``operation`` returns what stays."""
     tracemalloc.start()
@@ -113,7 +125,7 @@ def test_another_structure_is_refused(case):
 
 
 VALID = encode(Message("reply", "run", 3, 1, {"answers": "x"}, arrays_of(TREE)))
-HEADER = {"version": 1, "kind": "reply", "run": "", "round": 0, "phase": 0, "facts": {}, "zeros": {}}
+HEADER = {"version": 1, "kind": "reply", "run": "", "round": 0, "phase": 0, "facts": {}, "zeros": {}, "same": {}}
 WRONG_HEADERS = {
     "no JSON": b"{",
     "not an object": b"[]",
@@ -124,6 +136,7 @@ WRONG_HEADERS = {
     "no facts": json.dumps({**HEADER, "facts": None}).encode(),
     "zeros of a negative size": json.dumps({**HEADER, "zeros": {"w": {"dtype": "F32", "shape": [-1]}}}).encode(),
     "zeros of an unknown type": json.dumps({**HEADER, "zeros": {"w": {"dtype": [], "shape": [1]}}}).encode(),
+    "the content of an array that is not there": json.dumps({**HEADER, "same": {"w": "x"}}).encode(),
     "zeros without an end": json.dumps({**HEADER, "zeros": {"w": {"dtype": "F32", "shape": [2**40]}}}).encode(),
 }
 

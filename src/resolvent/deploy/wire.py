@@ -8,8 +8,9 @@
     ...     a safetensors file: its metadata has the header as JSON, its tensors are the arrays
 
 Of an array whose bits are all zero, only the dtype and the shape travel, in the header. Methods whose replies have
-alternating parts, such as MARINA, set the unused part to zero. A codec's encoded vector travels as ceil(bits / 8) bytes
-(``math.packing``).
+alternating parts, such as MARINA, set the unused part to zero. Of an array with the content of another one, only the
+name of the other one travels: the personal model of FedAvg is its shared model. A codec's encoded vector travels as
+ceil(bits / 8) bytes (``math.packing``).
 
 The checksum detects damage, not an attacker, who can compute a new one. Against attackers the transport encrypts and
 authenticates, and both sides check every message: its size, its header, and the names, shapes and dtypes of its arrays
@@ -42,7 +43,9 @@ _CONTENT = len(_MAGIC) + hashlib.sha256().digest_size
 _MAX_HEADER = 2**24
 _LENGTH_BYTES = 8
 _MAX_NUMBER = 2**31
-_SAMPLE = 64  # bytes that are read first to see that an array is not zero
+_SAMPLE = 64  # bytes that are read first, because arrays mostly differ there from zero and from each other
+_MIN_REPEATED = 256  # bytes; the entry of an array in the header has about 100
+_BLOCK = 2**16
 _VERSION = 1
 
 
@@ -101,6 +104,8 @@ def encode_parts(message: Message) -> list[bytes | memoryview]:
     arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
     zeros = {name for name, array in arrays.items() if _is_zero(array)}
     header["zeros"] = {name: _description(arrays.pop(name)) for name in sorted(zeros)}
+    header["same"] = repeated = _repeated(arrays)
+    arrays = {name: array for name, array in arrays.items() if name not in repeated}
     parts = _safetensors_parts(arrays, {"header": json.dumps(header, allow_nan=False, sort_keys=True)})
     checksum = hashlib.sha256()
     for part in parts:
@@ -120,6 +125,28 @@ def _is_zero(array: NDArray[Any]) -> bool:
     """Whether all bits are zero. -0.0 is not, so that an array that is restored has the same bits."""
     content = _bytes_of(array)
     return not content[:_SAMPLE].any() and not content.any()
+
+
+def _repeated(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Name of an array that has the dtype, the shape and the bits of an earlier one -> name of the earlier one."""
+    firsts: dict[tuple[Any, ...], list[str]] = {}
+    repeated = {}
+    for name, array in sorted(arrays.items()):
+        if array.nbytes < _MIN_REPEATED:
+            continue
+        content = _bytes_of(array)
+        alike = firsts.setdefault((array.dtype.name, array.shape, content[:_SAMPLE].tobytes()), [])
+        first = next((other for other in alike if _is_equal(_bytes_of(arrays[other]), content)), None)
+        if first is None:
+            alike.append(name)
+        else:
+            repeated[name] = first
+    return repeated
+
+
+def _is_equal(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
+    """Whether two arrays of equal size have the same bytes. Blocks need no memory for a comparison of each byte."""
+    return all(np.array_equal(a[i:i + _BLOCK], b[i:i + _BLOCK]) for i in range(0, len(a), _BLOCK))
 
 
 def _safetensors_parts(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
@@ -165,6 +192,7 @@ def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
     try:
         arrays = {name: _as_array(tensor, content[start:]) for name, tensor in tensors.items()}
         arrays |= _zero_arrays(header["zeros"], limit - len(data))
+        arrays |= {name: arrays[first] for name, first in header["same"].items()}
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise WireError(f"the arrays of the message cannot be read: {shorten(error)}") from error
     return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
@@ -193,7 +221,8 @@ def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], i
         header = json.loads(outer.pop("__metadata__")["header"])
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise WireError(f"the header of the message cannot be read: {shorten(error)}") from error
-    types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict, "zeros": dict}
+    types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict, "zeros": dict,
+             "same": dict}
     if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in types.items()):
         raise WireError("the header of the message does not have the expected fields")
     if header["version"] != _VERSION:
