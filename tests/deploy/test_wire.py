@@ -141,6 +141,12 @@ WRONG_HEADERS = {
 }
 
 
+def test_a_header_without_zero_and_repeated_arrays_is_read():
+    """As in the records of earlier versions."""
+    header = {name: value for name, value in HEADER.items() if name not in ("zeros", "same")}
+    assert {*decode(resealed(VALID, header=json.dumps(header).encode())).arrays} <= {*arrays_of(TREE)}
+
+
 @pytest.mark.parametrize("case", WRONG_HEADERS)
 def test_a_wrong_header_is_refused(case):
     with pytest.raises(WireError):

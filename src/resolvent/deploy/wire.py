@@ -218,7 +218,7 @@ def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], i
         raise WireError(f"the header of the message has {length} bytes, more than the message or than {_MAX_HEADER}")
     try:
         outer = json.loads(bytes(content[_LENGTH_BYTES:_LENGTH_BYTES + length]))
-        header = json.loads(outer.pop("__metadata__")["header"])
+        header = {"zeros": {}, "same": {}, **json.loads(outer.pop("__metadata__")["header"])}
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise WireError(f"the header of the message cannot be read: {shorten(error)}") from error
     types = {"version": int, "kind": str, "run": str, "round": int, "phase": int, "facts": dict, "zeros": dict,
