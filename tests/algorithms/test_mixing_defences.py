@@ -110,13 +110,21 @@ def test_momentum_by_numpy():
         np.testing.assert_allclose(state.server.inner, shared, atol=1e-12)
 
 
-def test_momentum_without_decay_is_the_inner_algorithm_and_several_phases_are_refused():
+def test_momentum_without_decay_is_the_inner_algorithm():
     problem = classification()
     momentum, plain = (trajectory(algorithm, problem, 3) for algorithm in (
         rv.combinators.Momentum(rv.fedavg(GD), decay=0.0), rv.fedavg(GD)))
     equal([state.server.inner for state in momentum], [state.server for state in plain])
+
+
+def test_momentum_refuses_several_phases_and_encoded_replies():
     with pytest.raises(rv.InputError, match="one phase"):
         rv.combinators.Momentum(rv.feddane(GD))
+    codec = rv.codecs.RandK(k=2)
+    for encoded in (rv.marina(GD, codec=codec), rv.combinators.Compressed(rv.fedavg(GD), codec)):
+        with pytest.raises(rv.InputError, match="are encoded"):
+            rv.combinators.Momentum(rv.attacked(encoded, rv.attacks.SignFlip()))
+    rv.combinators.Momentum(rv.combinators.CompressedMessages(rv.fedavg(GD), rv.codecs.QSGD()))
 
 
 HONEST = jnp.array([True] * 6 + [False] * 3)

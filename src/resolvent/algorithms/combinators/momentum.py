@@ -19,11 +19,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, layers
+from resolvent.algorithms.combinators.compressed_messages import CompressedMessages
 from resolvent.algorithms.combinators.updates import update_origin
 from resolvent.algorithms.round import reply_shapes
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
+from resolvent.math.codecs import Codec
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
@@ -55,7 +57,7 @@ class Momentum(Combinator):
         decay: weight of the old average, in [0, 1); with 0 it is the inner algorithm.
 
     Raises:
-        InputError: ``decay`` is outside [0, 1), or the inner algorithm has several phases.
+        InputError: ``decay`` is outside [0, 1), or the inner algorithm has several phases or encodes its replies.
 
     Example:
         >>> inner = rv.robust(rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.TrimmedMean(share=0.4))
@@ -69,6 +71,11 @@ class Momentum(Combinator):
         if len(self.inner.phases) != 1:
             raise InputError(f"Momentum needs an algorithm of one phase, got {type(self.inner).__name__}: use "
                              "fedavg(...), robust(...) or dgd(...)")
+        encoding = [layer for layer in layers(self.inner) if isinstance(getattr(layer, "codec", None), Codec)
+                    and not isinstance(layer, CompressedMessages)]
+        if encoding:
+            raise InputError(f"Momentum averages replies, and those of {type(encoding[0]).__name__} are encoded: "
+                             "encode the averages instead, Compressed(Momentum(...), codec)")
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> MomentumState:
