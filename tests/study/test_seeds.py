@@ -73,7 +73,7 @@ def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     assert rv.load(saved, method="FedAvg", site="Essen").predict(visits().head(3)).shape == (3,)
     page = (saved / "report.html").read_text()
     assert "3 seeds, 0 to 2" in page
-    assert "Essen: " in page
+    assert "Essen (" in page
     assert "http" not in page.replace("http://www.w3.org", "").split("<main>")[0]
 
 
