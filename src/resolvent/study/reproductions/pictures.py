@@ -4,13 +4,14 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.data.atomic_files import write_text
@@ -30,12 +31,14 @@ _TITLE_WIDTH, _TITLE_WIDTH_ALONE = 32, 40  # characters that fit above one of se
 _DIVERGED_FACTOR = 1e3  # values above this multiple of the first one are cut off
 
 Record = Mapping[str, Any]
+Styles = Mapping[str, tuple[str, str]]
 
 
 def draw(record: Record, path: Path) -> None:
     """Write all panels as one SVG. Curves that the panels share are named once, below them."""
     pictures = [(title, {"axis": record["axis"], "log": record["log"], **panel}, drawing)
                 for title, panel in record["panels"].items() for drawing in panel["draw"]]
+    styles = _styles([panel["methods"] for _, panel, drawing in pictures if drawing["x"] in _AXES])
     columns = min(record.get("columns") or len(pictures), len(pictures))
     rows = -(-len(pictures) // columns)
     title_width = _TITLE_WIDTH if columns > 1 else _TITLE_WIDTH_ALONE
@@ -50,17 +53,32 @@ def draw(record: Record, path: Path) -> None:
             axes.set_title(textwrap.fill(title.replace("Fig. ", "Fig.\N{NO-BREAK SPACE}"), title_width))
             _, left, drawing_of_left = pictures[i - 1]
             is_alike = i % columns and (drawing["x"] == "methods") == (drawing_of_left["x"] == "methods")
-            _draw_panel(axes, panel, drawing, left if is_alike else None)
+            _draw_panel(axes, panel, drawing, left if is_alike else None, styles)
         _add_legend(figure, columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": record["title"]})
     write_text(path, _compact(text.getvalue()))
 
 
-def _draw_panel(axes: Axes, panel: Record, drawing: Record, left: Record | None) -> None:
-    """Draw one panel; titles and labels that its left neighbour has are not repeated."""
+def _styles(methods: Sequence[Mapping[str, Any]]) -> Styles:
+    """The colours and line styles of the panel with most methods."""
+    largest: Mapping[str, Any] = max(methods, key=len, default={})
+    return colour_of(list(largest))
+
+
+def _draw_panel(axes: Axes, panel: Record, drawing: Record, left: Record | None, styles: Styles) -> None:
+    """Draw one panel; titles and labels that its left neighbour has are not repeated.
+
+    A panel whose methods all have one of the styles uses these, so that a method looks the same in all panels.
+    """
     is_bars = drawing["x"] == "methods"
-    (_bars if is_bars else _curves if drawing["x"] in _AXES else _sweep)(axes, panel, drawing)
+    if is_bars:
+        _bars(axes, panel, drawing)
+    elif drawing["x"] in _AXES:
+        is_known = panel["methods"].keys() <= styles.keys()
+        _curves(axes, panel, drawing, styles if is_known else _styles([panel["methods"]]))
+    else:
+        _sweep(axes, panel, drawing)
     if left is None or panel["axis"] != left["axis"] or is_bars:
         (axes.set_xlabel if is_bars else axes.set_ylabel)(panel["axis"])
     if panel["log"]:
@@ -91,13 +109,18 @@ def _set_log(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _add_legend(figure: Figure, columns: int) -> None:
-    """One legend below the panels for those with the longest one or the first part of it; the others have their own.
+    """One legend below the panels for those with the longest one or a part of it; the others have their own.
 
     If it would serve one panel only, each panel has its own legend.
     """
+    def is_part(handles: Sequence[Any], labels: list[str]) -> bool:
+        """Whether the longest legend has these labels, with the same styles."""
+        are_curves = all(isinstance(handle, Line2D) for handle in (*handles, *longest[0]))
+        return labels == longest[1][:len(labels)] or (are_curves and set(labels) <= set(longest[1]))
+
     legends = [axes.get_legend_handles_labels() for axes in figure.axes]
     longest = max(legends, key=lambda legend: len(legend[1]), default=([], []))
-    shares = [bool(labels) and labels == longest[1][:len(labels)] for _, labels in legends]
+    shares = [bool(labels) and is_part(handles, labels) for handles, labels in legends]
     is_shared = sum(shares) > 1 or sum(bool(labels) for _, labels in legends) == 1
     if is_shared:
         width = min(len(longest[1]), 3 if columns == 1 else 2 * columns)
@@ -107,12 +130,12 @@ def _add_legend(figure: Figure, columns: int) -> None:
             axes.legend(fontsize=7)
 
 
-def _curves(axes: Axes, panel: Record, drawing: Record) -> None:
+def _curves(axes: Axes, panel: Record, drawing: Record, styles: Styles) -> None:
     """Mean over the seeds against rounds, with a band from the lowest to the highest seed."""
     methods = panel["methods"]
     first = max(m["first"]["mean"] or 0 for m in methods.values())
-    for label, (colour, dashes) in colour_of(list(methods)).items():
-        method = methods[label]
+    for label, method in methods.items():
+        colour, dashes = styles[label]
         mean, low, high = (_drawable(method[key], panel["log"]) for key in ("mean", "low", "high"))
         axes.plot(method[drawing["x"]], mean, dashes, color=colour, label=label, linewidth=1.5)
         if low != high:  # more than one seed
