@@ -24,10 +24,10 @@ def test_a_curve_that_diverges_does_not_compress_the_others(log):
 
 def test_a_method_has_the_same_colour_in_all_panels():
     figure, (left, right) = plt.subplots(1, 2)
-    three, one = panel(False, [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]), panel(False, [1.0, 3.0])
-    one["methods"] = {"method 1": one["methods"]["method 0"]}
-    styles = _styles([one["methods"], three["methods"]])
-    for axes, content in ((left, three), (right, one)):
+    all_three, single = panel(False, [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]), panel(False, [1.0, 3.0])
+    single["methods"] = {"method 1": single["methods"]["method 0"]}
+    styles = _styles([single["methods"], all_three["methods"]])
+    for axes, content in ((left, all_three), (right, single)):
         _draw_panel(axes, content, {"x": "rounds"}, None, styles)
     _add_legend(figure, columns=2)
     assert right.lines[0].get_color() == left.lines[1].get_color() != left.lines[0].get_color()
