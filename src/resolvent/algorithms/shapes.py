@@ -124,7 +124,7 @@ class _Questions:
 
 
 class _QuestionedOracle(ShapeOracle):
-    """Notes the questions. Copies of it, which JAX makes, share the notes."""
+    """Records what is asked of an oracle. JAX copies the object, and the copies share the record."""
 
     questions: _Questions = eqx.field(static=True, kw_only=True)
 
