@@ -4,7 +4,6 @@ The checks of a run, the sizes of its messages, the simulator and a network read
 one algorithm and one model it is made once in a process, whatever its numbers are.
 """
 
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,8 +20,10 @@ from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, rememberi
 __all__ = ["ExchangeShapes", "exchange_shapes"]
 
 
-class ExchangeShapes(NamedTuple):
+class ExchangeShapes(eqx.Module):
     """Trees whose leaves have the shapes and dtypes of the arrays that are sent, and facts of a party's work.
+
+    The facts are static, so that ``jax.jit`` caches them with the shapes.
 
     Attributes:
         model: a model.
@@ -32,6 +33,7 @@ class ExchangeShapes(NamedTuple):
         shared: the shared model; None if the algorithm has none.
         server: the state of a server with one party.
         party: a party's state.
+        personal: a party's personal model.
         local_work: in each phase, how often a party works with a local solver; a loop counts once.
         returns_memory: whether a party's work hands on the memory with which it began.
         uses_held_out: whether the algorithm looks at a party's held-out samples.
@@ -44,9 +46,10 @@ class ExchangeShapes(NamedTuple):
     shared: Vector | None
     server: ServerState
     party: PartyState
-    local_work: tuple[int, ...]
-    returns_memory: bool
-    uses_held_out: bool
+    personal: Vector
+    local_work: tuple[int, ...] = eqx.field(static=True)
+    returns_memory: bool = eqx.field(static=True)
+    uses_held_out: bool = eqx.field(static=True)
 
     @property
     def has_party_states(self) -> bool:
@@ -74,29 +77,12 @@ def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | Non
             return exchange_shapes(algorithm, model, memory=memory)
         except (TypeError, AttributeError):
             pass
-    trace: _Trace = _trace.eval_shape(algorithm, model, oracle, memory)  # type: ignore[no-untyped-call]
-    return ExchangeShapes(trace.model, trace.messages, trace.replies, trace.model_message, trace.shared, trace.server,
-                          trace.party, trace.local_work, trace.returns_memory, trace.uses_held_out)
-
-
-class _Trace(eqx.Module):
-    """What is traced; facts are static, so that ``jax.jit`` caches them with the shapes."""
-
-    model: Vector
-    messages: tuple[Message, ...]
-    replies: tuple[Reply, ...]
-    model_message: Message
-    shared: Vector | None
-    server: ServerState
-    party: PartyState
-    personal: Vector
-    local_work: tuple[int, ...] = eqx.field(static=True)
-    returns_memory: bool = eqx.field(static=True)
-    uses_held_out: bool = eqx.field(static=True)
+    shapes: ExchangeShapes = _trace.eval_shape(algorithm, model, oracle, memory)  # type: ignore[no-untyped-call]
+    return shapes
 
 
 @jax.jit
-def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: PartyMemory | None) -> _Trace:
+def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: PartyMemory | None) -> ExchangeShapes:
     """Party 0 in a round. No shape depends on the party or on the number of parties."""
     k, key, questions = jnp.array(0), root_key(0), _Questions()
     oracle = _QuestionedOracle(questions=questions) if oracle is None else oracle
@@ -112,9 +98,10 @@ def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: Part
         work.append(len(solvers))
         infos.append(info)
     model_message = algorithm.model_message(server, k)
-    return _Trace(w0, tuple(messages), tuple(replies), model_message, algorithm.server_model(server), server, state,
-                  algorithm.personal_model(state, model_message, oracle), tuple(work),
-                  any("memory" in info for info in infos), questions.held_out)
+    return ExchangeShapes(
+        w0, tuple(messages), tuple(replies), model_message, algorithm.server_model(server), server, state,
+        algorithm.personal_model(state, model_message, oracle), tuple(work), any("memory" in info for info in infos),
+        questions.held_out)
 
 
 class _Questions:
