@@ -55,7 +55,7 @@ class CNN(Model):
 
     @override
     def init(self, key: Array) -> Vector:
-        """Normal weights, cut off at two standard deviations, and zero biases. Filters are [kernel, kernel, in, out].
+        """Weights from a truncated normal distribution, biases of zero. Filters are [kernel, kernel, in, out].
 
         The default variance is He's initialisation.
         """
