@@ -16,7 +16,8 @@ from torture.scenario import RESUME, RUN, command, difference, new_folder, quick
 KIND = "corrupted files"
 ROOT = Path(__file__).parents[2]
 _BLOCK = 512
-_RECORD = "splitting-cifar-quick.json"  # a committed result
+# the smallest committed result
+_RECORD = min((ROOT / "results").glob("*.json"), key=lambda path: (path.stat().st_size, path.name)).name
 
 
 def run_case(seed, number, folder):
