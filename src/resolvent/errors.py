@@ -118,6 +118,19 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {shorten(repr(original[matches[0]]))}?" if matches else ""
 
 
+def alternatives(word: str, allowed: Iterable[str], words: str = "there are") -> str:
+    """The end of an error message that lists the allowed words; the most similar one, if any, comes before the list.
+
+    >>> alternatives("minst", ["mnist", "digits"])
+    "; did you mean 'mnist'? There are mnist, digits"
+    >>> alternatives("iris", ["mnist", "digits"], "allowed:")
+    '; allowed: mnist, digits'
+    """
+    names = list(allowed)
+    suggestion, listing = nearest(word, names), f"{words} {', '.join(names)}"
+    return f"{suggestion} {listing[0].upper()}{listing[1:]}" if suggestion else f"; {listing}"
+
+
 def _plain(word: str) -> str:
     return word.casefold().replace("_", "")
 

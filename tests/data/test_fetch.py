@@ -139,7 +139,7 @@ def test_archives_are_unpacked_and_nothing_is_written_outside_the_folder(server,
 
 
 def test_errors_name_the_data_set_the_address_or_the_folder(server, data_folder, tmp_path):
-    with pytest.raises(InputError, match=r"'minst' .*there are mnist, .*did you mean 'mnist'"):
+    with pytest.raises(InputError, match=r"'minst' to download; did you mean 'mnist'\? There are mnist, "):
         fetch("minst")
     with pytest.raises(InputError, match=r"could not be downloaded \(HTTP Error 404"):
         fetch("a", sources=sources(server, "absent.bin"))

@@ -90,8 +90,8 @@ def event_with(values, metric="accuracy", name="FedAvg"):
 
 
 def test_a_metric_that_does_not_exist_is_refused_with_the_ones_that_do():
-    with pytest.raises(rv.InputError, match=r"no metric 'acuracy' of the split 'validation'; there are accuracy, .*"
-                                            r"loss; did you mean 'accuracy'"):
+    with pytest.raises(rv.InputError, match=r"no metric 'acuracy' of the split 'validation'; did you mean 'accuracy'\? "
+                                            "There are accuracy, .*loss"):
         run(rv.callbacks.EarlyStopping(metric="acuracy"))
     with pytest.raises(rv.InputError, match=r"on_evaluation=3\) must be a function"):
         run(3)

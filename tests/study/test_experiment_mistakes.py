@@ -12,10 +12,10 @@ from resolvent.study.experiment import ExperimentFile
 
 ALGORITHMS = "algorithms:\n  alone: local\n  FedAvg: fedavg"
 MISTAKES = {
-    "top-level key": ("rounds: 3", "ronds: 3", ["mine.yaml:12: ronds: unknown key", "allowed here: data, model, solver",
+    "top-level key": ("rounds: 3", "ronds: 3", ["mine.yaml:12: ronds: unknown key", "Allowed here: data, model, solver",
                                                "did you mean 'rounds'?"]),
     "nested key": ("learning_rate", "learning_rat", [
-        "mine.yaml:7: solver.learning_rat: unknown key", "allowed here: name, learning_rate, batch_size",
+        "mine.yaml:7: solver.learning_rat: unknown key", "Allowed here: name, learning_rate, batch_size",
         "did you mean 'learning_rate'?"]),
     "misspelt name key": ("name: SGD", "nme: SGD", ["mine.yaml:5: solver.name: missing", "SGD, GD"]),
     "misspelt name key with a default": ("name: digits", "nme: digits", [
@@ -51,10 +51,10 @@ MISTAKES = {
     "one of a list": ("participation: full", "participation:\n  name: stragglers\n  parties: [1, two]", [
         "mine.yaml:13: participation.parties.1: 'two' is not a valid value"]),
     "choice": ("FedAvg: fedavg", "FedAvg: {name: fedavg, stragglers: kep}", [
-        "mine.yaml:10: algorithms.FedAvg.stragglers: 'kep' is not a valid value; allowed: drop, keep",
-        "did you mean 'keep'?"]),
+        "mine.yaml:10: algorithms.FedAvg.stragglers: 'kep' is not a valid value; did you mean 'keep'? Allowed: "
+        "drop, keep"]),
     "choice in a list": ("rounds: 3", "rounds: 3\ndiagnostics:\n- line\n- step", [
-        "mine.yaml:15: diagnostics.1: 'step' is not a valid value; allowed: model_change", "did you mean 'steps'?"]),
+        "mine.yaml:15: diagnostics.1: 'step' is not a valid value; did you mean 'steps'? Allowed: model_change"]),
     "missing setting": ("  learning_rate: 0.05\n", "", ["mine.yaml:5: solver.learning_rate: missing"]),
     "missing part": ("model: logistic\n", "", ["mine.yaml:1: model: missing; the model that every party trains"]),
     "missing penalty": ("FedAvg: fedavg", "FedAvg: fedpi_plus", ["mine.yaml:10: algorithms.FedAvg.penalty: missing"]),
@@ -123,8 +123,7 @@ def test_file_that_is_not_there_or_not_text_is_refused(mine, tmp_path):
     (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
     assert refused("image.yaml").startswith("image.yaml:1: the file is not text in UTF-8: ")
     message = refused("digit")
-    assert "there is no experiment 'digit'; there are digits" in message
-    assert "did you mean 'digits'?" in message
+    assert "there is no experiment 'digit'; did you mean 'digits'? There are digits" in message
 
 
 OUT_OF_RANGE = {

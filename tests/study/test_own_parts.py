@@ -99,7 +99,7 @@ def test_own_parts_are_bound_checked_and_written_like_those_of_the_library(sourc
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ("data.partis=3", "data.partis: unknown key; allowed here: name, parties, noise; did you mean 'parties'?"),
+    ("data.partis=3", "data.partis: unknown key; did you mean 'parties'? Allowed here: name, parties, noise"),
     ("data.parties=many", "data.parties: 'many' is not a valid value"),
     ("algorithms.mine.name=SOURCE:algoritm", "has no function 'algoritm'; did you mean 'algorithm'?"),
     ("model.name=SOURCE:failing", "SOURCE:failing: RuntimeError: no such model (STEM.py, line 29)"),
@@ -110,7 +110,7 @@ def test_own_parts_are_bound_checked_and_written_like_those_of_the_library(sourc
     ("model.features=3", "model.features: the experiment supplies it; remove this setting"),
     ("model.name=nowhere_at_all:model", "nowhere_at_all cannot be imported: ModuleNotFoundError"),
     ("model.name=nowhere.py:model", "there is no file "),
-    ("model.name=logistik", "or module:function for your own; did you mean 'logistic'?"),
+    ("model.name=logistik", "did you mean 'logistic'? Allowed: linear"),
 ])
 def test_what_is_wrong_is_said(source, change, message):
     stem = source.removesuffix(".py")

@@ -146,7 +146,7 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
         json: print JSON instead of tables.
     """
     from resolvent.cli import terminal
-    from resolvent.errors import InputError, nearest, quote
+    from resolvent.errors import InputError, alternatives, quote
     from resolvent.study.catalogue import CAPTION, catalogue, table
     from resolvent.study.docstrings import first_line
     from resolvent.study.experiment import ExperimentFile, experiments
@@ -156,7 +156,7 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
     parts = listings()
     kinds = ["experiments", "reproductions", *parts]
     if kind not in ("all", *kinds):
-        raise InputError(f"there is no kind {quote(kind)}; there are {', '.join(kinds)}{nearest(kind, kinds)}")
+        raise InputError(f"there is no kind {quote(kind)}{alternatives(kind, kinds)}")
 
     def lines_of(listed: str) -> dict[str, str]:
         if listed == "experiments":

@@ -23,7 +23,7 @@ from typing_extensions import override
 from resolvent.data import files
 from resolvent.data.readers import read_cifar_batch, read_idx
 from resolvent.data.sources import SOURCES, Download, check_address
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, alternatives, shorten
 
 __all__ = ["FileStatus", "check", "fetch"]
 
@@ -53,8 +53,7 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
             or the checksum is wrong.
     """
     if name not in sources:
-        raise InputError(f"there is no data set {shorten(repr(name))} to download; there are {', '.join(sources)}"
-                         f"{nearest(name, sources)}")
+        raise InputError(f"there is no data set {shorten(repr(name))} to download{alternatives(name, sources)}")
     target, paths = folder or files.data_folders()[0], []
     for download in sources[name]:
         expected = [target / path for path in download.paths]
@@ -178,8 +177,7 @@ def check(name: str | None = None, *, sources: Sources = SOURCES) -> list[FileSt
         InputError: the name is unknown.
     """
     if name is not None and name not in sources:
-        raise InputError(f"there is no data set {shorten(repr(name))} to check; there are {', '.join(sources)}"
-                         f"{nearest(name, sources)}")
+        raise InputError(f"there is no data set {shorten(repr(name))} to check{alternatives(name, sources)}")
     return [_check_path(data_set, path, download) for data_set in (sources if name is None else [name])
             for download in sources[data_set] for path in download.paths]
 

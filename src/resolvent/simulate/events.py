@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
 from resolvent.simulate.processes import from_writer, is_writer
 
@@ -102,7 +102,7 @@ class EvaluationEvent:
         if rows.empty:
             known = sorted(set(of_split["metric"]))
             raise InputError(f"there is no metric {quote(name)} of the split {quote(split)}"
-                             + (f"; there are {', '.join(known)}{nearest(name, known)}" if known else
+                             + (alternatives(name, known) if known else
                                 ": the parties have no such samples; set a share for them in the data"))
         return rows.groupby("round")["value"].mean()
 

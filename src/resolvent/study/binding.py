@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 
 from resolvent.arguments import hints_of
-from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.errors import InputError, alternatives, quote, shorten
 from resolvent.study.docstrings import help_of
 from resolvent.study.file_types import choices, file_type
 from resolvent.study.own_parts import describe_failure, is_own_part, own_part
@@ -186,8 +186,8 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hid
         if key in hidden:
             raise InputError(f"{_join(path, key)}: the experiment supplies it; remove this setting")
         if key not in known:
-            raise InputError(f"{_join(path, key)}: unknown key; allowed here: {', '.join(allowed)}"
-                             f"{nearest(key_text(key), allowed)}")
+            raise InputError(f"{_join(path, key)}: unknown key"
+                             f"{alternatives(key_text(key), allowed, 'allowed here:')}")
 
 
 def _bind_parts(p: Parameter, settings: Mapping[str, Any], path: str) -> "Bound | dict[str, Bound] | None":
@@ -271,9 +271,9 @@ def _bind_part(registry: Registry, settings: Any, path: str, default: str | None
         return replace(bind(part, arguments, path=path, name=written, supplied=registry.supplied), kinds=registry.kinds)
     name = registry.name_of(written) if isinstance(written, str) else None
     if name is None:
-        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {quote(written)}; allowed: "
-                         f"{', '.join(registry.functions)}, or module:function for your own"
-                         f"{nearest(str(written), registry.functions)}")
+        known = alternatives(str(written), registry.functions, "allowed:")
+        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {quote(written)}{known}, or "
+                         "module:function for your own")
     return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
 
 
@@ -296,7 +296,7 @@ def _validate(known: Mapping[str, Parameter], values: Mapping[str, Any], path: s
         for i in items:
             value = value[i]
         allowed = choices(known[key].type)
-        reason = (f"; allowed: {', '.join(allowed)}{nearest(str(value), allowed)}" if allowed
+        reason = (alternatives(str(value), allowed, "allowed:") if allowed
                   else f" ({first['msg'][0].lower()}{first['msg'][1:]})")
         raise InputError(f"{_join(path, key, *items)}: {quote(value)} is not a valid value{reason}") from error
     return {key: getattr(checked, key) for key in known}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.errors import InputError, alternatives, quote, shorten
 from resolvent.problem.metrics import BalancedAccuracy
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
@@ -82,8 +82,7 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
     part = registry.name_of(decide_by)
     if part is None:
         names = list(dict.fromkeys([score, "loss", *metrics, *registry.functions]))
-        raise InputError(f"decide_by: there is no metric {quote(decide_by)}; there are {', '.join(names)}"
-                         f"{nearest(decide_by, names)}")
+        raise InputError(f"decide_by: there is no metric {quote(decide_by)}{alternatives(decide_by, names)}")
     added: Metric = registry.functions[part]()
     name = decide_by if decide_by != part else added.name
     return DecisiveMetric(name, {**metrics, name: added}, _note(name))

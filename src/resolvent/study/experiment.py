@@ -14,7 +14,7 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.portfolio.federation import problem_of
@@ -146,8 +146,8 @@ class ExperimentFile:
             return cls.parse(text, source, path.stem, changes)
         shipped = experiments()
         if source not in shipped:
-            raise InputError(f"there is no experiment {quote(source)}; there are {', '.join(shipped)}; or give a file "
-                             f"whose name ends in .yaml{nearest(source, shipped)}")
+            raise InputError(f"there is no experiment {quote(source)}{alternatives(source, shipped)}; or give a "
+                             "file whose name ends in .yaml")
         return cls.parse(shipped[source], f"{source}.yaml", source, changes)
 
     @classmethod

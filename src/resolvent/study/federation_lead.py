@@ -16,7 +16,7 @@ from resolvent.data.atomic_files import write_text
 from resolvent.data.tables import natural_order
 from resolvent.deploy.kits import KitNote
 from resolvent.deploy.nvflare_lead import LeadSession, open_session
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.study.checks import folder_name
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_names import SERVER_CLASS, SITE_CLASS
@@ -60,8 +60,7 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
                          "a kit that 'resolvent federation new' made") from error
     for name in chosen:
         if name not in sites:
-            raise InputError(f"--sites: there is no site {quote(name)}; there are {', '.join(sites)}"
-                             f"{nearest(name, sites)}")
+            raise InputError(f"--sites: there is no site {quote(name)}{alternatives(name, sites)}")
     return tuple(name for name in sites if not chosen or name in chosen)
 
 

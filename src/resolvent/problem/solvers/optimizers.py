@@ -26,7 +26,7 @@ import optax
 from jaxtyping import ArrayLike
 from typing_extensions import override
 
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 
 __all__ = ["FixedOptimizer", "Optimizer", "TracedOptimizer", "as_optimizer", "named_optimizer", "scaled_optimizer",
            "traced_optimizer"]
@@ -157,8 +157,8 @@ def named_optimizer(name: str, learning_rate: ArrayLike, settings: dict[str, flo
     """
     factories = {key: value for key, value in vars(optax).items() if _is_optimizer_factory(key, value)}
     if name not in factories:
-        raise InputError(f"there is no optimizer {quote(name)} in optax that has a learning rate; allowed: "
-                         f"{', '.join(sorted(factories))}{nearest(name, factories)}")
+        raise InputError(f"there is no optimizer {quote(name)} in optax that has a learning rate"
+                         f"{alternatives(name, sorted(factories), 'allowed:')}")
     return traced_optimizer(factories[name], **{"learning_rate": learning_rate} | (settings or {}))
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 from numpy.typing import NDArray
 
 from resolvent.algorithms import keys
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
 from resolvent.problem.portfolio import (
     Backtest,
@@ -88,8 +88,7 @@ class Backtests:
     def _baseline(self, name: str, split: str) -> Backtest:
         """A baseline on the universe of each party, with a leading axis of the parties."""
         if name not in BASELINES:
-            raise InputError(f"there is no baseline {quote(name)}; there are {', '.join(BASELINES)}"
-                             f"{nearest(name, BASELINES)}")
+            raise InputError(f"there is no baseline {quote(name)}{alternatives(name, BASELINES)}")
         parties = self.problem.parties
         if name == _UNTRAINED:
             seed = next(iter(self.results.values())).seed

@@ -9,7 +9,7 @@ could change it.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.study.reproductions import curve_rules, party_rules, sweep_rules, value_rules
 from resolvent.study.reproductions.curves import RULES, Item, Panels
 
@@ -30,7 +30,7 @@ def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
         InputError: there is no such rule, panel or method.
     """
     if rule not in RULES:
-        raise InputError(f"there is no rule {quote(rule)}; there are {', '.join(RULES)}{nearest(rule, RULES)}")
+        raise InputError(f"there is no rule {quote(rule)}{alternatives(rule, RULES)}")
     try:
         items = RULES[rule](figure, **arguments)
     except (KeyError, TypeError) as error:

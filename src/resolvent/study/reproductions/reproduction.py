@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pydantic
 
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.study.binding import Bound, parameters
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, View
@@ -81,8 +81,7 @@ class Reproduction(pydantic.BaseModel):
         """
         shipped = reproductions()
         if name not in shipped:
-            raise InputError(f"there is no reproduction {quote(name)}; there are {', '.join(shipped)}"
-                             f"{nearest(name, shipped)}")
+            raise InputError(f"there is no reproduction {quote(name)}{alternatives(name, shipped)}")
         return cls.parse(name, shipped[name])
 
     @classmethod
@@ -151,8 +150,7 @@ class Reproduction(pydantic.BaseModel):
         """
         for title in titles:
             if title not in self.panels:
-                raise InputError(f"{self.name} has no panel {quote(title)}; there are {', '.join(self.panels)}"
-                                 f"{nearest(title, self.panels)}")
+                raise InputError(f"{self.name} has no panel {quote(title)}{alternatives(title, self.panels)}")
         panels = {title: panel for title, panel in self.panels.items() if title in titles or panel.of in titles}
         for title, panel in panels.items():
             if other := {panel.tuned, panel.of} - {"", *panels}:

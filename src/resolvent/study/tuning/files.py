@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from resolvent.data.atomic_files import remove_folder, write_text
 from resolvent.data.federated import FederatedData
 from resolvent.data.folder_lock import locked
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.study.binding import bind
@@ -98,8 +98,7 @@ def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMetho
     labels = list(settings["algorithms"])
     for label in search.over:
         if label != "*" and label not in labels:
-            raise InputError(f"over.{label}: there is no algorithm {quote(label)}; there are {', '.join(labels)}"
-                             f"{nearest(label, labels)}")
+            raise InputError(f"over.{label}: there is no algorithm {quote(label)}{alternatives(label, labels)}")
     methods = {}
     for label in labels:
         space = space_of(search.over, label)

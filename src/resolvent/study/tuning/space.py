@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, alternatives, quote
 
 __all__ = ["Choices", "Point", "Range", "Space", "combinations", "draw", "read_space", "space_of"]
 
@@ -73,8 +73,8 @@ def read_space(values: Any, path: str) -> Choices | Range:
                          "high: 0.1, scale: log}")
     for key in values:
         if key not in _RANGE_KEYS:
-            raise InputError(f"{path}: a range has no key {quote(key)}; allowed: {', '.join(_RANGE_KEYS)}"
-                             f"{nearest(str(key), _RANGE_KEYS)}")
+            raise InputError(f"{path}: a range has no key {quote(key)}"
+                             f"{alternatives(str(key), _RANGE_KEYS, 'allowed:')}")
     low, high = values.get("low"), values.get("high")
     scale, whole = values.get("scale", "linear"), values.get("whole", False)
     are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in (low, high))
