@@ -24,12 +24,11 @@ from resolvent.algorithms.round import collect_replies, initial_server, server_s
 from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.deploy.exchange import Answers, RoundRules, exchange
 from resolvent.deploy.limits import check_parts
-from resolvent.deploy.membership import check_change_of_members, draw_cohort, members_of_round
+from resolvent.deploy.membership import change_members, check_change_of_members, draw_cohort, members_of_round
 from resolvent.deploy.record_metrics import metrics_of_reports
 from resolvent.deploy.reports import (
     EvaluationReport,
     FinishReport,
-    MembersReport,
     PhaseReport,
     Report,
     StartReport,
@@ -192,25 +191,10 @@ class Coordinator:
             return record
         check_change_of_members(self._algorithm, self._shapes)
         new = [name for name in names if name not in record.parties]
-        self._parties = parties = (*record.parties, *new)
-        answers, ready = self._ask_to_start(record.run, {name: parties.index(name) for name in new})
-        for name, party in zip(new, ready, strict=True):
-            if (party.splits, party.score) != (record.splits, record.score):
-                raise InputError(f"{name} has other sample sets or another score than the run: use the same experiment")
-        sizes = (*record.sizes, *(party.samples for party in ready))
-        check_sizes(np.array(sizes))
-        split_sizes = tuple((*of_split, *(party.split_sizes[i] for party in ready))
-                            for i, of_split in enumerate(record.split_sizes))
-        protected = (*record.protected, *(parties.index(name) for name, party in zip(new, ready, strict=True)
-                                          if party.protected))
-        first = record.round + (record.working is not None)  # a round that has begun keeps its cohort
-        earlier = tuple(entry for entry in record.members if entry[0] < first)
-        ids = tuple(sorted(parties.index(name) for name in names))
-        self._algorithm.check(len(ids))
-        report = MembersReport(first, tuple(name for name in names if name not in before),
-                               tuple(name for name in record.parties if name in before and name not in names), sizes)
-        record = record._replace(parties=parties, sizes=sizes, split_sizes=split_sizes, protected=protected,
-                                 members=(*earlier, (first, ids)))
+        self._parties = (*record.parties, *new)
+        answers, ready = self._ask_to_start(record.run, {name: self._parties.index(name) for name in new})
+        record, report = change_members(record, names, dict(zip(new, ready, strict=True)))
+        self._algorithm.check(len(names))
         return self._stored(record, report, answers)
 
     def _ask_to_start(self, run: str, ids: Mapping[str, int]) -> tuple[Answers, list[Ready]]:

@@ -5,12 +5,13 @@ was absent before: its first state and its keys are those that it would have had
 round is drawn among the members of the round, with their numbers of samples: the shares of the members sum to 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from resolvent.algorithms import keys
@@ -18,11 +19,15 @@ from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerStat
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.shapes import ExchangeShapes
+from resolvent.deploy.reports import MembersReport
+from resolvent.deploy.server_messages import Ready
+from resolvent.deploy.stores import ServerRecord
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.simulate.plan import check_sizes
 
-__all__ = ["MembershipHistory", "check_change_of_members", "draw_cohort", "members_of_round"]
+__all__ = ["MembershipHistory", "change_members", "check_change_of_members", "draw_cohort", "members_of_round"]
 
 MembershipHistory = Sequence[tuple[int, tuple[int, ...]]]
 """(first round, ids of the members from this round on), in the order of the rounds."""
@@ -70,6 +75,37 @@ def check_change_of_members(algorithm: Algorithm, shapes: ExchangeShapes) -> Non
         raise InputError("the sites of a run cannot change with this algorithm: its server stores a part for each "
                          "party, or a sum over the parties' states with their shares, which would no longer be right. "
                          "Continue with the same sites, or start a new run with another --out")
+
+
+def change_members(record: ServerRecord, names: Sequence[str],
+                   joined: Mapping[str, Ready]) -> tuple[ServerRecord, MembersReport]:
+    """The record of a run whose members are others from the next round on, and the report of the change.
+
+    Args:
+        record: the record of the run.
+        names: names of all parties that are members from now on.
+        joined: for each of them that was never a member, its answer to the start, in the order of ``names``.
+
+    Raises:
+        InputError: a new party has other sample sets or another score than the run, or no samples.
+    """
+    for name, party in joined.items():
+        if (party.splits, party.score) != (record.splits, record.score):
+            raise InputError(f"{name} has other sample sets or another score than the run: use the same experiment")
+    parties = (*record.parties, *joined)
+    sizes = (*record.sizes, *(party.samples for party in joined.values()))
+    check_sizes(np.array(sizes))
+    split_sizes = tuple((*of_split, *(party.split_sizes[i] for party in joined.values()))
+                        for i, of_split in enumerate(record.split_sizes))
+    protected = (*record.protected, *(parties.index(name) for name, party in joined.items() if party.protected))
+    first = record.round + (record.working is not None)  # a round that has begun keeps its cohort
+    earlier = tuple(entry for entry in record.members if entry[0] < first)
+    before = {record.parties[k] for k in record.members[-1][1]}
+    report = MembersReport(first, tuple(name for name in names if name not in before),
+                           tuple(name for name in record.parties if name in before and name not in names), sizes)
+    ids = tuple(sorted(parties.index(name) for name in names))
+    return record._replace(parties=parties, sizes=sizes, split_sizes=split_sizes, protected=protected,
+                           members=(*earlier, (first, ids))), report
 
 
 def _depends_on_shares(algorithm: Algorithm, shapes: ExchangeShapes) -> bool:
