@@ -46,7 +46,7 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
     Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), and with a penalty sigma = 0.1. The paper
     recommends a sigma for which 1/(1 + learning_rate*sigma) lies in [0.9, 0.999]. Without a penalty, no honest party
     was distinguishably worse off than alone on the four problems of ``benchmarks/default.json``, and with the default
-    learning rate of 0.1 the mean accuracy was at most 0.4 points below that of the best tuned method.
+    learning rate of 0.1 the mean accuracy was at most 0.5 points below that of the best tuned method.
     Use when: without a penalty: nothing is known, and no party may lose. With one: one penalty for all layers is not
     suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
 
