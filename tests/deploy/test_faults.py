@@ -374,8 +374,18 @@ def test_a_party_without_its_disk_is_named_and_refused(tmp_path):
 
 
 def test_a_party_without_its_disk_starts_afresh_where_that_is_configured(tmp_path):
-    with federation(tmp_path, lost_state="restart") as parts:
-        result = parts.run(after_first_round(lambda: lose_folder(parts, 1)))
+    """Also if the run stops after the party has worked again: the next start repeats the message that it has answered."""
+    with federation(tmp_path, lost_state="restart", rules=RoundRules(retries=0)) as parts:
+        handlers = dict(parts.transport.handlers)
+
+        def disturb():
+            lose_folder(parts, 1)
+            parts.transport.handlers["site 2"] = lambda message: b""
+
+        with pytest.raises(FederationStoppedError, match="site 2"):
+            parts.run(after_first_round(disturb))
+        parts.transport.handlers = handlers
+        result = parts.run()
     assert result.record.restarted == (1,)
     assert all(len(report.counted) == 3 for report in result.reports if isinstance(report, PhaseReport))
 

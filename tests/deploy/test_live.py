@@ -1,6 +1,7 @@
 """Live federations: quorum, absent sites, late replies; and their replay in the simulator."""
 
 import math
+from functools import partial
 
 import jax
 import pytest
@@ -8,11 +9,12 @@ import pytest
 import resolvent as rv
 from deploy.federation import SEED, Federation, quadratic
 from resolvent.deploy.coordinator import FederationStoppedError
-from resolvent.deploy.exchange import RoundRules
+from resolvent.deploy.exchange import RoundRules, exchange
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.record_metrics import recorded_participation
 from resolvent.deploy.reports import EvaluationReport, FinishReport, PhaseReport
-from resolvent.deploy.wire import decode
+from resolvent.deploy.server_messages import read_stored
+from resolvent.deploy.wire import Message, decode, encode, identity_of_message
 from resolvent.errors import InputError
 from resolvent.testing import assert_close
 
@@ -100,6 +102,31 @@ def test_fewer_than_the_quorum_repeat_the_phase_and_then_stop_the_run(tmp_path):
     assert [len(r.counted) for r in result.reports if isinstance(r, PhaseReport)] == [5, 5]
 
 
+class FirstReplies(InProcess):
+    """A transport whose wait ends as soon as the quorum has replied, also with refusals."""
+
+    def broadcast(self, messages, *, deadline, quorum, grace):
+        return super().broadcast({name: messages[name] for name in [*messages][:quorum]}, deadline=deadline,
+                                 quorum=quorum, grace=grace)
+
+
+def test_a_refusal_is_no_reply_of_the_quorum():
+    """A site with a full disk answers first, in every attempt: the others get the time that they need."""
+    def answer(message, name):
+        facts = {"answers": identity_of_message(message), "party": name}
+        if name != "site 0":
+            return encode(Message("stored", "run", facts=facts))
+        return encode(Message("refusal", "run", facts={**facts, "code": "storage", "reason": "the disk is full"}))
+
+    names = tuple(f"site {k}" for k in range(3))
+    transport = FirstReplies({name: partial(answer, name=name) for name in names})
+    answers = exchange(transport, {name: encode(Message("finish", "run", facts={"party": name})) for name in names},
+                       read_stored, RoundRules(quorum=2, retries=1))
+    assert {*answers.values} == {"site 1", "site 2"}
+    assert answers.absent == {"site 0": "refused (storage): the disk is full"}
+    assert answers.attempts == 1
+
+
 def test_a_site_that_never_answers_costs_neither_the_evaluation_nor_the_end(tmp_path):
     with Federation(rv.fedavg(GD), quadratic(), tmp_path, rounds=1, rules=RoundRules(quorum=3, retries=0)) as parts:
         handler = parts.transport.handlers["site 2"]
@@ -111,6 +138,9 @@ def test_a_site_that_never_answers_costs_neither_the_evaluation_nor_the_end(tmp_
         assert list(evaluation.absent) == list(finish.absent) == [2]
         parts.transport.handlers["site 2"] = handler
         assert parts.run().reports[-1].stored == (0, 1, 2, 3, 4)
+        for k in range(5):  # the run is extended: the parties store the models of its new end
+            parts.start_party(k, rounds=2)
+        assert parts.run(rounds=2).reports[-1] == FinishReport(2, (0, 1, 2, 3, 4), {})
 
 
 def test_a_run_begins_when_every_site_has_answered(tmp_path):

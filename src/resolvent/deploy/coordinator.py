@@ -282,10 +282,13 @@ class Coordinator:
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
 
         def recover(name: str) -> bytes | None:
+            nonlocal record
             k = record.parties.index(name)
             if not self._restart(record, k):
                 return None
-            return work_message(self._algorithm, self._forget_replies(record, k), k, effort[k], round_key)
+            record = self._forget_replies(record, k)
+            self._store.write(record)  # first: a party that has answered a phase refuses another message for it
+            return work_message(self._algorithm, record, k, effort[k], round_key)
 
         read = partial(read_reply, like=self._shapes.replies[record.phase])
         answers = exchange(
@@ -296,8 +299,6 @@ class Coordinator:
         answers.absent |= {record.parties[k]: "it has left the federation" for k in self._left(record, cohort)}
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
-        for k in _ids(record, answers.recovered):
-            record = self._forget_replies(record, k)
         excluded = {*record.excluded, *_ids(record, answers.lost)}
         return answers, record._replace(excluded=tuple(sorted(excluded)))
 
@@ -345,7 +346,8 @@ class Coordinator:
 
     def _finish(self, record: ServerRecord) -> ServerRecord:
         """Let every party store its models; those that were absent are asked when the run is started again."""
-        if any(isinstance(report, FinishReport) and not report.absent for report in self._reports):
+        if any(isinstance(report, FinishReport) and not report.absent and report.rounds == record.round
+               for report in self._reports):
             return record
         answers = exchange(self._transport, self._model_messages("finish", record), read_stored,
                            replace(self._rules, quorum=None))

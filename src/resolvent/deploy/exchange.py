@@ -56,7 +56,6 @@ class Answers:
         absent: party -> why it has no valid answer.
         late: parties whose answer to an earlier message arrived during the exchange.
         lost: parties that have lost their state and are not asked again.
-        recovered: parties that had lost their state and got another message.
         attempts: how often messages were sent.
         bytes_down: bytes of the messages.
         bytes_up: bytes of the answers.
@@ -66,7 +65,6 @@ class Answers:
     absent: dict[str, str] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    recovered: list[str] = field(default_factory=list)
     attempts: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
@@ -93,17 +91,36 @@ def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[s
         if answers.attempts:
             time.sleep(rules.pause)
         answers.attempts += 1
-        answers.bytes_down += sum(map(len, messages.values()))
-        needed = min(max(quorum - len(answers.values), 1), len(messages))
-        received = transport.broadcast(messages, deadline=rules.deadline, quorum=needed, grace=rules.grace)
-        _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, messages)
+        _attempt(transport, messages, sent, read, rules, quorum, answers)
         for party in answers.lost:
             if party not in messages and (message := recover(party)) is not None:
                 sent[party], messages[party] = identity_of_message(message), message
-                answers.recovered += [party]
                 retries += 1  # the party has not had the chance to answer
         answers.lost = [party for party in answers.lost if party not in messages]
     return answers
+
+
+def _attempt(transport: Transport, messages: dict[str, bytes], sent: Mapping[str, str],
+             read: Callable[[str, Message], Any], rules: RoundRules, quorum: int, answers: Answers) -> None:
+    """Send the messages once and read the answers.
+
+    A transport counts every reply for its quorum. If a refusal or a damaged reply was among them, the other parties get
+    the time that is left: a site with a full disk answers at once, and must not shorten the work of the others.
+    """
+    waiting, deadline, lost = [*messages], rules.deadline, len(answers.lost)
+    end = math.inf if deadline is None else time.monotonic() + deadline
+    while True:
+        answers.bytes_down += sum(len(messages[party]) for party in waiting)
+        needed = min(max(quorum - len(answers.values), 1), len(waiting))
+        received = transport.broadcast({party: messages[party] for party in waiting}, deadline=deadline, quorum=needed,
+                                       grace=rules.grace)
+        _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, messages)
+        waiting = [party for party in waiting if party in messages and party not in received]
+        left = end - time.monotonic()
+        is_over = len(received) < needed or not waiting or left <= 0
+        if is_over or len(answers.values) >= quorum or len(answers.lost) > lost:
+            return
+        deadline = None if deadline is None else left
 
 
 def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[str, str],
