@@ -170,7 +170,7 @@ def test_failure_is_1_with_its_traceback(tmp_path):
     (["run"], ["NAME|FILE.yaml", "--set", "--rounds", "--seed", "--out", "--resume", "--overwrite"]),
     (["list"], ["algorithms", "data", "models", "solvers", "--json"]),
     (["show"], ["NAME|FILE.yaml", "--set"]),
-    (["report"], ["DIR"]),
+    (["report"], ["RUN"]),
     (["data"], ["fetch", "check", "--to", "RESOLVENT_DATA"]),
 ])
 def test_help_mentions_every_option(command, wanted, call, tmp_path):

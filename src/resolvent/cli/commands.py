@@ -136,7 +136,8 @@ def predict(
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
 
 
-def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = False) -> None:
+def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,
+          json: bool = False) -> None:
     """List experiments, reproductions, algorithms, data sets, models and all other parts, with one line each.
 
     Try `resolvent list algorithms`, a table of what each algorithm stores and sends.
@@ -177,11 +178,11 @@ def list_(kind: Annotated[str, tyro.conf.Positional] = "all", *, json: bool = Fa
             terminal.print_line("")
 
 
-def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]) -> None:
+def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]) -> None:
     """Draw the report of a run folder again.
 
     Args:
-        folder: a folder that `resolvent run` wrote.
+        folder: a run folder.
     """
     from resolvent.cli import terminal
     from resolvent.study.report import write_report
@@ -197,7 +198,7 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
     resumed when the command runs again. The exit code of check is 1 if a file is damaged.
 
     Args:
-        action: fetch the named data sets, or check them (default: all).
+        action: fetch downloads the named data sets; check checks them, or all data sets if none is named.
         names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
         to: the folder of the downloads; default: RESOLVENT_DATA, or the user's cache folder.
     """
@@ -243,13 +244,15 @@ def reproduce(
     Several reproductions run in separate processes, `jobs` at a time, and print one line each when they are complete:
     name, seconds, verdicts and the comparison with known verdicts, separated by tabs. The results folder then also has
     summary.tsv with a row for each claim. The exit code is 1 if a reproduction failed or, with `against`, if a verdict
-    is worse than the known one; a verdict whose numbers are within the seeds' spread of their thresholds is borderline,
-    neither worse nor better. It is 4 if nothing failed but some were skipped, because their data are missing.
+    is worse than the known one; a verdict is borderline, neither worse nor better, if numbers within one standard
+    deviation over the seeds of their thresholds could change it. It is 4 if nothing failed but some were skipped,
+    because their data are missing.
 
     Args:
         names: reproductions, see `resolvent list reproductions`.
         all: run all reproductions.
-        quick: run in a small setting, which takes minutes on two cores and still decides the claims.
+        quick: run in a small setting, which takes minutes on two cores. It decides most claims, but not those about
+            runs that have converged.
         redraw: run nothing; draw the pictures and the page again from the JSON files in the results folder.
         out: the results folder.
         jobs: number of processes; default: 1.
@@ -258,8 +261,8 @@ def reproduce(
         seeds: number of seeds of one reproduction; default: that of its setting.
         resume: store the states of the runs in the results folder, in `checkpoints`, and continue from those that are
             there. They are shared by runs of single panels and of all panels, and by different numbers of seeds.
-        scale: `paper`, the default; `middle`, where a figure has it: smaller, but all its claims are
-            decided; or `quick`, the same as `--quick`.
+        scale: `paper`, the default; `middle`, where a figure has it, between the two others; or `quick`, the same as
+            `--quick`.
     """
     from resolvent.cli import terminal
     from resolvent.errors import InputError

@@ -10,7 +10,8 @@ import tyro
 __all__ = ["compare"]
 
 
-def compare(runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")], *,
+def compare(runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(
+                metavar="RUN RUN ...", help_behavior_hint="(required)")], *,
             json: bool = False) -> None:
     """Compare the methods of several runs on the same test rows, as if they had been one run.
 
@@ -20,7 +21,7 @@ def compare(runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.ar
     several runs have with the same result is shown once. Training alone of the first run that has it is the reference.
 
     Args:
-        runs: folders that `resolvent run` or rv.compare wrote.
+        runs: at least two run folders, which `resolvent run` or rv.compare wrote.
         json: print JSON instead of tables.
     """
     from resolvent.cli import terminal

@@ -78,13 +78,13 @@ def server(
     """Run the server of a federation until it is interrupted.
 
     It listens on the port of the federation for connections with a certificate of the federation. It stores the runs,
-    without rows of any site, in the folder runs of the kit. A process that ends is started again.
+    without rows of any site, in the folder `runs` of the kit. A process that ends is started again.
 
     Args:
         action: start runs the server.
         kit: the server's kit.
         models: models of your own, module:function, that an experiment may name, with modules in the current folder or
-            the environment. Every site has to allow them too, with models in its site.yaml.
+            the environment. Every site has to allow them too, with the key `models` of its site.yaml.
     """
     import json
 
@@ -112,7 +112,7 @@ def party(
     that would leave the site, by name and size. Nothing leaves the site.
 
     The action `start` connects to the server and takes part in the experiments of the lead, within the limits. The
-    folder runs of the kit has, for each run, the site's models for `resolvent predict` and a log of all that left the
+    folder `runs` of the kit has, for each run, the site's models for `resolvent predict` and a log of all that left the
     site. A process that ends is started again.
 
     Args:
@@ -175,9 +175,9 @@ def federate(
             simulation.
         engine: the program that connects the participants of a rehearsal: nvflare (NVIDIA FLARE) or flower. Elsewhere
             the kit says it.
-        out: the run folder; default: runs/NAME-federation.
+        out: the run folder; default: runs/NAME-federation, or runs/NAME-rehearsal.
         sites: the sites that take part; default: all of the federation. An unfinished run continues with these sites
-            from its next round on, without this option with the sites that it has.
+            from its next round on; without this option it continues with the sites that it has.
         set: change settings, such as rounds=50 solver.learning_rate=0.1.
         quorum: number of sites that must answer in a round; default: all, which gives the models of a simulation.
         grace: seconds for which the server waits for further replies after the quorum.
@@ -311,15 +311,12 @@ def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
     """Print a message for each new log line that contains a key of ``news``, until the process ends."""
     from resolvent.cli import terminal
 
-    position = 0
     while process.is_running:
-        lines = process.output().splitlines()
-        for line in lines[position:]:
+        for line in process.new_lines():
             for mark, title in news.items():
                 if mark in line:
-                    name = line.split(mark, 1)[1].split()[0].split("@")[0].strip(".,:;") if title.endswith(": ") else ""
-                    terminal.print_line(f"{title}{name}")
-        position = len(lines)
+                    words = line.split(mark, 1)[1].split() if title.endswith(": ") else []
+                    terminal.print_line(f"{title}{words[0].split('@')[0].strip('.,:;') if words else ''}")
         process.wait(_POLL)
 
 
