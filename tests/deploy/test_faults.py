@@ -374,7 +374,7 @@ def test_a_party_without_its_disk_is_named_and_refused(tmp_path):
 
 
 def test_a_party_without_its_disk_starts_afresh_where_that_is_configured(tmp_path):
-    """Also if the run stops after the party has worked again: the next start repeats the message that it has answered."""
+    """Also if the run stops after the party has worked again: the next start repeats the message that it answered."""
     with federation(tmp_path, lost_state="restart", rules=RoundRules(retries=0)) as parts:
         handlers = dict(parts.transport.handlers)
 

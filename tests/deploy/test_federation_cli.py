@@ -1,9 +1,11 @@
 """A federation from its files to its run folders, without an engine: messages are function calls."""
 
 import contextlib
+import errno
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,22 +16,33 @@ import pytest
 
 from resolvent.cli import federation as commands
 from resolvent.data.encoding_files import read_encoding
+from resolvent.data.folder_lock import RunningError
 from resolvent.data.tables import from_frame
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.limits import Limits
 from resolvent.deploy.nvflare_jobs import job_text, read_job_text, write_job
 from resolvent.deploy.nvflare_lead import JobState
+from resolvent.deploy.processes import EngineProcess
+from resolvent.deploy.stores import PartyStore, append_to_log
 from resolvent.deploy.wire import Message, encode, run_of_message
 from resolvent.errors import InputError
 from resolvent.simulate.model_folder import ModelFolder
 from resolvent.simulate.run import simulate
-from resolvent.study import federation_engines, federation_lead
+from resolvent.study import federation_engines, federation_lead, federation_site, report
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_check import check_site
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
 from resolvent.study.federation_files import SiteFile, read_consortium, read_site
-from resolvent.study.federation_lead import federate, read_sites, write_sites
+from resolvent.study.federation_lead import (
+    FederationEndedError,
+    _continue_or_begin,
+    _restore_note,
+    _write_note,
+    federate,
+    read_sites,
+    write_sites,
+)
 from resolvent.study.federation_names import ALLOWED_CLASSES
 from resolvent.study.federation_protocol import check_run_name, read_request, request_bytes, run_of_method
 from resolvent.study.federation_rehearsal import prepare_rehearsal, shipped_changes
@@ -136,7 +149,8 @@ def test_the_site_logs_what_left_and_no_value_of_a_row(complete):
     assert not any(repr(age) in text for age in consortium.frame["age"])
 
 
-def test_a_killed_server_continues_with_the_same_result(complete, tmp_path):
+def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monkeypatch):
+    """It does not end before every site has stored its models: the disk of one was full at the end of a method."""
     whole, _ = complete
     consortium = Consortium(tmp_path)
 
@@ -147,7 +161,15 @@ def test_a_killed_server_continues_with_the_same_result(complete, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         consortium.serve(observe=stop)
     events = []
-    assert consortium.serve(observe=events.append)["status"] == "complete"
+    with monkeypatch.context() as patch:
+        write_models = PartyStore.write_models
+        patch.setattr(PartyStore, "write_models", lambda store, *models: write_models(
+            store, *models) if "aachen" not in store.folder.parts or store.folder.name != "01" else full_disk())
+        stopped = consortium.serve(observe=events.append)
+    assert stopped["status"] == "stopped"
+    assert stopped["message"].startswith("aachen has not stored its models of FedAvg: refused (storage): ")
+    assert consortium.serve()["status"] == "complete"
+    assert read_summary(consortium.folder / "out")["data"]["notes"] == []
     assert {"event": "start", "method": "FedAvg", "resumed": 2, "rounds": 3} in events
     first, second = (read_summary(c.folder / "out")["methods"] for c in (whole, consortium))
     assert [m["digest"] for m in first.values()] == [m["digest"] for m in second.values()]
@@ -157,9 +179,13 @@ def test_a_killed_server_continues_with_the_same_result(complete, tmp_path):
         assert parts[0] == parts[1]
 
 
+def full_disk():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize(("files", "message"), [
     ({"berlin": {"limits": Limits(algorithms=("fedprox",))}}, "berlin: the algorithm local is not allowed"),
-    ({"berlin": {"limits": Limits(min_rows=60)}}, "berlin: the site has fewer rows than the 60"),
+    ({"berlin": {"limits": Limits(min_rows=21)}}, "berlin: the site has fewer training samples than the 21"),
     ({"berlin": {"limits": Limits(max_rounds=2)}}, "berlin: 3 rounds are more than the allowed 2"),
     ({"berlin": {"columns": {"age": "alter"}}}, "berlin: columns.age: the table has no column 'alter'"),
     ({"aachen": {"columns": {"years": "age"}}}, "aachen: column 'age' is absent, and present at berlin"),
@@ -169,6 +195,9 @@ def test_a_refusal_names_the_site_and_nothing_is_trained(tmp_path, files, messag
     assert outcome["status"] == "refused"
     assert message in outcome["message"]
     assert not (tmp_path / "out").exists()
+    if "limits" in files.get("berlin", {}):  # nothing about its table has left the site
+        sent = [json.loads(line)["content"] for line in (tmp_path / "berlin" / "sent.jsonl").read_text().splitlines()]
+        assert [[*content] for content in sent] == [["refused"]]
 
 
 def test_a_table_that_has_changed_is_no_continuation(tmp_path):
@@ -342,7 +371,7 @@ def test_a_job_has_no_code_and_names_two_classes(tmp_path):
 
 
 class FakeSession:
-    """A server of the engine that stops the first jobs, and loses the connection once."""
+    """A server of the engine that loses the first job, stops further ones, and loses the connection once."""
 
     def __init__(self, consortium, failures):
         self.consortium, self.failures, self.jobs = consortium, failures, []
@@ -361,7 +390,8 @@ class FakeSession:
     def state(self, job):
         if self.failures.pop("lost", False):
             raise ConnectionError("the server has ended")
-        return JobState("FINISHED:ABORTED", True)
+        return JobState("the server does not have it", False, is_known=False) if job == "job 1" else JobState(
+            "FINISHED:ABORTED", True)
 
     def progress(self, job, since):
         return [], since
@@ -379,16 +409,100 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     session = FakeSession(consortium, {"lost": True, "stops": 2})
     monkeypatch.setattr(federation_lead, "open_session", session.open)
     monkeypatch.setattr(federation_lead, "_RECONNECT", 0.0)
-    notes, out = [], tmp_path / "runs" / "mine"
+    notes, out, with_note = [], tmp_path / "runs" / "mine", []
+    write_report = report.write_report
+    monkeypatch.setattr(report, "write_report", lambda folder: with_note.append((folder / "job.json").is_file()) or
+                        write_report(folder))
     summary = federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(),
                        lambda event: None, notify=notes.append)
     assert len(session.jobs) == 3
     assert len({job.run for job in session.jobs}) == 1
     assert "connection to the server is lost" in notes[0]
-    assert "continues from the server's checkpoint" in notes[1]
+    assert notes[1] == ("the job has ended before the run (the server does not have it): it is started again, and "
+                        "continues from the server's checkpoint")
+    assert "(FINISHED:ABORTED: it was stopped)" in notes[2]
+    assert with_note == [True]  # a command that ends while it writes the report can be continued
     assert (out / "report.html").is_file()
     assert summary["rounds"] == 3
     assert not (out / "job.json").exists()
+
+
+def test_a_command_whose_job_is_refused_ends(complete, tmp_path, monkeypatch):
+    """It does not try again. Until then no second command uses its folder."""
+    consortium, out = complete[0], tmp_path / "mine"
+
+    def begin():
+        return federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(), print,
+                        notify=pytest.fail)
+
+    class Refusing(FakeSession):
+        def submit(self, name, job, *classes):
+            with pytest.raises(InputError, match="is being written by process"):
+                begin()
+            raise InputError("the server refuses the job: only the lead may start an experiment")
+
+    monkeypatch.setattr(federation_lead, "open_session", Refusing(consortium, {}).open)
+    with pytest.raises(FederationEndedError, match="the server refuses the job"):
+        begin()
+
+
+def test_an_unfinished_rehearsal_begins_again(complete, tmp_path):
+    """Its server and its sites do not exist any more. A federation does not continue it, and the other way round."""
+    consortium, path = complete[0], tmp_path / "job.json"
+    rehearsal, real = consortium.job(rehearsal=True), consortium.job()
+    names = []
+    for _ in range(2):
+        progress = _continue_or_begin(path, rehearsal, consortium.experiment, has_sites=False)
+        assert not progress.jobs
+        _write_note(path, progress.job, ["job 1"])
+        names.append(progress.job.run)
+    assert len({*names}) == 2
+    with pytest.raises(InputError, match="is an unfinished run of another experiment"):
+        _continue_or_begin(path, real, consortium.experiment, has_sites=False)
+
+
+def test_a_run_whose_new_site_is_refused_keeps_its_sites(complete, tmp_path):
+    consortium, path = complete[0], tmp_path / "job.json"
+    everyone = consortium.job(sites=("aachen", "baden", "berlin"))
+    _write_note(path, consortium.job(), ["job 1"])
+    progress = _continue_or_begin(path, everyone, consortium.experiment, has_sites=True)
+    _write_note(path, progress.job, [*progress.jobs, "job 2"])
+    _restore_note(path, progress, is_new=False)
+    assert _continue_or_begin(path, everyone, consortium.experiment, has_sites=False).job.sites == SITES
+
+
+def test_a_log_is_read_line_by_line(tmp_path):
+    """The log of a server that runs for months is not read again every half second."""
+    log = tmp_path / "engine.log"
+    log.write_text("of an earlier process\n")
+    with log.open("ab") as output:
+        process = EngineProcess(SimpleNamespace(poll=lambda: None), log, output)
+        for text, lines in (("first\nresolvent: joi", ["first"]), ("ned aachen\n", ["resolvent: joined aachen"]),
+                            ("", [])):
+            output.write(text.encode())
+            output.flush()
+            assert process.new_lines() == lines
+        assert process.last_lines(1) == "resolvent: joined aachen"
+        assert process.last_lines(9) == "first | resolvent: joined aachen"
+
+
+def test_a_line_that_was_not_completed_stays_alone(tmp_path):
+    """The disk was full: the entries after it can be read."""
+    log = tmp_path / "sent.jsonl"
+    log.write_bytes(b'{"kind": "rea')
+    assert append_to_log(log, {"kind": "reply"}) == log.stat().st_size
+    assert append_to_log(log, {"kind": "stored"}) == log.stat().st_size
+    assert log.read_text().splitlines() == ['{"kind": "rea', '{"kind": "reply"}', '{"kind": "stored"}']
+
+
+def test_a_site_waits_for_the_store_of_an_earlier_job(tmp_path, monkeypatch):
+    """Its engine ends the process of an earlier job some seconds after the next job may have begun."""
+    earlier = PartyStore(tmp_path / "00")
+    threading.Timer(0.2, earlier.close).start()
+    with federation_site._open_store(tmp_path / "00"):
+        monkeypatch.setattr(federation_site, "_LOCK_SECONDS", 0.0)
+        with pytest.raises(RunningError, match="is being written by process"):
+            federation_site._open_store(tmp_path / "00")
 
 
 def test_sites_of_a_kit(tmp_path):

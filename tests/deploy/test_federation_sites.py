@@ -1,5 +1,6 @@
 """The judgements of sites, several seeds, and sites that join and leave an unfinished run, without an engine."""
 
+import errno
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from deploy.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSessio
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.limits import Limits
 from resolvent.deploy.nvflare_lead import JobState
+from resolvent.deploy.transport import TransportError
 from resolvent.errors import InputError
 from resolvent.study import federation_lead
 from resolvent.study.comparison import compare_file
@@ -142,7 +144,12 @@ def test_a_site_that_does_not_fit_leaves_the_run_as_it_is(tmp_path):
     outcome, _ = consortium.serve_until(("aachen", "baden", "berlin"))
     assert outcome["status"] == "refused"
     assert "baden: column 'ward' has the level 'south', which the run does not have" in outcome["message"]
+    # It has a level that it may not name: it refuses after the agreement, and does not belong to the run.
+    table.write_text(table.read_text().replace("south", "east"))
+    consortium.files["baden"] = replace(consortium.files["baden"], min_count=24)
+    assert consortium.serve_until(("aachen", "baden", "berlin"))[0]["status"] == "refused"
     assert consortium.serve_until(SITES)[0] == {"status": "complete"}
+    assert read_summary(tmp_path / "out")["data"]["parties"] == [*SITES]
 
 
 class ChangedSession(FakeSession):
@@ -232,6 +239,30 @@ def test_a_site_that_does_not_answer_stops_the_run_and_does_not_end_it(tmp_path)
                                tmp_path / "out", lambda event: None)
     assert outcome["status"] == "stopped"
     assert "berlin: no answer: the site failed, or took longer than 600 s" in outcome["message"]
+
+
+@pytest.mark.parametrize(("error", "message"), [
+    (OSError(errno.ENOSPC, "No space left on device"), "the server's disk cannot be used"),
+    (TypeError("a mistake"), "the server failed with TypeError: a mistake; its log says where"),
+    (TransportError("the network"), None)])
+def test_an_error_of_the_server_ends_the_job_with_its_reason(error, message, tmp_path):
+    """A new job would have the same error. Only after an error of the engine, another job can go on."""
+    consortium, transport = Consortium(tmp_path), InProcess(dict.fromkeys(SITES))
+
+    def broadcast(messages, **rules):
+        raise error
+
+    transport.broadcast = broadcast
+
+    def serve():
+        return serve_federation(consortium.job(), consortium.experiment, transport, tmp_path / "server",
+                                tmp_path / "out", lambda event: None)
+
+    if message is None:
+        with pytest.raises(TransportError):
+            serve()
+    else:
+        assert serve()["message"].startswith(message)
 
 
 def test_weights_and_seeds_exclude_each_other(tmp_path):

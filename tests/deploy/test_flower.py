@@ -9,6 +9,7 @@ import itertools
 import json
 import socket
 import ssl
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -35,7 +36,9 @@ from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.processes import running
 from resolvent.deploy.reports import PhaseReport
+from resolvent.deploy.transport import TransportError
 from resolvent.errors import InputError
+from resolvent.study import federation_flower
 from resolvent.study.federation_engines import start_participant
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_names import REHEARSAL, SITE_FILE
@@ -150,6 +153,12 @@ def test_a_failed_node_and_a_failed_party_have_no_reply(caplog):
 
     transport = transport_of({"a": echo, "b": echo, "c": fail}, errors={1})
     assert transport.broadcast(dict.fromkeys("abc", b"1"), deadline=5, quorum=3, grace=0) == {"a": b"reply to 1"}
+    assert transport.failed == {"b", "c"}
+    assert transport.broadcast({"b": b"2"}, deadline=5, quorum=1, grace=0) == {"b": b"reply to 2"}
+    assert transport.failed == {"c"}
+    transport._grid.pull_messages = None
+    with pytest.raises(TransportError, match="not callable"):
+        transport.broadcast({"b": b"2"}, deadline=5, quorum=1, grace=0)
     reply = client_app(fail)(message=travelled(message_with(b"x")), context=Context(1, 1, {}, RecordDict(), {}, ""))
     assert "a value of the table" not in reply.error.reason
 
@@ -202,6 +211,29 @@ def test_kits_have_the_key_of_their_participant_only(tmp_path):
     assert [*more] == ["celle"]
     again = json.loads((kits[SERVER_KIT] / "startup" / SITES_FILE).read_text())
     assert {site: again[site] for site in SITES} == public
+    for sites in (SITES, (*SITES, "celle")):  # celle is removed, and named again: it has the key of its kit
+        assert make_flower_kits(tmp_path, name="hearts", host="fed.example.org", port=8002, sites=sites) == {}
+    assert json.loads((kits[SERVER_KIT] / "startup" / SITES_FILE).read_text()) == again
+
+
+def test_a_site_that_was_started_again_takes_part_again(tmp_path, monkeypatch):
+    """It has not prepared the run, and is connected. Without new rounds, the next failure ends the command."""
+    def serve(job, experiment, transport, folder, results, observe):
+        if not served:
+            observe({"event": "round"})
+        served.append(transport)
+        transport.failed.add("berlin")
+        return {"status": "stopped", "message": "berlin: no reply arrived in time"}
+
+    served, notes = [], []
+    monkeypatch.setattr(federation_flower, "serve_federation", serve)
+    link = SimpleNamespace(nodes=lambda: {"aachen": 1, "berlin": 2}, connected_sites=lambda: {*SITES},
+                           open_run=contextlib.nullcontext)
+    server = federation_flower.FlowerServer(SimpleNamespace(kit=tmp_path), None, FederationJob("mine", "", SITES),
+                                            tmp_path, lambda event: None, notes.append)
+    assert server._serve(link) is None
+    assert notes == ["the run stopped: berlin: no reply arrived in time"]
+    assert server._serve(link)["status"] == "stopped"
 
 
 # With processes and TLS

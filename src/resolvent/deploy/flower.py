@@ -4,17 +4,19 @@ This module needs the extra ``flower``. It does not depend on algorithms: messag
 state of a party is in its store, and not in the context of Flower.
 """
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from typing_extensions import override
 
-from resolvent.deploy.transport import PartyHandler, Transport
+from resolvent.deploy.transport import PartyHandler, Transport, TransportError
+from resolvent.errors import shorten
 
 __all__ = ["FlowerTransport", "client_app"]
 
@@ -31,12 +33,16 @@ class FlowerTransport(Transport):
     Args:
         grid: the Grid of a run.
         nodes: name of a site -> id of its node.
+
+    Attributes:
+        failed: sites whose last answer was an error: the site's process has failed, or was started again.
     """
 
     def __init__(self, grid: Grid, nodes: Mapping[str, int]) -> None:
         self.parties = tuple(nodes)
         self._grid, self._nodes = grid, dict(nodes)
         self._unanswered: dict[str, str] = {}  # id of a message whose wait has ended -> site
+        self.failed: set[str] = set()
 
     @override
     def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
@@ -66,7 +72,8 @@ class FlowerTransport(Transport):
         pending = {}
         for site, content in messages.items():  # one by one: the size of a request is limited
             message = Message(content=_record_of(content), dst_node_id=self._nodes[site], message_type=_MESSAGE_TYPE)
-            (number,) = self._grid.push_messages([message])
+            with _named_errors():
+                (number,) = self._grid.push_messages([message])
             if number:
                 pending[number] = site
         return pending
@@ -74,12 +81,27 @@ class FlowerTransport(Transport):
     def _pull(self, pending: dict[str, str]) -> dict[str, bytes]:
         """The replies to pending messages. An answered message is removed from ``pending``, a failed one too."""
         replies = {}
-        for message in self._grid.pull_messages([*pending]):
-            site = pending.pop(message.metadata.reply_to_message_id, None)
-            reply = None if message.has_error() else _bytes_of(message)
-            if site is not None and reply is not None:
-                replies[site] = reply
+        with _named_errors():
+            for message in self._grid.pull_messages([*pending]):
+                site = pending.pop(message.metadata.reply_to_message_id, None)
+                reply = None if message.has_error() else _bytes_of(message)
+                if site is None:
+                    continue
+                if reply is None:
+                    self.failed.add(site)
+                else:
+                    self.failed.discard(site)
+                    replies[site] = reply
         return replies
+
+
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    """Errors of the Grid, which has exceptions of several libraries, as those of a transport."""
+    try:
+        yield
+    except Exception as error:
+        raise TransportError(shorten(error) or type(error).__name__) from error
 
 
 def client_app(handle: PartyHandler) -> ClientApp:

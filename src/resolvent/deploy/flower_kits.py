@@ -31,7 +31,8 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
     """Make a kit for the server and for each site.
 
     If the folder already has kits, those of new sites are added, and the list of sites in the server's kit is written
-    again. The other kits stay as they are.
+    again. The other kits stay as they are. A site that was removed from the list and is named again has the key of its
+    kit.
 
     Args:
         folder: the folder of the kits.
@@ -44,7 +45,7 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
         Name of a new kit -> its folder; the server's is ``server``.
 
     Raises:
-        InputError: Flower is not installed.
+        InputError: Flower is not installed, or the kit of a site that is named again has no key.
     """
     try:
         import cryptography  # noqa: F401
@@ -67,6 +68,8 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
             keys[site] = _write_node_key(kit / "startup" / NODE_KEY)
             write_kit_note(kit, kind="site", name=site, address=address)
             kits[site] = kit
+        elif site not in keys:  # the site was removed from the list, or an earlier command did not finish
+            keys[site] = _public_key_of(kit)
     write_text(list_file, json.dumps({site: keys[site] for site in sites}, indent=2))
     return kits
 
@@ -89,6 +92,27 @@ def _write_node_key(path: Path) -> str:
 
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(path, key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption()))
+    return _public_text(key)
+
+
+def _public_key_of(kit: Path) -> str:
+    """The public key (PEM) of a site's kit.
+
+    Raises:
+        InputError: the kit has no private key.
+    """
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        return _public_text(load_ssh_private_key((kit / "startup" / NODE_KEY).read_bytes(), None))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{kit} is not a complete kit, and the server's kit does not list the site {kit.name}: remove "
+                         "the folder, so that a new kit is made") from error
+
+
+def _public_text(key: Any) -> str:
+    from cryptography.hazmat.primitives import serialization as ser
+
     public = key.public_key().public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo)
     return str(public, "ascii")
 

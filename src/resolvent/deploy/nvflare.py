@@ -28,7 +28,7 @@ from typing_extensions import override
 from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.deploy.nvflare_stream import LargeMessage
 from resolvent.deploy.processes import end_without_parent
-from resolvent.deploy.transport import PartyHandler, Transport
+from resolvent.deploy.transport import PartyHandler, Transport, TransportError
 
 __all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"]
 
@@ -40,7 +40,7 @@ _MAX_VALUE = 2**27  # bytes
 _log = logging.getLogger(__name__)
 
 
-class JobStoppedError(RuntimeError):
+class JobStoppedError(TransportError):
     """The engine has stopped the job, because a person or a lost process has ended it."""
 
 
@@ -67,7 +67,10 @@ class NvflareTransport(Transport):
             self._number += 1
             self._replies = {}
             number = self._number
-        tasks = {name: self._send(name, message, number) for name, message in messages.items()}
+        try:
+            tasks = {name: self._send(name, message, number) for name, message in messages.items()}
+        except Exception as error:  # the engine accepts no task after the end of the job has begun
+            raise JobStoppedError(f"NVIDIA FLARE does not accept a message: {error}") from error
         end = math.inf if deadline is None else start + deadline
         has_quorum = False
         with self._arrival:

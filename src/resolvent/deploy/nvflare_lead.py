@@ -26,10 +26,12 @@ class JobState(NamedTuple):
     Attributes:
         text: the engine's name of the state, such as ``RUNNING``.
         is_done: whether the job has ended, for any reason.
+        is_known: whether the server has the job; it has none of another installation, or of a folder that was replaced.
     """
 
     text: str
     is_done: bool
+    is_known: bool = True
 
 
 class LeadSession:
@@ -60,7 +62,12 @@ class LeadSession:
 
     def state(self, job: str) -> JobState:
         """The state of a job, as the server reports it."""
-        text = str(self._session.get_job_status(job))
+        from nvflare.fuel.flare_api.api_spec import JobNotFound
+
+        try:
+            text = str(self._session.get_job_status(job))
+        except JobNotFound:
+            return JobState("the server does not have it", is_done=False, is_known=False)
         return JobState(text, text.startswith("FINISHED"))
 
     def running_jobs(self) -> set[str]:

@@ -19,6 +19,7 @@ __all__ = ["ENGINE_LOG", "EngineProcess", "end_with_parent", "end_without_parent
            "start_process"]
 
 ENGINE_LOG = "engine.log"  # in the folder of a kit
+_TAIL = 2**16  # bytes of a log that are read for its last lines
 _TERMINATION = 8.0  # seconds that the processes have after SIGTERM
 _PARENT_CHECK = 0.5  # seconds between two checks whether the parent process has ended
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux; other systems have none
@@ -33,7 +34,7 @@ class EngineProcess:
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path, output: IO[bytes]) -> None:
         self._process, self.log, self._output = process, log, output
-        self._log_start = output.tell()
+        self._log_start = self._next_line = output.tell()
 
     @property
     def pid(self) -> int:
@@ -50,6 +51,15 @@ class EngineProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return not self.is_running
+
+    def new_lines(self) -> list[str]:
+        """The complete lines that the process has written since the last call; its log can be large."""
+        with self.log.open("rb") as file:
+            file.seek(self._next_line)
+            content = file.read()
+        content = content[:content.rfind(b"\n") + 1]
+        self._next_line += len(content)
+        return content.decode("utf-8", "replace").splitlines()
 
     def output(self) -> str:
         """What the process has written since its start."""
@@ -72,7 +82,10 @@ class EngineProcess:
 
     def last_lines(self, count: int = 3) -> str:
         """The last lines of the output."""
-        return " | ".join(self.output().strip().splitlines()[-count:]) or "(none)"
+        with self.log.open("rb") as file:
+            file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - _TAIL))
+            text = file.read().decode("utf-8", "replace")
+        return " | ".join(text.strip().splitlines()[-count:]) or "(none)"
 
     def stop(self) -> None:
         """End the process and the processes that it has started, which are its process group."""

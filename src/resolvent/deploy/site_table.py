@@ -74,6 +74,11 @@ class SiteTable:
         self._lengths = dict(zip(SPLITS, lengths, strict=True))
 
     @property
+    def training_rows(self) -> int:
+        """Number of training rows."""
+        return self._lengths["train"]
+
+    @property
     def _train(self) -> NDArray[np.intp]:
         return self._order[:self._lengths["train"]]
 

@@ -28,7 +28,7 @@ from resolvent.deploy.wire import Message, WireError, arrays_of, decode, encode_
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 
-__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore"]
+__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore", "append_to_log"]
 
 _LARGEST_FILE = 2**50  # bytes; a local record may be larger than a message
 
@@ -121,6 +121,25 @@ class ServerRecord(NamedTuple):
     bytes_up: int = 0
 
 
+def append_to_log(path: Path, entry: Mapping[str, Any]) -> int:
+    """Append an entry to a log as a line of JSON, and return the length of the log. The entry is then on the disk.
+
+    An earlier line that was not completed, on a full disk, stays on a line of its own.
+
+    Raises:
+        OSError: the entry cannot be written.
+    """
+    line = json.dumps(dict(entry), allow_nan=False).encode() + b"\n"
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
 class _Store:
     """A folder that one process uses at a time, with a record and a log.
 
@@ -161,14 +180,7 @@ class _Store:
 
     def append_line(self, entry: Mapping[str, Any]) -> int:
         """Append an entry to the log, and return the length of the log."""
-        return self._append((json.dumps(dict(entry), allow_nan=False) + "\n").encode())
-
-    def _append(self, line: bytes) -> int:
-        with (self.folder / self._log_name).open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+        return append_to_log(self.folder / self._log_name, entry)
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """The entries of the log; a last line that was not completed is left out."""

@@ -4,10 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-__all__ = ["PartyHandler", "Transport"]
+__all__ = ["PartyHandler", "Transport", "TransportError"]
 
 PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
 """The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""
+
+
+class TransportError(RuntimeError):
+    """The engine does not move messages any more: a process or the network has ended. The run can be resumed."""
 
 
 class Transport(ABC):
@@ -38,6 +42,9 @@ class Transport(ABC):
 
         Returns:
             The replies that arrived in time, by name.
+
+        Raises:
+            TransportError: the engine does not move messages any more.
         """
 
     @abstractmethod

@@ -99,11 +99,11 @@ def agree_on_run(job: "FederationJob", experiment: FederatedExperiment, transpor
         if conflicts := [line for site, report in new.items() for line in misfits(site, report, encoding)]:
             raise FederationRefusedError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
     tables = tables._replace(reports=tables.reports | {site: reports[site] for site in job.sites})
-    tables.write(folder)
     observe({"event": "agreed", "features": len(encoding.features), "task": encoding.task,
              "rows": {site: dict(report.rows) for site, report in reports.items()}})
     decisive = _choose_metric(experiment, encoding, tables)
     _prepare(job, experiment, transport, encoding, tables, decisive)
+    tables.write(folder)  # last: a site that joins and refuses does not belong to the run
     return RunAgreement(tuple(tables.reports), encoding, decisive)
 
 

@@ -10,7 +10,6 @@ from resolvent.data.table_files import read_table_file
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.schema import agree
 from resolvent.deploy.table_reports import TableReport
-from resolvent.errors import InputError
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_of_file
 from resolvent.study.federation_files import SiteFile
 from resolvent.study.federation_site import SiteRun
@@ -54,9 +53,8 @@ def _table_lines(file: SiteFile) -> Iterator[str]:
 def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         run = SiteRun(Path(folder), file, name, experiment, 0)
+        run.check_limits()
         report = TableReport.from_plain(run.report())
-        if run.table.rows < file.limits.min_rows:
-            raise InputError(f"the site has {run.table.rows} rows, fewer than limits.min_rows, {file.limits.min_rows}")
         yield ", ".join(f"{count} {'training' if split == 'train' else split} rows"
                         for split, count in report.rows.items())
         yield "The site would send before the rounds, about each column:"

@@ -56,6 +56,7 @@ class FlowerServer:
         self._note, self._experiment, self._job, self._results, self._observe, self._notify = (
             note, experiment, job, results, observe, notify)
         self._quiet_since = time.monotonic()
+        self._rounds, self._rounds_at_restart = 0, -1  # rounds that this command has observed
 
     def run(self) -> Mapping[str, Any]:
         """The outcome of the run, see ``serve_federation``."""
@@ -77,18 +78,29 @@ class FlowerServer:
                 return outcome
 
     def _serve(self, link: Any) -> Mapping[str, Any] | None:
-        """Serve the federation once; None if a site has been lost, and the run can go on when it is back."""
+        """Serve the federation once; None if a site was lost or started again, and the run can go on with it.
+
+        A site that was started again has not prepared the run: it fails to answer until the run is served again.
+        """
         from resolvent.deploy.flower import FlowerTransport
 
         nodes = self._await_sites(link)
         with link.open_run() as grid:
             transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
             outcome = serve_federation(self._job, self._experiment, transport, runs_of(self._note.kit) / self._job.run,
-                                       self._results, self._observe)
-        if outcome["status"] == "stopped" and {*self._job.sites} - link.connected_sites():
+                                       self._results, self._count_rounds)
+        if outcome["status"] != "stopped":
+            return outcome
+        has_new_rounds = self._rounds > self._rounds_at_restart
+        if {*self._job.sites} - link.connected_sites() or (transport.failed and has_new_rounds):
+            self._rounds_at_restart = self._rounds
             self._notify(f"the run stopped: {outcome['message']}")
             return None
         return outcome
+
+    def _count_rounds(self, event: Mapping[str, Any]) -> None:
+        self._rounds += event.get("event") == "round"
+        self._observe(event)
 
     def _await_sites(self, link: Any) -> dict[str, int]:
         """Wait until all sites are connected; returns the ids of their nodes."""

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resolvent.data.atomic_files import write_text
+from resolvent.data.folder_lock import locked
 from resolvent.data.tables import natural_order
 from resolvent.deploy.kits import KitNote
-from resolvent.deploy.nvflare_lead import LeadSession, open_session
+from resolvent.deploy.nvflare_lead import JobState, LeadSession, open_session
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.study.checks import folder_name
 from resolvent.study.federation_experiment import FederatedExperiment
@@ -31,6 +32,12 @@ _POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, an
 _PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
 _MAX_JOBS = 100
 _DISPATCHED, _RUNNING = "DISPATCHED", "RUNNING"  # the engine's names of the states of a job that has been started
+_COMPLETED, _MAX_DOWNLOADS = "FINISHED:COMPLETED", 5  # attempts to download the results of a job
+# What the engine's names of the state of a job that has ended mean.
+_REASONS = {"FINISHED:ABORTED": "it was stopped",
+            "FINISHED:ABNORMAL": "a process of the job was killed, did not start, or did not report in time",
+            "FINISHED:EXECUTION_EXCEPTION": "a process of the job has failed or ended; its log says why",
+            "FINISHED:FAILED_TO_RUN": "a participant did not start the job in time"}
 _IDLE_CHECK, _MAX_IDLE_CHECKS = 5.0, 4  # seconds between two checks, and checks after which a job is started again
 
 
@@ -85,24 +92,27 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
         InputError: the folder is in use, or the server cannot be reached.
         FederationEndedError: the sites refuse, or too few of them have answered.
     """
-    check_folder(out, resume=True, overwrite=False)
-    with open_folder(out, resume=True) as work:
-        progress = _continue_or_begin(work / _NOTE_FILE, job, experiment, has_sites=has_sites)
-        is_new = not progress.jobs
-        if progress.joined or progress.left:
-            changes = [f"{', '.join(names)} {verb}" for names, verb in ((progress.joined, "takes part"),
-                                                                         (progress.left, "leaves")) if names]
-            notify(f"{'; '.join(changes)}: from the next round on")
-        outcome = _outcome(note, experiment, progress, work, observe, notify)
-        if outcome["status"] != "complete":
-            if outcome["status"] == "refused" and is_new:
-                (work / _NOTE_FILE).unlink(missing_ok=True)
-            raise FederationEndedError(str(outcome["message"]))
-        (work / _NOTE_FILE).unlink(missing_ok=True)
-        from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
+    with locked(out):
+        check_folder(out, resume=True, overwrite=False)
+        with open_folder(out, resume=True) as work:
+            progress = _continue_or_begin(work / _NOTE_FILE, job, experiment, has_sites=has_sites)
+            if progress.joined or progress.left:
+                changes = [f"{', '.join(names)} {verb}" for names, verb in ((progress.joined, "takes part"),
+                                                                             (progress.left, "leaves")) if names]
+                notify(f"{'; '.join(changes)}: from the next round on")
+            is_new = not progress.jobs
+            outcome = _outcome(note, experiment, progress, work, observe, notify)
+            if outcome["status"] == "refused":
+                _restore_note(work / _NOTE_FILE, progress, is_new=is_new)
+            if outcome["status"] != "complete":
+                raise FederationEndedError(str(outcome["message"]))
+            from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
 
-        write_report(work)
-        return read_summary(work)
+            write_report(work)
+            summary = read_summary(work)
+        # Last: without the note, a command that is started again would begin a new run.
+        (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
+    return summary
 
 
 class _Progress(NamedTuple):
@@ -113,12 +123,14 @@ class _Progress(NamedTuple):
         jobs: ids of the jobs of the run so far.
         joined: sites that were not in the last job.
         left: sites that were in the last job only.
+        earlier_sites: the sites of the last job.
     """
 
     job: FederationJob
     jobs: list[str]
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    earlier_sites: tuple[str, ...] = ()
 
 
 def _outcome(note: KitNote, experiment: FederatedExperiment, progress: _Progress, work: Path, observe: Observer,
@@ -126,6 +138,9 @@ def _outcome(note: KitNote, experiment: FederatedExperiment, progress: _Progress
     if note.engine == "flower":
         from resolvent.study.federation_flower import FlowerServer
 
+        if not progress.jobs:
+            progress.jobs.append(progress.job.run)  # a run of Flower has no number that outlives the command
+        _write_note(work / _NOTE_FILE, progress.job, progress.jobs)
         return FlowerServer(note, experiment, progress.job, work, observe, notify).run()
     return _Watchdog(note, progress, work, observe, notify).run()
 
@@ -138,23 +153,31 @@ def new_run_name(experiment: FederatedExperiment) -> str:
 
 def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExperiment, *,
                        has_sites: bool) -> _Progress:
-    """The folder's unfinished run, or a new run."""
-    if not path.is_file():
+    """The folder's unfinished run, or a new run. The participants of an unfinished rehearsal do not exist any more."""
+    content = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    if content is None or (job.rehearsal and content["job"]["rehearsal"]):
         job = replace(job, run=new_run_name(experiment))
         _write_note(path, job, [])
         return _Progress(job, [])
-    note = json.loads(path.read_text("utf-8"))
-    earlier = FederationJob.from_plain(note["job"])
-    if earlier.experiment != job.experiment:
+    earlier = FederationJob.from_plain(content["job"])
+    if (earlier.experiment, earlier.rehearsal) != (job.experiment, job.rehearsal):
         raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
                          "give --out another folder")
     job = replace(job, run=earlier.run, sites=job.sites if has_sites else earlier.sites)
-    return _Progress(job, list(note["jobs"]), tuple(site for site in job.sites if site not in earlier.sites),
-                     tuple(site for site in earlier.sites if site not in job.sites))
+    return _Progress(job, list(content["jobs"]), tuple(site for site in job.sites if site not in earlier.sites),
+                     tuple(site for site in earlier.sites if site not in job.sites), earlier.sites)
 
 
 def _write_note(path: Path, job: FederationJob, jobs: Sequence[str]) -> None:
     write_text(path, json.dumps({"job": job.plain(), "jobs": list(jobs)}))
+
+
+def _restore_note(path: Path, progress: _Progress, *, is_new: bool) -> None:
+    """After a refusal nothing is left of a new run, and an earlier run continues with the sites that it has."""
+    if is_new:
+        path.unlink(missing_ok=True)
+    else:
+        _write_note(path, replace(progress.job, sites=progress.earlier_sites), progress.jobs)
 
 
 class _Watchdog:
@@ -166,6 +189,7 @@ class _Watchdog:
             note, progress.job, progress.jobs, work, observe, notify)
         self._has_other_sites = bool(progress.jobs and (progress.joined or progress.left))
         self._last_check, self._idle_checks = time.monotonic(), 0
+        self._failed_downloads = 0
         self._quiet_since = time.monotonic()
 
     def run(self) -> Mapping[str, Any]:
@@ -197,23 +221,37 @@ class _Watchdog:
             for event in events:
                 self._observe(event)
             is_complete = any(event.get("event") == "complete" for event in events)
-            if state.is_done or self._end_if_idle(session, state.text):
+            if state.is_done or not state.is_known or self._end_if_idle(session, state.text):
                 break
             time.sleep(_POLL)
             while is_complete and not session.state(self._jobs[-1]).is_done:  # it no longer answers ``progress``
                 time.sleep(_POLL)
-        outcome = session.fetch(self._jobs[-1], self._work) if state.is_done else None
+        outcome = self._fetch(session, state) if state.is_done else None
         if outcome is None:
             if len(self._jobs) >= _MAX_JOBS:
                 raise FederationEndedError(f"the job was stopped {_MAX_JOBS} times: the logs of the server and of the "
                                            "sites say why")
-            self._notify(f"the job was stopped ({state.text}): it is started again, and continues from the server's "
-                         "checkpoint")
+            self._notify(f"the job has ended before the run ({state.text}{_reason(state.text)}): it is started again, "
+                         "and continues from the server's checkpoint")
             self._await_sites(session)
             self._submit(session)
             return None
         for event in outcome.get("events", [])[number:]:
             self._observe(event)
+        return outcome
+
+    def _fetch(self, session: LeadSession, state: JobState) -> Mapping[str, Any] | None:
+        """The outcome of a job that has ended; None if it has none. A lost connection is tried again."""
+        try:
+            outcome = session.fetch(self._jobs[-1], self._work)
+        except InputError as error:
+            if state.text != _COMPLETED:  # such as a job that was never started
+                return None
+            self._failed_downloads += 1
+            if self._failed_downloads >= _MAX_DOWNLOADS:
+                raise FederationEndedError(str(error)) from error
+            raise
+        self._failed_downloads = 0
         return outcome
 
     def _end_if_idle(self, session: LeadSession, state: str) -> bool:
@@ -248,7 +286,11 @@ class _Watchdog:
         self._has_other_sites = False
 
     def _submit(self, session: LeadSession) -> None:
-        self._jobs.append(session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS))
+        try:
+            job = session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS)
+        except InputError as error:  # the person has no right; trying again would not help
+            raise FederationEndedError(str(error)) from error
+        self._jobs.append(job)
         _write_note(self._work / _NOTE_FILE, self._job, self._jobs)
 
     def _await_sites(self, session: LeadSession) -> None:
@@ -269,3 +311,7 @@ class _Watchdog:
             raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: run the command again to continue")
         self._notify(f"{reason}: trying again")
         time.sleep(_RECONNECT)
+
+
+def _reason(state: str) -> str:
+    return f": {_REASONS[state]}" if state in _REASONS else ""

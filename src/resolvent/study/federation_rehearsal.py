@@ -180,6 +180,7 @@ def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None
     folder = folder.resolve()  # the participants' processes have working folders of their own
     remove_folder(folder)
     folder.mkdir(parents=True)
+    folder.chmod(0o700)  # it has copies of the rows
     sites, facts = (*rehearsal.sites,), ENGINES[engine]
     plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=_LEAD, engine=engine)
     kits = make_federation_kits(folder / "kits", plan)

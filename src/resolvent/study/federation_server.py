@@ -3,6 +3,7 @@
 It does not depend on an engine, and has no rows. Its files are enough to resume a run in another process.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,10 @@ import numpy as np
 
 from resolvent.deploy.coordinator import Coordinator, FederationResult, FederationStoppedError
 from resolvent.deploy.exchange import RoundRules
-from resolvent.deploy.reports import EvaluationReport, MembersReport, PhaseReport, Report, StartReport
+from resolvent.deploy.reports import EvaluationReport, FinishReport, MembersReport, PhaseReport, Report, StartReport
 from resolvent.deploy.stores import ServerStore
-from resolvent.deploy.transport import Transport
-from resolvent.errors import InputError
+from resolvent.deploy.transport import Transport, TransportError
+from resolvent.errors import InputError, shorten
 from resolvent.simulate.model_folder import SavedModels
 from resolvent.simulate.tree_files import digest
 from resolvent.study.federation_agreement import RunAgreement, agree_on_run
@@ -32,6 +33,7 @@ from resolvent.study.verdict import judge
 
 __all__ = ["FederationJob", "Observer", "serve_federation"]
 
+_log = logging.getLogger(__name__)
 Observer = Callable[[Mapping[str, Any]], None]
 
 
@@ -90,18 +92,30 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
 
     Returns:
         The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``.
+
+    Raises:
+        TransportError: the engine does not move messages any more.
     """
     try:
         agreement = agree_on_run(job, experiment, transport, folder, observe)
         with experiment.file.precision():
             rounds = _Rounds(job, experiment, transport, folder, agreement, observe)
             methods = rounds.run()
-            ends = _finish(job, transport, agreement, experiment)
+            ends = _finish(job, transport, agreement, experiment, rounds.without_models)
             write_run_folder(results, _joined(experiment, agreement, rounds, methods, ends))
     except FederationRefusedError as error:
         return {"status": "refused", "message": str(error)}
     except (FederationStoppedError, InputError) as error:
         return {"status": "stopped", "message": str(error)}
+    except TransportError:
+        raise
+    except OSError as error:
+        return {"status": "stopped", "message": f"the server's disk cannot be used ({shorten(error)}): make room or "
+                                                "correct its rights, then run the command again to continue"}
+    except Exception as error:  # it would come again: starting the job again does not help
+        _log.exception("the server's part of the run failed")
+        return {"status": "stopped", "message": f"the server failed with {type(error).__name__}: {shorten(error)}; its "
+                                                "log says where. Everything up to the last round is stored"}
     observe({"event": "complete"})
     return {"status": "complete"}
 
@@ -112,6 +126,7 @@ class _Rounds:
     Attributes:
         model: the model.
         sizes: site -> numbers of its training and test rows.
+        without_models: site -> title of a method -> why the site has not stored its models.
     """
 
     def __init__(self, job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
@@ -120,6 +135,7 @@ class _Rounds:
             job, experiment, transport, folder, agreement, observe)
         self.model = experiment.model(agreement.encoding)
         self.sizes: dict[str, tuple[int, int]] = {}
+        self.without_models: dict[str, dict[str, str]] = {}
 
     def run(self) -> dict[str, MethodRun]:
         """The outcome of each method; rounds that are stored are not run again."""
@@ -147,6 +163,10 @@ class _Rounds:
                 rehearsal=job.rehearsal, run=run_of_method(job.run, number))
             result = coordinator.run(report_event)
         record = result.record
+        absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
+        excluded = dict.fromkeys(record.excluded, "it has lost its state and is no longer asked")
+        for k, reason in {**excluded, **absent}.items():
+            self.without_models.setdefault(record.parties[k], {})[title] = reason
         for name, train, test in zip(record.parties, record.sizes, record.split_sizes[record.splits.index(SPLIT)],
                                      strict=True):
             self.sizes[name] = train, test
@@ -184,26 +204,33 @@ class _Ends(NamedTuple):
     warnings: list[str]
 
 
-def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement,
-            experiment: FederatedExperiment) -> _Ends:
+def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, experiment: FederatedExperiment,
+            without_models: Mapping[str, Mapping[str, str]]) -> _Ends:
     """Let every site write its models and judge the methods.
 
     Raises:
-        FederationStoppedError: a site does not answer, and all are needed.
+        FederationStoppedError: a site does not answer or has not stored its models, and all are needed.
     """
+    lost = [f"{site} has not stored its models of {title}: {reason}"
+            for site, reasons in without_models.items() for title, reason in reasons.items()]
+    if lost and job.quorum is None:
+        raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --quorum to do without the site")
     request = request_bytes("finish", run=job.run)
     answers, problems = ask_each(transport, dict.fromkeys(job.sites, request), job.deadline)
     warnings = [f"{site} has not answered at the end, and has no models of this run: {reason}"
                 for site, reason in problems.items()]
     if warnings and job.quorum is None:
         raise FederationStoppedError(f"{'; '.join(warnings)}: run the command again")
+    warnings += lost
     ends = _Ends([], [], warnings)
     for site, answer in answers.items():
         done = answer.get("methods")
-        if isinstance(done, list) and (missing := [label for label in experiment.labels if label not in done]):
+        missing = [label for label in experiment.labels if isinstance(done, list) and label not in done]
+        if missing and site not in without_models:
             ends.notes.append(f"{site} joined the run after {', '.join(missing)}: it has no models of these methods")
         if answer.get("judgement") is None:
-            ends.notes.append(f"{site} does not let its scores out")
+            if done != []:  # without models there are no scores
+                ends.notes.append(f"{site} does not let its scores out")
             continue
         try:
             ends.judgements.append(read_judgement(answer["judgement"], agreement.sites.index(site), site,

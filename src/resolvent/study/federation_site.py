@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import from_plain, write_encoding
 from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.folder_lock import RunningError
 from resolvent.data.resplit import Resplit, resplit
 from resolvent.data.text_formats import TextFormat
+from resolvent.deploy.limits import check_parts, reasons_to_refuse
 from resolvent.deploy.party import Departure, Party
 from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.site_table import SiteTable, read_site_table
-from resolvent.deploy.stores import PartyStore
+from resolvent.deploy.stores import PartyStore, append_to_log
 from resolvent.deploy.wire import run_of_message
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
@@ -59,6 +61,7 @@ from resolvent.study.verdict import judge
 __all__ = ["Site", "SiteRun"]
 
 _log = logging.getLogger(__name__)
+_LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 
 
 class _SeedRows(NamedTuple):
@@ -95,6 +98,25 @@ class SiteRun:
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
 
+    def check_limits(self) -> None:
+        """Check the experiment against the site's limits, before anything about the table leaves the site.
+
+        A party checks again, with what follows from the agreed encoding.
+
+        Raises:
+            InputError: the site does not take part; the message has every reason.
+        """
+        reasons: dict[str, None] = {}
+        with self.experiment.file.precision():
+            for label in self.experiment.labels:
+                algorithm = self.experiment.algorithm(label)
+                check_parts(algorithm, rehearsal=self.experiment.is_rehearsal)
+                reasons |= dict.fromkeys(reasons_to_refuse(
+                    self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
+                    rounds=self.experiment.rounds, samples=self.table.training_rows))
+        if reasons:
+            raise InputError("; ".join(reasons))
+
     def report(self) -> dict[str, Any]:
         """The report on the table, which leaves the site."""
         return self.table.report(self._site.min_count, with_weights=self.experiment.has_weights).plain()
@@ -130,7 +152,7 @@ class SiteRun:
 
     def _add_party(self, label: str, problem: LearningProblem) -> None:
         experiment = self.experiment
-        self._stores.append(PartyStore(self._folder / "stores" / f"{len(self._stores):02d}"))
+        self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
         party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds,
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
                       rehearsal=experiment.is_rehearsal, metrics=self._metrics)
@@ -248,7 +270,11 @@ class Site:
             _log.exception("a request failed")
             answer = {"refused": f"the work at the site failed with {type(error).__name__}; its log says where"}
         reply = reply_bytes(answer)
-        self._log_departure(str(request["kind"]), reply)
+        try:
+            self._log_departure(str(request["kind"]), reply)
+        except OSError as error:  # an answer that is not logged does not leave
+            _log.exception("the log of the site cannot be written")
+            return reply_bytes({"refused": f"the site's disk cannot be written: {error.strerror}"})
         return reply
 
     def _handle_round(self, data: bytes | memoryview) -> bytes:
@@ -286,26 +312,39 @@ class Site:
         self.close()
         experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
                                           folder=self._file.folder)
-        limits = self._file.limits
         self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
         self._run_name = run
-        rows = self._run.table.rows
-        if rows < limits.min_rows:
-            raise InputError(f"the site has fewer rows than the {limits.min_rows} with which it takes part")
+        self._run.check_limits()
         return {"table": self._run.report()}
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
         """Write a reply that leaves the site before the rounds to the log; the stores of the parties log the rounds."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "sent.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind,
-                                   "run": self._run_name, "bytes": len(reply), "content": json.loads(reply)}) + "\n")
+        append_to_log(self._folder / "sent.jsonl", {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": self._run_name,
+            "bytes": len(reply), "content": json.loads(reply)})
 
     def close(self) -> None:
         """Release the stores of the run."""
         if self._run is not None:
             self._run.close()
             self._run = None
+
+
+def _open_store(folder: Path) -> PartyStore:
+    """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds.
+
+    Raises:
+        RunningError: another process has used it for 30 seconds.
+    """
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return PartyStore(folder)
+        except RunningError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_LOCK_PAUSE)
 
 
 def _mapping(request: Mapping[str, Any], key: str) -> Mapping[str, Any]:
