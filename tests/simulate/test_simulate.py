@@ -175,6 +175,30 @@ def test_algorithm_that_does_not_fit_is_refused_before_the_first_round():
         simulate(rv.fedplus_pull(SOLVER, rv.aggregators.Mean(), gamma=jnp.ones(3)))
 
 
+class ReducesLongSteps(rv.solvers.GD):
+    """A mistake: Python's if with a value that is not known before the program runs."""
+
+    def __call__(self, subproblem, start, key, effort):
+        if subproblem.value(start) > 1:
+            return start, jnp.zeros(())
+        return super().__call__(subproblem, start, key, effort)
+
+
+class RepliesWithGradients(type(rv.fedavg(SOLVER))):
+    """A mistake: the info has no model."""
+
+    def party(self, state, shared, oracle, key, effort):
+        return state, oracle.grad(shared), {}
+
+
+def test_error_in_a_function_of_a_user_names_its_line_and_what_to_do():
+    problem = rv.problems.QuadraticProblem(jnp.ones((2, 1, 1)), jnp.ones((2, 1)))
+    with pytest.raises(rv.InputError, match=r"run: test_simulate.py:\d+: in __call__, `if subproblem.*use jnp.where"):
+        rv.simulate(rv.fedavg(ReducesLongSteps(0.1)), problem, rounds=1)
+    with pytest.raises(rv.InputError, match=r"RepliesWithGradients: .*has no 'model': return the info of local_work"):
+        rv.simulate(RepliesWithGradients(rv.solvers.GD(0.1)), problem, rounds=1)
+
+
 def test_model_without_data_and_problem_with_data_are_refused():
     with pytest.raises(rv.InputError, match="needs data="):
         rv.simulate(rv.fedavg(SOLVER), MODEL, rounds=1)

@@ -20,6 +20,7 @@ from resolvent.algorithms.admission import finite_rows, reason_to_refuse
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_ids
 from resolvent.algorithms.keys import initial_party_key
+from resolvent.algorithms.phase_results import server_work
 from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -242,8 +243,11 @@ def server_step(phase: Phase, state: ServerState, replies: Replies, key: Array) 
         state: the server's state.
         replies: the replies.
         key: ``keys.server_key`` of the phase.
+
+    Raises:
+        InputError: see ``phase_results.server_work``.
     """
-    after, info = phase.server(state, replies, key)
+    after, info = server_work(phase, state, replies, key)
     has_weight = jnp.sum(replies.weight) > 0  # rows that do not count have weight 0
     return jax.tree.map(lambda new, old: jnp.where(has_weight, new, old).astype(old.dtype), after, state), info
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, ServerState, record_local_work
 from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
@@ -71,6 +72,7 @@ def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | Non
     Raises:
         TypeError: the algorithm asks its oracle for something that it does not have.
         AttributeError: the same.
+        InputError: see ``phase_results``.
     """
     if oracle is not None:
         try:
@@ -90,18 +92,20 @@ def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: Part
     state = algorithm.init_party(w0, oracle, key)
     at_work = oracle if memory is None else remembering(oracle, memory)
     messages, replies, work, infos = [], [], [], []
-    for phase in algorithm.phases:
+    for phase in checked_phases(algorithm):
         messages.append(phase.message(server, k))
+        check_arrays(f"a message of {type(algorithm).__name__}", messages[-1])
         with record_local_work() as solvers:
-            _, reply, info = phase.party(state, messages[-1], at_work, key, jnp.ones(()))
+            _, reply, info = party_work(phase, state, messages[-1], at_work, key, jnp.ones(()))
         replies.append(reply)
         work.append(len(solvers))
         infos.append(info)
     model_message = algorithm.model_message(server, k)
+    personal, shared = algorithm.personal_model(state, model_message, oracle), algorithm.server_model(server)
+    check_models(algorithm, w0, personal, shared)
     return ExchangeShapes(
-        w0, tuple(messages), tuple(replies), model_message, algorithm.server_model(server), server, state,
-        algorithm.personal_model(state, model_message, oracle), tuple(work), any("memory" in info for info in infos),
-        questions.held_out)
+        w0, tuple(messages), tuple(replies), model_message, shared, server, state, personal, tuple(work),
+        any("memory" in info for info in infos), questions.held_out)
 
 
 class _Questions:

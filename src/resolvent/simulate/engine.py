@@ -24,7 +24,9 @@ from resolvent.algorithms.algorithm import (
     record_info,
 )
 from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.phase_results import party_work
 from resolvent.algorithms.round import (
     commit_rows,
     counted_parties,
@@ -34,6 +36,7 @@ from resolvent.algorithms.round import (
     stacked_replies,
     working_parties,
 )
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, SolvedProblem
@@ -50,6 +53,7 @@ __all__ = ["estimated_work", "initial_state", "run_chunk"]
 _FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
 _SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
 _CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
+_INFO = {"model": "the party's model at the end of its work", "steps": "its number of steps"}
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
@@ -173,6 +177,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
         state, counted = phase.state, phase.counted
         party_info |= phase.party_info
         server_info |= phase.server_info
+    _check_info(algorithm, party_info, static.record)
     models = party_info.pop("model")
     if isinstance(problem, SolvedProblem) and "gap" in static.record and (
             shared := algorithm.server_model(state.server)) is not None:
@@ -184,6 +189,15 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
     recorded = {name: party_info[name] for name in static.record if name != "gap"}
     record = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
     return state, Snapshot(record, models, server_before)
+
+
+def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:
+    """Refuse the info of a round's phases if something is missing that the run reads."""
+    computed = ("gap", "model_change", "start_change")
+    for name in ("model", *(name for name in record if name not in computed)):
+        if name not in info:
+            raise InputError(f"{type(innermost(algorithm)).__name__}: the info that its party functions return has no "
+                             f"{name!r}: return the info of local_work, or add {_INFO.get(name, 'it')} to the info")
 
 
 def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,
@@ -201,8 +215,8 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
         with allow_small_calls(), record_info(static.record):
-            row, payload, info = phase.party(job.rows, phase.message(server, k), problem.oracle(k),
-                                             keys.party_key(key, k), job.effort)
+            row, payload, info = party_work(phase, job.rows, phase.message(server, k), problem.oracle(k),
+                                            keys.party_key(key, k), job.effort)
         # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.
         return row, payload, {name: info[name] for name in info if name in ("model", *static.record)}
 

@@ -21,6 +21,7 @@ from resolvent.simulate.schedulers import Scheduler, Sharded
 from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.simulate.storage import DeviceStorage, Storage
 from resolvent.simulate.systems import MessageBytes, message_bytes
+from resolvent.simulate.user_errors import USER_ERRORS, message_of
 
 __all__ = ["Placement", "place"]
 
@@ -52,8 +53,13 @@ def place(plan: Plan) -> Placement:
     try:
         check_memory(plan)
         return _place(_limit_batches(plan))
-    except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"{plan.name}: {error.args[0] if error.args else error}") from error
+    except USER_ERRORS as error:
+        message = message_of(error)
+        if message is None:
+            if not isinstance(error, TypeError | ValueError | KeyError):
+                raise
+            message = str(error.args[0] if error.args else error)
+        raise InputError(f"{plan.name}: {message}") from error
 
 
 def _place(plan: Plan) -> Placement:

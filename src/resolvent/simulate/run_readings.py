@@ -70,7 +70,9 @@ class RunReadings(ABC):
         """
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({quote(self.name)}, {self.rounds} rounds{self._last_score()})"
+        refused = sum(self.refused.values())
+        end = f", {refused} {'reply was' if refused == 1 else 'replies were'} not finite" if refused else ""
+        return f"{type(self).__name__}({quote(self.name)}, {self.rounds} rounds{self._last_score()}{end})"
 
     def _last_score(self) -> str:
         """The mean score of the last evaluation on test samples, as the end of a text."""

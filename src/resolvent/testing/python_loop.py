@@ -18,6 +18,7 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.round import (
     collect_replies,
     commit_party,
@@ -75,8 +76,8 @@ def draw_cohort(participation: Participation, sizes: Int[Array, " N"], seed: int
 def server_step(algorithm: Algorithm, server: ServerState, replies: Replies, round_key: Array,
                 phase: int) -> ServerState:
     """The server's state after a phase."""
-    after, _ = algorithm.phases[phase].server(server, replies, keys.server_key(keys.phase_key(round_key, phase)))
-    return after
+    key = keys.server_key(keys.phase_key(round_key, phase))
+    return server_work(algorithm.phases[phase], server, replies, key)[0]
 
 
 @partial(jax.jit, static_argnames="phase")
@@ -84,7 +85,8 @@ def _party_work(algorithm: Algorithm, problem: Problem, server: ServerState, par
                 k: int, effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply]:
     exchange, party_id = algorithm.phases[phase], jnp.asarray(k)
     key = keys.party_key(keys.phase_key(round_key, phase), party_id)
-    after, reply, _ = exchange.party(party, exchange.message(server, party_id), problem.oracle(party_id), key, effort)
+    message, oracle = exchange.message(server, party_id), problem.oracle(party_id)
+    after, reply, _ = party_work(exchange, party, message, oracle, key, effort)
     return after, reply
 
 
