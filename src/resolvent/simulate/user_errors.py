@@ -34,7 +34,7 @@ _ADVICE: MappingProxyType[type[Exception], str] = MappingProxyType({  # a subcla
         "a value was stored outside of the function in which it was computed: return it in the state or the info",
 })
 _LIBRARIES = tuple(Path(folder).resolve() for folder in (
-    Path(__file__).parents[1], sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()))
+    str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()))
 
 
 def message_of(error: Exception) -> str | None:

@@ -52,9 +52,14 @@ class Combinator(Algorithm):
         inner: the inner algorithm.
 
     Example:
-        >>> class Logged(rv.combinators.Combinator):
-        ...     "The inner algorithm; override what the combinator changes."
-        >>> algorithm = Logged(rv.fedavg(rv.SGD(0.1)))
+        A server that goes half of the inner algorithm's way:
+
+        >>> class Halfway(rv.combinators.Combinator):
+        ...     def server(self, inner, state, replies, key, phase):
+        ...         after, info = inner(state.inner, replies, key)
+        ...         half = jax.tree.map(lambda a, b: (a + b) / 2, state.inner, after)
+        ...         return state._replace(inner=half), info
+        >>> algorithm = Halfway(rv.fedavg(rv.SGD(0.1)))
     """
 
     inner: Algorithm
