@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 import time
 from dataclasses import replace
 from functools import partial
@@ -359,6 +360,14 @@ def lose_folder(parts, k):
     parts.start_party(k)
 
 
+def restore_folder(parts, k, backup):
+    """A party whose disk is replaced by an older copy."""
+    name = parts.names[k]
+    parts.stores[name].close()
+    shutil.copytree(backup, parts.folder / name, dirs_exist_ok=True)
+    parts.start_party(k)
+
+
 def after_first_round(action):
     def observe(report):
         if isinstance(report, PhaseReport) and (report.round, report.phase) == (0, 1):
@@ -388,6 +397,23 @@ def test_a_party_without_its_disk_starts_afresh_where_that_is_configured(tmp_pat
         result = parts.run()
     assert result.record.restarted == (1,)
     assert all(len(report.counted) == 3 for report in result.reports if isinstance(report, PhaseReport))
+
+
+def test_a_party_with_an_older_copy_of_its_disk_starts_afresh_too(tmp_path):
+    """Its first state replaces the older one: the result is that of a party that has lost its disk."""
+    results = []
+    for lose in (lose_folder, partial(restore_folder, backup=tmp_path / "backup")):
+        with federation(tmp_path / f"{len(results)}", lost_state="restart") as parts:
+            def observe(report, parts=parts, lose=lose):
+                position = (report.round, report.phase) if isinstance(report, PhaseReport) else None
+                if position == (0, 1):
+                    shutil.copytree(parts.folder / "site 1", tmp_path / "backup", dirs_exist_ok=True)
+                elif position == (1, 0):
+                    lose(parts, 1)
+
+            results.append((parts.run(observe).record.restarted, states(parts)))
+    assert results[0][0] == (1,)
+    assert results[0] == results[1]
 
 
 def test_a_party_without_state_has_nothing_to_lose(tmp_path):

@@ -227,9 +227,9 @@ class Coordinator:
         """The model of the first round. It is computed again when it is needed: a large one takes much memory."""
         return self._init(keys.initial_key(self._seed))
 
-    def _start_message(self, run: str, name: str, k: int) -> bytes:
+    def _start_message(self, run: str, name: str, k: int, restart: tuple[int, int] | None = None) -> bytes:
         key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
-        return start_message(run, name, self._first_model(), key, self._experiment)
+        return start_message(run, name, self._first_model(), key, self._experiment, restart)
 
     # A phase
 
@@ -307,8 +307,8 @@ class Coordinator:
         if self._lost_state == "refuse" and self._shapes.has_party_states:
             return False
         name = record.parties[k]
-        answers = exchange(self._transport, {name: self._start_message(record.run, name, k)}, read_ready,
-                           replace(self._rules, quorum=None))
+        message = self._start_message(record.run, name, k, (record.round, record.phase))
+        answers = exchange(self._transport, {name: message}, read_ready, replace(self._rules, quorum=None))
         return name in answers.values and answers.values[name].samples == record.sizes[k]
 
     def _forget_replies(self, record: ServerRecord, k: int) -> ServerRecord:

@@ -4,7 +4,7 @@ It does not depend on an engine such as NVIDIA FLARE. These are the messages of 
 
 .. code-block:: text
 
-    start      first model, key of the first state     -> ready: numbers of samples
+    start      first model, key of the first state     -> ready: numbers of samples; also after a lost state
     work       payload of a phase, key, effort         -> reply: the reply of the phase
     evaluate   what a personal model is computed from  -> scores, if the site lets them out
     finish     the same, at the end                    -> stored: the party has its models
@@ -213,12 +213,16 @@ class Party:
         if record is not None and record.run != message.run:
             raise Refusal(
                 RefusalCode.OTHER_RUN, "this folder of the site belongs to another run: give every run its own")
-        if record is None:
+        restart = _position(message, "restart")
+        if record is None or (restart is not None and record.start != identity
+                              and (record.round, record.phase) < restart):
             self._check_experiment(message)
             like = {"model": self._shapes.model, "key": _key_shape()}
             content = self._restored(message, like)
             first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
-            self._write(PartyRecord(message.run, identity, first), b"")
+            # In an older folder that was restored, phases stay answered: no message gets a second answer.
+            position = (-1, 0) if record is None else (record.round, record.phase)
+            self._write(PartyRecord(message.run, identity, first, *position), b"")
         elif record.start != identity:
             raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]

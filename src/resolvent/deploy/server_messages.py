@@ -56,10 +56,21 @@ class Scores(NamedTuple):
     shared: SiteScores | None
 
 
-def start_message(run: str, party: str, model: Vector, key: Array, experiment: Mapping[str, Any]) -> bytes:
-    """The first message to a party: the first model, and the key of its first state."""
+def start_message(run: str, party: str, model: Vector, key: Array, experiment: Mapping[str, Any],
+                  restart: tuple[int, int] | None = None) -> bytes:
+    """The first message to a party: the first model, and the key of its first state.
+
+    Args:
+        run: the run.
+        party: name of the party.
+        model: the first model.
+        key: the key of the party's first state.
+        experiment: facts in which the experiments of the server and of the party must agree.
+        restart: the round and phase in which a party that has lost its state begins again; None: the run begins.
+    """
     arrays = arrays_of({"model": model, "key": jax.random.key_data(key)})
-    return encode(Message("start", run, facts={**experiment, "party": party}, arrays=arrays))
+    facts = {**experiment, "party": party} | ({} if restart is None else {"restart": restart})
+    return encode(Message("start", run, facts=facts, arrays=arrays))
 
 
 def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array) -> bytes:
