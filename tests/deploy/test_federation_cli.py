@@ -446,6 +446,14 @@ def test_a_command_whose_job_is_refused_ends(complete, tmp_path, monkeypatch):
         begin()
 
 
+def test_a_job_of_another_version_is_refused(complete):
+    plain = complete[0].job().plain()
+    assert FederationJob.from_plain(plain) == complete[0].job()
+    for content in ({**plain, "patience": 1}, {name: value for name, value in plain.items() if name != "run"}):
+        with pytest.raises(InputError, match="the job is of another version of resolvent"):
+            FederationJob.from_plain(content)
+
+
 def test_an_unfinished_rehearsal_begins_again(complete, tmp_path):
     """Its server and its sites do not exist any more. A federation does not continue it, and the other way round."""
     consortium, path = complete[0], tmp_path / "job.json"

@@ -13,6 +13,7 @@ from resolvent.errors import InputError, check_range, shorten
 
 __all__ = ["Answers", "RoundRules", "exchange"]
 
+_NO_REPLY = "no reply arrived in time, or the site failed: its log says which"
 _MAX_REASON = 1000  # characters: a site lists all of its reasons
 
 
@@ -84,7 +85,7 @@ def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[s
         recover: a function that is called with the name of a party that has lost its state; it returns the message
             that the party gets instead, or None if it is not asked again.
     """
-    answers = Answers(absent=dict.fromkeys(messages, "no reply arrived in time"))
+    answers = Answers(absent=dict.fromkeys(messages, _NO_REPLY))
     sent = {party: identity_of_message(message) for party, message in messages.items()}
     retries, quorum = rules.retries, len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
     while messages and len(answers.values) < quorum and answers.attempts <= retries:

@@ -65,8 +65,16 @@ class FederationJob:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":
-        """The job that ``plain`` described."""
-        return cls(**{**content, "sites": tuple(content["sites"])})
+        """The job that ``plain`` described.
+
+        Raises:
+            InputError: it has other settings, because another version of the library has written it.
+        """
+        try:
+            return cls(**{**content, "sites": tuple(content["sites"])})
+        except (TypeError, KeyError) as error:
+            raise InputError(f"the job is of another version of resolvent ({shorten(error)}): install the same version "
+                             "for the lead, the server and the sites") from error
 
     def plain(self) -> dict[str, Any]:
         """Plain values, as they are sent."""
