@@ -9,6 +9,7 @@ import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.own_parts import _file_module
 from resolvent.study.run_folder import begin, write_results
 from resolvent.study.summary import Source
 
@@ -117,6 +118,17 @@ def test_what_is_wrong_is_said(source, change, message):
     text = refused(source, change.replace("SOURCE", source))
     assert message.replace("SOURCE", source).replace("STEM", stem) in text
     assert "--set " in text.split(": ")[0]
+
+
+def test_a_part_of_a_file_is_the_same_part_in_every_process(tmp_path, monkeypatch):
+    """A process has its own hash() of text; a checkpoint identifies a part by the name of its module."""
+    file = tmp_path / "mine.py"
+    file.write_text("class Part: pass")
+    names = set()
+    for number in range(2):
+        monkeypatch.setattr("resolvent.study.own_parts.hash", lambda text, number=number: number, raising=False)
+        names.add(_file_module(file, "model").Part.__module__)
+    assert len(names) == 1
 
 
 def test_a_required_setting_is_missing(source):

@@ -4,6 +4,7 @@ They are bound and checked by their signatures, as the parts of the library are.
 """
 
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -104,7 +105,8 @@ def _file_module(file: Path, path: str) -> ModuleType:
     file = file.resolve()
     if not file.is_file():
         raise InputError(f"{path}: there is no file {shorten(file)}")
-    name = f"resolvent_parts_of_{file.stem}_{abs(hash(str(file))):x}"
+    # The same name in every process, unlike with hash(): checkpoints identify a part by its module and its name.
+    name = f"resolvent_parts_of_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
