@@ -97,7 +97,8 @@ def page(folder: Path) -> str:
              "deviation over the seeds of their thresholds could change the verdict, and *not decided* if the claim is "
              "about runs that have converged, and these have not. The second column has the paper's number, *in "
              "words* if the paper states the claim without a number, and *ours* if the claim is ours. Of a "
-             "reproduction with results in several settings, the largest is shown. Times are CPU times.", "",
+             "reproduction with results in several settings, the largest is shown. The number of a claim about an "
+             "interval above 0 is the lower end of the interval. Times are CPU times.", "",
              "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict | command | time |",
              "|---|---|---|---|---|---|"]
     for _, r in records:
