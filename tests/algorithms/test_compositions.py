@@ -12,6 +12,7 @@ import pytest
 from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, PARTIES, SOLVERS, sample
 
 import resolvent as rv
+from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.simulate.rounds import initial_state, run_rounds
 from resolvent.simulate.tree_files import digest
 from resolvent.testing import assert_close, python_rounds, without_parties
@@ -177,3 +178,21 @@ def test_shifts_need_a_server_that_reads_means_only():
         algorithm = combine.Compressed(inner, rv.codecs.RandK(k=2))
         state = run_rounds(algorithm, quadratic(True), rounds=2)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+class EncodedReplies(type(rv.scaffold(SOLVERS["GD"]))):
+    """An algorithm that is not a part of the library: Scaffold whose changes of the control variates are encoded."""
+
+    def _party(self, state, message, oracle, key, effort):
+        after, reply, info = super()._party(state, message, oracle, key, effort)
+        wire = rv.codecs.TopK(k=1).encode(reply.control_update, key)
+        return after, reply._replace(control_update=wire), info
+
+
+def test_errors_about_an_own_algorithm_say_how_to_combine_it():
+    algorithm = EncodedReplies(SOLVERS["GD"])
+    for build in (rv.combinators.Anderson, rv.combinators.ErgodicAveraging):
+        with pytest.raises(rv.InputError, match=r"Or register the iterate of EncodedReplies with .*server_iterate"):
+            build(algorithm)
+    with pytest.raises(rv.InputError, match="those of EncodedReplies are encoded already"):
+        exchange_shapes(rv.combinators.Compressed(algorithm, rv.codecs.TopK(k=1)), jnp.ones(3))

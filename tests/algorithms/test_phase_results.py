@@ -2,9 +2,11 @@
 
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import pytest
 
+import resolvent as rv
 from resolvent.algorithms.algorithm import Phase
 from resolvent.algorithms.phase_results import check_models, checked_phases, party_work, server_work
 from resolvent.errors import InputError
@@ -37,6 +39,28 @@ def test_results_of_a_party_are_checked(results, message):
 def test_results_of_a_server_are_checked(results, message):
     with pytest.raises(InputError, match=message):
         server_work(Phase(message=None, party=None, server=lambda *arguments: results), STATE, None, None)
+
+
+class Forgets(rv.aggregators.Mean):
+    """A mistake: the info is missing."""
+
+    def __call__(self, replies, centre=None, key=None):
+        return VECTOR
+
+
+def test_error_names_the_aggregator_inside_a_combinator_and_the_codec():
+    algorithm = rv.combinators.SharedUntilTrained(rv.robust(rv.solvers.GD(0.1), Forgets()))
+    with pytest.raises(InputError, match=r"ModelAggregation\.server with Forgets returned an array of float32"):
+        server_work(algorithm.phases[0], algorithm.init(VECTOR, jnp.ones(1)), None, None)
+    with pytest.raises(InputError, match=r"Mistake\.unpack returned .* shape \[1\], but .* shape \[3\]: return"):
+        Mistake(k=1).encode(VECTOR, jax.random.key(0)).decoded()
+
+
+class Mistake(rv.codecs.TopK):
+    """A mistake: the vector is not as long as before."""
+
+    def unpack(self, content, like):
+        return content[1]
 
 
 def test_numbers_that_a_state_can_hold_are_accepted():

@@ -172,10 +172,10 @@ class _Array:
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """Such as ``FedProto.party``; where a combinator does not change a function, that of the algorithm inside."""
+    """Such as ``FedProto.party``, with the aggregator that it calls, if any."""
     if isinstance(function, partial):
-        outer = _name(function.func)
-        # By name, because combinators import this module.
-        return _name(function.args[0]) if outer.startswith("Combinator.") and function.args else outer
+        return _name(function.func)
+    aggregator = getattr(getattr(function, "__self__", None), "aggregator", None)
     function = getattr(function, "__func__", function)
-    return getattr(function, "__qualname__", type(function).__name__)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return name if aggregator is None else f"{name} with {type(aggregator).__name__}"

@@ -136,9 +136,17 @@ class Codec(CheckedArguments, eqx.Module):
         return Wire(self, self.pack(flat, key), is_finite, structure, shapes, self.count(flat.size, flat.dtype))
 
     def decode(self, wire: Wire) -> Vector:
-        """The vector that ``wire`` stands for, in the structure, shapes and dtypes of the encoded one."""
+        """The vector that ``wire`` stands for, in the structure, shapes and dtypes of the encoded one.
+
+        Raises:
+            InputError: ``unpack`` returns an array of another shape.
+        """
         flat, unravel = ravel_pytree(wire.zeros())
-        decoded: Vector = unravel(self.unpack(wire.content, flat))
+        unpacked = self.unpack(wire.content, flat)
+        if jnp.shape(unpacked) != flat.shape:
+            raise InputError(f"{type(self).__name__}.unpack returned an array of shape {list(jnp.shape(unpacked))}, "
+                             f"but the vector has shape {list(flat.shape)}: return an array like the argument `like`")
+        decoded: Vector = unravel(unpacked)
         return decoded
 
     def bits(self, x: Vector) -> int:

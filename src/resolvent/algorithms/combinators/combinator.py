@@ -18,6 +18,7 @@ from resolvent.algorithms.algorithm import (
     ServerState,
     StragglerPolicy,
 )
+from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
@@ -104,8 +105,8 @@ class Combinator(Algorithm):
     @override
     def phases(self) -> tuple[Phase, ...]:
         return tuple(Phase(partial(self.message, inner.message, phase=phase),
-                           partial(self.party, inner.party, phase=phase),
-                           partial(self.server, inner.server, phase=phase))
+                           partial(self.party, partial(party_work, inner), phase=phase),
+                           partial(self.server, partial(server_work, inner), phase=phase))
                      for phase, inner in enumerate(self.inner.phases))
 
     @property

@@ -31,6 +31,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
     contains,
+    innermost,
     layers,
 )
 from resolvent.algorithms.keys import codec_key
@@ -110,6 +111,9 @@ class Compressed(Combinator):
     def party(self, inner: InnerParty, state: CompressedPartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[CompressedPartyState, Wire, Info]:
         after, reply, info = inner(state.inner, message, oracle, key, effort)
+        if any(isinstance(part, Wire) for part in jax.tree.leaves(reply, is_leaf=lambda part: isinstance(part, Wire))):
+            raise InputError("Compressed needs replies that are not compressed yet, and those of "
+                             f"{type(innermost(self.inner)).__name__} are encoded already: use the algorithm as it is")
         difference = tree.sub(reply, self._shift(state.shifts, phase, reply))
         wire = self.codec.encode(difference, codec_key(key))
         return CompressedPartyState(after, self._moved(state.shifts, phase, self.codec.decode(wire))), wire, info

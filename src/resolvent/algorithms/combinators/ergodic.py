@@ -25,7 +25,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
     innermost,
 )
-from resolvent.algorithms.combinators.iterates import server_iterate
+from resolvent.algorithms.combinators.iterates import advice_for_own, server_iterate
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
@@ -88,7 +88,7 @@ class ErgodicAveraging(Combinator):
         if server_iterate(self.inner) is None and not isinstance(innermost(self.inner), DecentralisedSplitting):
             raise InputError(f"ErgodicAveraging needs an algorithm with one shared model that a round maps to the "
                              f"next, got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
-                             "splitting(...)")
+                             f"splitting(...){advice_for_own(self.inner)}")
         check_range(self, "(0, inf)", weight=self.weight)
 
     @override

@@ -22,7 +22,7 @@ from resolvent.algorithms.algorithm import (
     ServerState,
     SharedModelMethod,
 )
-from resolvent.algorithms.combinators.combinator import Combinator
+from resolvent.algorithms.combinators.combinator import Combinator, innermost
 from resolvent.algorithms.methods.fedplus import FedPlus
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Splitting, SplittingState
 from resolvent.errors import InputError
@@ -30,7 +30,8 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["PartyIterate", "ServerIterate", "one_phase_iterate", "party_iterate", "server_iterate", "server_mean"]
+__all__ = ["PartyIterate", "ServerIterate", "advice_for_own", "one_phase_iterate", "party_iterate", "server_iterate",
+           "server_mean"]
 
 
 class ServerIterate(NamedTuple):
@@ -112,8 +113,15 @@ def one_phase_iterate(algorithm: Algorithm, combinator: str, instead: str) -> Se
     iterate = server_iterate(algorithm)
     if iterate is None or len(algorithm.phases) != 1:
         raise InputError(f"{combinator} needs an algorithm of one phase whose server holds the iterate, got "
-                         f"{type(algorithm).__name__}: use {instead}")
+                         f"{type(algorithm).__name__}: use {instead}{advice_for_own(algorithm)}")
     return iterate
+
+
+def advice_for_own(algorithm: Algorithm) -> str:
+    """The end of an error for an algorithm without an iterate that is not a part of the library; otherwise empty."""
+    is_own = not type(innermost(algorithm)).__module__.startswith("resolvent.")
+    return (f". Or register the iterate of {type(innermost(algorithm)).__name__} with "
+            "resolvent.algorithms.combinators.iterates.server_iterate.register") if is_own else ""
 
 
 PartyWork: TypeAlias = Callable[[Vector, PartyState, Message, Oracle, Array, Float[Array, ""]],
