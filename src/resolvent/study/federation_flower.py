@@ -78,7 +78,7 @@ class FlowerServer:
                 return outcome
 
     def _serve(self, link: Any) -> Mapping[str, Any] | None:
-        """Serve the federation once; None if a site was lost or started again, and the run can go on with it.
+        """Serve the federation once; None if a site was lost or started again, and the run can be continued.
 
         A site that was started again has not prepared the run: it fails to answer until the run is served again.
         """
