@@ -224,7 +224,7 @@ class _Watchdog:
             if state.is_done or not state.is_known or self._end_if_idle(session, state.text):
                 break
             time.sleep(_POLL)
-            while is_complete and not session.state(self._jobs[-1]).is_done:  # it no longer answers ``progress``
+            while is_complete and self._is_at_work(session):  # it no longer answers ``progress``
                 time.sleep(_POLL)
         outcome = self._fetch(session, state) if state.is_done else None
         if outcome is None:
@@ -239,6 +239,10 @@ class _Watchdog:
         for event in outcome.get("events", [])[number:]:
             self._observe(event)
         return outcome
+
+    def _is_at_work(self, session: LeadSession) -> bool:
+        state = session.state(self._jobs[-1])
+        return state.is_known and not state.is_done
 
     def _fetch(self, session: LeadSession, state: JobState) -> Mapping[str, Any] | None:
         """The outcome of a job that has ended; None if it has none. A lost connection is tried again."""
