@@ -103,18 +103,22 @@ def quote(value: object) -> str:
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """The end of an error message that suggests the most similar allowed word; empty if no word is similar.
 
-    Case and underscores do not count, because parts have two names, such as ``ROCAUC`` and ``roc_auc``.
-    Only the first 1,000 allowed words are compared, and no word of more than 200 characters, because a comparison takes
-    a time that grows with the product of both lengths.
+    An allowed word that contains the whole word is the most similar one. Case and underscores do not count, because
+    parts have two names, such as ``ROCAUC`` and ``roc_auc``. Only the first 1,000 allowed words are compared, and no
+    word of more than 200 characters, because a comparison takes a time that grows with the product of both lengths.
 
     >>> nearest("regresion", ["classification", "regression"])
     "; did you mean 'regression'?"
+    >>> nearest("rate", ["name", "learning_rate"])
+    "; did you mean 'learning_rate'?"
     """
     if len(word) > MAX_VALUE_LENGTH:
         return ""
     candidates = [w for w in islice(allowed, _MAX_SUGGESTIONS) if len(w) <= MAX_VALUE_LENGTH]
     original = {_plain(candidate): candidate for candidate in reversed(candidates)}
-    matches = difflib.get_close_matches(_plain(word), original, n=1, cutoff=0.5)
+    plain = _plain(word)
+    longer = [candidate for candidate in original if len(plain) > 3 and plain in candidate]
+    matches = sorted(longer, key=len) or difflib.get_close_matches(plain, original, n=1, cutoff=0.5)
     return f"; did you mean {shorten(repr(original[matches[0]]))}?" if matches else ""
 
 
@@ -123,7 +127,7 @@ def alternatives(word: str, allowed: Iterable[str], words: str = "there are") ->
 
     >>> alternatives("minst", ["mnist", "digits"])
     "; did you mean 'mnist'? There are mnist, digits"
-    >>> alternatives("iris", ["mnist", "digits"], "allowed:")
+    >>> alternatives("wine", ["mnist", "digits"], "allowed:")
     '; allowed: mnist, digits'
     """
     names = list(allowed)

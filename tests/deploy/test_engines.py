@@ -42,7 +42,8 @@ def test_flower_needs_no_lead_and_the_server_starts_experiments(tmp_path):
 @pytest.mark.parametrize(("text", "message"), [
     (FLOWER.replace("engine: flower\n", ""), "lead: '' is not an e-mail address"),
     (f"{FLOWER}members: [eye@example.org]\n", ":5: members: Flower knows no persons"),
-    (FLOWER.replace("flower", "flowers"), ":4: engine: 'flowers' is not a valid value; allowed: nvflare, flower"),
+    (FLOWER.replace("flower", "flowers"), ":4: engine: 'flowers' is not a valid value; did you mean 'flower'? Allowed: "
+     "nvflare, flower"),
 ])
 def test_mistakes_about_the_engine(tmp_path, text, message):
     with pytest.raises(InputError) as refused:

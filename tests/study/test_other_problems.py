@@ -69,7 +69,7 @@ def test_an_experiment_on_own_prices(prices):
     (["data.assets=5"], "mine.yaml:2 with --set data.assets=5: data: .*must be at most 4"),
     (["model.lookback=80"], "mine.yaml:2: data: problem: there are 70 closes for training"),
     (["data.augmentation.augmenters=[gmb]"], "there is no augmenter 'gmb'"),
-    (["data.memory=stoerd"], "allowed: stored, recomputed"),
+    (["data.memory=stoerd"], "Allowed: stored, recomputed"),
 ])
 def test_mistakes_are_located(prices, changes, message):
     with pytest.raises(rv.InputError, match=message):
