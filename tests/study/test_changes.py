@@ -60,8 +60,8 @@ WRONG_CHANGES = {
     "through a nested number": (["solver.learning_rate.x=3"],
                                 "--set solver.learning_rate.x=3: solver.learning_rate is a value, not a mapping"),
     "unknown key": (["ronds=3"], "--set ronds=3: ronds: unknown key; did you mean 'rounds'? Allowed here: data, "),
-    "unknown nested key": (
-        ["solver.rate=3"], "--set solver.rate=3: solver.rate: unknown key; did you mean 'learning_rate'? Allowed here: "),
+    "unknown nested key": (["solver.rate=3"], "--set solver.rate=3: solver.rate: unknown key; did you mean "
+                                              "'learning_rate'? Allowed here: name, "),
     "unknown part": (["modl.name=mlp"], "mine.yaml:1 with --set modl.name=mlp: modl: unknown key"),
     "unknown name": (["model.name=mpl"], "--set model.name=mpl: model.name: there is no model 'mpl'"),
     "wrong type": (["rounds=many"], "--set rounds=many: rounds: 'many' is not a valid value"),
