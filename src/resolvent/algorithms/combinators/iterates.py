@@ -119,9 +119,11 @@ def one_phase_iterate(algorithm: Algorithm, combinator: str, instead: str) -> Se
 
 def advice_for_own(algorithm: Algorithm) -> str:
     """The end of an error for an algorithm without an iterate that is not a part of the library; otherwise empty."""
-    is_own = not type(innermost(algorithm)).__module__.startswith("resolvent.")
-    return (f". Or register the iterate of {type(innermost(algorithm)).__name__} with "
-            "resolvent.algorithms.combinators.iterates.server_iterate.register") if is_own else ""
+    kind = type(innermost(algorithm))
+    if kind.__module__.startswith("resolvent."):
+        return ""
+    return (f". Or register the iterate of {kind.__name__} with "
+            "resolvent.algorithms.combinators.iterates.server_iterate.register")
 
 
 PartyWork: TypeAlias = Callable[[Vector, PartyState, Message, Oracle, Array, Float[Array, ""]],
