@@ -1,4 +1,4 @@
-"""How good is ``rv.fedplus()`` with nothing set? Against training alone and the best tuned method of benchmark-grid.
+"""How good is ``rv.fedplus(delta=0.1)`` untuned? Against training alone and the best tuned method of benchmark-grid.
 
     python benchmarks/default.py [--seeds 3] [--rates 0.1 0.4] [--out benchmarks/default.json]
 
@@ -56,7 +56,7 @@ def row_of(problem: str, rate: float, seeds: int) -> dict[str, Any]:
                               test=0.4)
     model = rv.models.mlp(64, 10, width=32) if problem.startswith("network") else rv.models.logistic(64, 10)
     solver = rv.SGD(rate, batch_size=12, epochs=2)
-    fedplus, is_honest = rv.fedplus(solver), np.ones(PARTIES, bool)
+    fedplus, is_honest = rv.fedplus(solver, delta=0.1), np.ones(PARTIES, bool)
     if problem.endswith("bad"):
         fedplus = rv.attacked(fedplus, rv.attacks.SignFlip(scale=5.0), share=0.2, seed=1)
         is_honest = ~np.asarray(fedplus.init(model.init(jax.random.key(0)), jax.numpy.full(PARTIES, 1 / PARTIES)).extra)

@@ -120,9 +120,9 @@ CANDIDATES: dict[str, tuple[Callable[[float], rv.Algorithm], tuple[float, ...]]]
     "choice, cosine": (lambda r: choice(sgd(r, is_cosine=True), centre(sgd(r, is_cosine=True))), (0.1, 0.2, 0.4)),
     "choice, momentum at the parties": (
         lambda r: choice(sgd(r), rv.combinators.Momentum(centre(sgd(r)), decay=0.9)), (0.1,)),
-    "fedplus": (lambda r: rv.fedplus(sgd(r)), (0.02, 0.05)),
-    "fedplus, cosine": (lambda r: rv.fedplus(sgd(r, is_cosine=True)), (0.1,)),
-    "fedplus, 100 steps": (lambda r: rv.fedplus(sgd(r, steps=100)), (0.02,)),
+    "fedplus": (lambda r: rv.fedplus(sgd(r), delta=0.1), (0.02, 0.05)),
+    "fedplus, cosine": (lambda r: rv.fedplus(sgd(r, is_cosine=True), delta=0.1), (0.1,)),
+    "fedplus, 100 steps": (lambda r: rv.fedplus(sgd(r, steps=100), delta=0.1), (0.02,)),
     "choice, Anderson": (lambda r: choice(sgd(r), rv.combinators.Anderson(centre(sgd(r)), history_size=3)), (0.05,)),
     "FedGeoMed+": (lambda r: geomed(sgd(r)), (0.05, 0.1)),
     "FedGeoMed+, cosine": (lambda r: geomed(sgd(r, is_cosine=True)), (0.1, 0.2)),

@@ -39,14 +39,14 @@ def test_names_of_a_run_load_no_further_namespace():
                "rv.fedavg, rv.simulate, rv.SGD, rv.models.mlp, rv.datasets.digits\n"
                "assert not any('portfolio' in name for name in sys.modules)\n"
                "count = sum(name.startswith('resolvent') for name in sys.modules)\n"
-               "assert count <= 235, count\n"
+               "assert count <= 250, count\n"
                "assert rv.portfolio.__name__ == 'resolvent.problem.portfolio'")
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 
 
 def loaded(statement, heavy):
     program = PROGRAM % {"heavy": heavy, "statement": statement}
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
     return process.stdout.strip()
 
 
@@ -61,4 +61,4 @@ def test_names_of_the_package_are_those_of_the_api():
                "assert callable(rv.simulate) and rv.simulate is simulate\n"
                "assert set(rv.__all__) <= set(dir(rv)) and all(hasattr(rv, name) for name in rv.__all__)\n"
                "assert not hasattr(rv, 'nope')")
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)

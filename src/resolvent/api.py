@@ -9,7 +9,7 @@ from resolvent.data import datasets, partitions, shifts
 from resolvent.data.encoded_rows import UnusualRowsWarning
 from resolvent.data.federated import FederatedData
 from resolvent.data.packed import open_packed, write_packed
-from resolvent.errors import InputError
+from resolvent.errors import DivergedError, InputError
 from resolvent.math import codecs, penalties
 from resolvent.problem import models, problems, schedules, solvers
 from resolvent.problem.explain import explain
@@ -20,6 +20,7 @@ from resolvent.simulate import callbacks, schedulers
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.systems import VirtualClock
+from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.load import load
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = [
     "SGD",
     "Algorithm",
+    "DecisionRule",
+    "DivergedError",
     "FederatedData",
     "Fitted",
     "InputError",

@@ -145,11 +145,15 @@ def _rules(function: Callable[..., Any]) -> _Rules:
 
 
 def _static_fields(function: Callable[..., Any]) -> frozenset[str]:
-    """The fields of an Equinox module that are compiled into programs, or all fields of another dataclass."""
+    """The fields of an Equinox module that are compiled into programs as they are, or all of another dataclass.
+
+    A field with a converter accepts what is converted, such as a list for a tuple.
+    """
     if not inspect.isclass(function) or not dataclasses.is_dataclass(function):
         return frozenset()
     is_pytree = hasattr(function, "__check_init__") or any(b.__module__.startswith("equinox") for b in function.__mro__)
-    return frozenset(f.name for f in dataclasses.fields(function) if not is_pytree or f.metadata.get("static"))
+    return frozenset(f.name for f in dataclasses.fields(function)
+                     if not is_pytree or (f.metadata.get("static") and "converter" not in f.metadata))
 
 
 def _rule(hint: Any, *, is_static: bool) -> _Rule:

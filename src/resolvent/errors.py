@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from typing_extensions import override
 
-__all__ = ["BreakdownWarning", "InputError", "Interval", "MissingDataError", "ProcessLostError", "check_range",
-           "nearest", "quote", "shorten"]
+__all__ = ["BreakdownWarning", "DivergedError", "InputError", "Interval", "MissingDataError", "ProcessLostError",
+           "check_range", "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -31,6 +31,10 @@ class InputError(ValueError):
     The message says what is wrong, where, what is allowed, and what to do. The command line prints it on one line,
     without a traceback.
     """
+
+
+class DivergedError(InputError):
+    """A model whose training diverged cannot be used: its parameters or its outputs are not finite."""
 
 
 class MissingDataError(InputError):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.admission import finite_rows, reason_to_refuse
+from resolvent.algorithms.admission import admitted, reason_to_refuse, update_norm
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.round import collect_replies
 from resolvent.math import tree
@@ -28,7 +28,7 @@ def reply(value=1.0, **changes):
 
 
 def test_rows_are_in_the_cohorts_order_and_zero_for_absent_parties():
-    replies, refused = collect_replies({5: reply(5.0), 7: reply(7.0)}, EXPECTED, cohort())
+    replies, refused, _ = collect_replies({5: reply(5.0), 7: reply(7.0)}, EXPECTED, cohort())
     assert refused == {}
     np.testing.assert_array_equal(replies.payload["w"][:, 0, 0], [7, 0, 5, 0])
     np.testing.assert_array_equal(replies.payload["steps"], [4, 0, 4, 0])
@@ -37,7 +37,7 @@ def test_rows_are_in_the_cohorts_order_and_zero_for_absent_parties():
     np.testing.assert_array_equal(replies.shares, [0.2, 0, 0.1, 0])
     np.testing.assert_array_equal(replies.index, INDEX)
     assert (replies.payload["w"].dtype, replies.payload["steps"].dtype) == (jnp.float64, jnp.int32)
-    empty, _ = collect_replies({}, EXPECTED, cohort())
+    empty, *_ = collect_replies({}, EXPECTED, cohort())
     assert not empty.alive.any()
 
 
@@ -56,7 +56,7 @@ def test_rows_are_in_the_cohorts_order_and_zero_for_absent_parties():
     ((), "its structure is not the expected one"),
 ], ids=str)
 def test_invalid_reply_is_refused_with_its_reason_and_the_others_count(bad, reason):
-    replies, refused = collect_replies({7: reply(7.0), 2: bad}, EXPECTED, cohort())
+    replies, refused, _ = collect_replies({7: reply(7.0), 2: bad}, EXPECTED, cohort())
     assert refused == {2: reason}
     assert np.flatnonzero(replies.alive).tolist() == [0]
     assert (replies.weight[1], replies.shares[1]) == (0, 0)
@@ -64,7 +64,7 @@ def test_invalid_reply_is_refused_with_its_reason_and_the_others_count(bad, reas
 
 
 def test_reply_of_a_party_outside_the_cohort_is_refused():
-    replies, refused = collect_replies({7: reply(7.0), 3: reply(3.0)}, EXPECTED, cohort())
+    replies, refused, _ = collect_replies({7: reply(7.0), 3: reply(3.0)}, EXPECTED, cohort())
     assert refused == {3: "the party is not in this round's cohort"}
     assert np.flatnonzero(replies.alive).tolist() == [0]
 
@@ -72,10 +72,10 @@ def test_reply_of_a_party_outside_the_cohort_is_refused():
 def test_replies_without_weight_are_refused():
     """Their weighted mean would be 0/0. With a reply that has a weight, they count."""
     weightless = eqx.tree_at(lambda c: c.weight, cohort(), jnp.array([0.0, 0.3, 0.0, 0.0]))
-    replies, refused = collect_replies({7: reply(7.0), 5: reply(5.0)}, EXPECTED, weightless)
+    replies, refused, _ = collect_replies({7: reply(7.0), 5: reply(5.0)}, EXPECTED, weightless)
     assert refused == dict.fromkeys([7, 5], "the replies of the round have a total weight of zero")
     assert not replies.alive.any()
-    replies, refused = collect_replies({7: reply(7.0), 2: reply(2.0)}, EXPECTED, weightless)
+    replies, refused, _ = collect_replies({7: reply(7.0), 2: reply(2.0)}, EXPECTED, weightless)
     assert refused == {}
     assert np.flatnonzero(replies.alive).tolist() == [0, 1]
 
@@ -84,6 +84,86 @@ def test_cohort_with_a_party_twice_is_refused():
     twice = eqx.tree_at(lambda c: c.index, cohort(), jnp.array([7, 2, 7, 0]))
     with pytest.raises(rv.InputError, match="party 7 twice"):
         collect_replies({7: reply(7.0)}, EXPECTED, twice)
+
+
+# Norms
+
+HUGE = 3e38
+
+
+def norms_of(*values):
+    return jnp.array(values, jnp.float32)
+
+
+@pytest.mark.parametrize(("norms", "counts"), [
+    ((1, 2, 3, HUGE), (1, 1, 1, 0)),
+    ((1, 2, 3, np.inf), (1, 1, 1, 0)),  # the norm overflows, the numbers are finite
+    ((1, 2, 3000, 3), (1, 1, 1, 1)),
+    ((1, 2, 3001, 3), (1, 1, 0, 1)),
+    ((1, HUGE, HUGE, 2), (1, 1, 1, 1)),  # of the two in the middle the larger one is the median
+    ((HUGE, np.nan, np.nan, 1), (1, 0, 0, 1)),  # of two replies it is not known which one is wrong
+    ((HUGE, np.nan, np.nan, np.nan), (1, 0, 0, 0)),
+    ((0, 0, 0, HUGE), (1, 1, 1, 1)),  # most parties have nothing to change
+    ((np.inf, np.inf, 1, np.inf), (1, 1, 1, 1)),
+    ((np.nan,) * 4, (0,) * 4),
+])
+def test_a_reply_beyond_a_multiple_of_the_median_does_not_count(norms, counts):
+    everybody = jnp.ones(4, bool)
+    assert admitted(norms_of(*norms), everybody, 1000.0).tolist() == [bool(c) for c in counts]
+    without_limit = [bool(norm == norm) for norm in norms]
+    assert admitted(norms_of(*norms), everybody, None).tolist() == without_limit
+
+
+def test_parties_without_a_reply_are_not_in_the_median():
+    arrived = jnp.array([True, True, True, False, False, False])
+    assert admitted(norms_of(1, 2, 5000, HUGE, HUGE, HUGE), arrived, 1000.0).tolist() == [
+        True, True, False, False, False, False]
+
+
+def test_the_norm_is_that_of_the_update_if_replies_are_models():
+    model, solver = {"w": jnp.full(3, 7.0), "b": jnp.zeros(1)}, rv.solvers.GD(0.1)
+    reply = {"w": jnp.full(3, 9.0), "b": jnp.full(1, 2.0)}
+    assert float(update_norm(rv.fedavg(solver), model, reply, 0)) == pytest.approx(4.0)
+    assert float(update_norm(rv.scaffold(solver), (model, model), reply, 0)) == pytest.approx(np.sqrt(247))
+    assert np.isnan(update_norm(rv.fedavg(solver), model, {**reply, "b": jnp.full(1, jnp.inf)}, 0))
+    with jax.enable_x64(False):
+        assert np.isposinf(update_norm(rv.fedavg(solver), jnp.zeros(3), jnp.full(3, HUGE), 0))
+
+
+class Huge(rv.attacks.Attack):
+    """Every number is 3e38: finite, and the end of a mean."""
+
+    def update(self, update, key):
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, HUGE), update)
+
+
+def quadratics(ids=range(5)):
+    linears = jnp.stack([jnp.arange(4.0) + k for k in ids])
+    return rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * len(ids)), linears)
+
+
+def test_a_huge_reply_does_not_ruin_a_simulation():
+    """The others go on as if the party were absent; without the limit the model is lost."""
+    inner = rv.fedavg(rv.solvers.GD(0.1, steps=1))
+    attacked = rv.combinators.Attacked(inner, Huge(), parties=(3,))
+    chunk = record_rounds(attacked, quadratics(), rounds=6, record=("update_norm",))
+    assert np.asarray(chunk.record.refused).tolist() == [[k == 3 for k in range(5)]] * 6
+    expected = record_rounds(inner, quadratics((0, 1, 2, 4)), rounds=6).state.server
+    np.testing.assert_allclose(chunk.state.server.inner, expected, rtol=1e-6)
+    assert np.asarray(chunk.record.party["update_norm"])[:, 3].min() > 1e30
+    unlimited = record_rounds(rv.combinators.NormLimit(attacked, None), quadratics(), rounds=6)
+    assert not np.asarray(unlimited.record.refused)[0].any()
+    assert np.abs(unlimited.state.server.inner.inner).max() > 1e30
+
+
+def test_private_parties_have_no_bound():
+    """A median of the replies would let a party change which others count, beyond the sensitivity of the noise."""
+    private = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), cohort=10.0)
+    assert private.norm_multiple is None
+    assert rv.combinators.NormLimit(private, 5.0).norm_multiple is None
+    assert rv.fedavg(rv.SGD(0.1)).norm_multiple == 10_000.0
+    with pytest.raises(rv.InputError, match="at least 1"):
+        rv.combinators.NormLimit(rv.fedavg(rv.SGD(0.1)), 0.5)
 
 
 class SignCodec(rv.codecs.Codec):
@@ -114,7 +194,9 @@ def test_replies_are_checked_before_they_are_encoded(codec):
     vectors = jnp.array([[1.0, 2.0, -1.0], [1.0, jnp.inf, 1.0], [3.0, 0.5, jnp.nan]])
     rows, keys = jnp.tile(vectors, (8, 1)), jax.random.split(jax.random.key(0), 24)
     wires = jax.jit(jax.vmap(codec.encode))(rows, keys)
-    assert finite_rows(wires, 24).tolist() == [True, False, False] * 8
+    compressed = rv.combinators.Compressed(rv.fedavg(rv.solvers.GD(0.1)), codec)
+    norms = jax.vmap(lambda wire: update_norm(compressed, (), wire, 0))(wires)
+    assert admitted(norms, jnp.ones(24, bool), 1000.0).tolist() == [True, False, False] * 8
     expected = jax.eval_shape(codec.encode, rows[0], keys[0])
     for k in range(6):
         reason = reason_to_refuse(tree.rows(wires, k), expected)

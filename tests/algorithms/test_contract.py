@@ -29,6 +29,7 @@ ROWS = {
     "pooled": rv.pooled,
     "fedplus": lambda s: rv.fedplus(s, LAYERS, lam=0.3),
     "fedavg_plus": lambda s: rv.fedavg_plus(s, aggregate="all"),
+    "fedgeomed_plus": rv.fedgeomed_plus,
     "splitting": lambda s: rv.splitting(s, eta=rv.schedules.InversePower(2.0), alpha=1.5, beta=1.7, gamma=0.8),
     "fedsplit": lambda s: rv.fedsplit(s, eta=0.5, decentralised=True),
     "fedpi": lambda s: rv.combinators.Anderson(rv.fedpi(s, eta=0.5)),
@@ -59,6 +60,7 @@ ROWS = {
     "fedlin": rv.fedlin,
     "fedexp": rv.fedexp,
     "scaffnew": rv.scaffnew,
+    "admm": rv.admm,
     "ifca": rv.ifca,
     "fedsam": rv.fedsam,
     "fedspeed": rv.fedspeed,
@@ -71,14 +73,16 @@ ROWS = {
 # Rows whose parts are all in other rows; they run at night.
 NIGHTLY = {"pooled", "fedavg_plus", "splitting", "feddane", "ditto", "fednova", "fomaml", "pfedme", "apfl",
            "model_interpolation", "one_shot", "dgd", "dcgd", "diana", "feddyn", "fedpd", "feddr", "fedlin", "fedexp",
-           "scaffnew", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
+           "scaffnew", "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
+           "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta",
            "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
 KINDS = {"fedavg", "scaffold", "robust", "personal_splitting", "flix"}
 
 COMBINED = {
+    "fedpi_plus with a relative delta": lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm()),
     "average of Anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(
         rv.combinators.Anderson(rv.fedpi(s, eta=0.5), history_size=4, on="mean")),
     "average of Anderson at the parties": lambda s: rv.combinators.ErgodicAveraging(
@@ -86,7 +90,8 @@ COMBINED = {
         weight=rv.schedules.InversePower(1.0)),
     "Ditto after training": lambda s: rv.combinators.SharedUntilTrained(rv.ditto(s)),
     "personal layers": lambda s: rv.combinators.PersonalLayers(rv.fedavg(s), ["layer 1"]),
-    "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),
+    "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s, delta=0.1)),
+    "Anderson of Fed+ with a relative delta": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),
 }
 
 # preset -> (the preset with the row's static settings, the row that is the same composition)
@@ -94,14 +99,12 @@ SAME = {
     "fedprox": (lambda s: rv.fedprox(s, stragglers="drop"), "fedavg"),
     "rfa": (rv.rfa, "robust"),
     "coordinate_median": (rv.coordinate_median, "robust"),
-    "fedgeomed_plus": (rv.fedgeomed_plus, "fedplus"),
-    "fedcomed_plus": (rv.fedcomed_plus, "fedplus"),
+    "fedcomed_plus": (rv.fedcomed_plus, "fedgeomed_plus"),
     "fedrp": (rv.fedrp, "splitting"),
-    "admm": (rv.admm, "fedsplit"),
     "reptile": (lambda s: rv.reptile(s, stragglers="drop"), "fedadam"),
     "fedavgm": (rv.fedavgm, "fedadam"),
     "fedyogi": (rv.fedyogi, "fedadam"),
-    "fedpi_plus": (lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm()), "personal_splitting"),
+    "fedpi_plus": (lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), delta=0.1), "personal_splitting"),
     "fedmix": (lambda s: rv.fedmix(s, alpha=0.6, inner=compressed_scaffold(s), repeats=2), "flix"),
 }
 

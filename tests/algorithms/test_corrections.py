@@ -75,19 +75,39 @@ def test_feddyn_fedpd_and_fedpi_are_one_algorithm_with_all_parties():
 
 @pytest.mark.parametrize("relaxation", [1.0, 1.6])
 def test_admm_by_numpy_with_dual_variables(relaxation):
-    """Textbook ADMM, whose z is the shared model: the splitting knows no dual variables."""
+    """Textbook ADMM with its dual variables: the shared model is z after every round, and the splitting's iterates are
+    z - y_k."""
     problem, rho = quadratic(), 1.4
     algorithm = rv.admm(EXACT, rho=rho, relaxation=relaxation)
     states = trajectory(algorithm, problem, 6, EQUAL_WEIGHTS)
+    split = trajectory(rv.splitting(EXACT, eta=1 / rho, alpha=2.0, beta=2.0, gamma=relaxation / 2), problem, 6,
+                       EQUAL_WEIGHTS)
     h, g = matrices(problem)
     z, duals = np.zeros(4), np.zeros((6, 4))
-    for state in states[1:]:
+    for state, iterates in zip(states[1:], split[1:], strict=True):
+        x = relaxation * proximal(h, g, z - duals, rho, np.zeros(4)) + (1 - relaxation) * z
+        z = np.mean(x + duals, axis=0)
+        duals = duals + x - z
+        np.testing.assert_allclose(algorithm.server_model(state.server), z, atol=1e-12)
+        np.testing.assert_allclose(iterates.server.u, z - duals, atol=1e-12)
+    final = limit(algorithm, problem, 300)
+    np.testing.assert_allclose(algorithm.server_model(final.server), optimum(problem), atol=1e-10)
+
+
+def test_admm_with_absent_parties_averages_those_that_are_present():
+    """An absent party keeps x_k + y_k; its y_k follows from the z that it is sent next."""
+    problem, rho, participation = quadratic(), 1.4, rv.participation.Uniform(3, "uniform")
+    algorithm = rv.admm(EXACT, rho=rho)
+    h, g = matrices(problem)
+    z, sums = np.zeros(4), np.zeros((6, 4))
+    for before, state in pairwise(trajectory(algorithm, problem, 5, participation)):
+        present = np.any(np.asarray(state.parties != before.parties), axis=-1)
+        assert present.sum() == 3
+        duals = sums - z
         x = proximal(h, g, z - duals, rho, np.zeros(4))
-        # The server's message is the mean of the reflections 2 x - u, with u = z - y; it equals z after relaxation 1.
-        np.testing.assert_allclose(jax.tree.leaves(state.server)[0], np.mean(2 * x - (z - duals), axis=0), atol=1e-12)
-        relaxed = relaxation * x + (1 - relaxation) * z
-        z = np.mean(relaxed + duals, axis=0)
-        duals = duals + relaxed - z
+        sums = np.where(present[:, None], x + duals, sums)
+        z = sums[present].mean(axis=0)
+        np.testing.assert_allclose(algorithm.server_model(state.server), z, atol=1e-12)
 
 
 def test_feddr_is_exact_under_sampling_and_fedpi_is_not():

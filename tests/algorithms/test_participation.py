@@ -165,6 +165,19 @@ def test_parties_drop_out_with_their_probability():
             rv.participation.Dropout(wrong).check(4)
 
 
+def test_one_number_for_all_parties_and_lists_of_ids():
+    participation = rv.participation
+    key, sizes = jax.random.key(0), jnp.arange(1, 6)
+    for shared, listed in ((participation.Dropout(0.5), participation.Dropout([0.5] * 5)),
+                      (participation.FixedEffort(0.5), participation.FixedEffort(np.full(5, 0.5)))):
+        shared.check(5)
+        a, b = shared(key, sizes), listed(key, sizes)
+        assert (a.alive.tolist(), a.effort.tolist()) == (b.alive.tolist(), b.effort.tolist())
+    assert participation.Stragglers(parties=[0, 3]) == participation.Stragglers(parties=(0, 3))
+    attacked = rv.attacked(rv.fedavg(rv.SGD(0.1)), rv.attacks.SignFlip(), share=0.0, parties=[1])
+    assert attacked.parties == (1,)  # static fields are hashed
+
+
 def test_uniform_draws_from_a_million_parties():
     index = np.asarray(rv.participation.Uniform(5)(jax.random.key(1), jnp.ones(1_000_000, jnp.int32)).index)
     assert len(set(index)) == 5

@@ -87,8 +87,10 @@ def test_the_noise_has_the_stated_standard_deviation():
 
 @pytest.mark.parametrize(("algorithm", "calls"), [
     (rv.fedavg, 1), (rv.fedprox, 1), (rv.fedgeomed_plus, 1), (rv.local, 1), (rv.feddyn, 1), (rv.ditto, 2),
-    (lambda s: rv.fedpi(s, eta=0.5), 1), (lambda s: rv.combinators.Compressed(rv.fedavg(s), rv.codecs.QSGD()), 1)],
-    ids=["fedavg", "fedprox", "fedgeomed_plus", "local", "feddyn", "ditto", "fedpi", "compressed"])
+    (lambda s: rv.fedpi(s, eta=0.5), 1), (lambda s: rv.combinators.Compressed(rv.fedavg(s), rv.codecs.QSGD()), 1),
+    (rv.fedplus, 2), (lambda s: rv.pfedme(s, steps=3), 3), (lambda s: rv.fedplus_auto(s, sigmas=(0.1, 1.0)), 6)],
+    ids=["fedavg", "fedprox", "fedgeomed_plus", "local", "feddyn", "ditto", "fedpi", "compressed", "fedplus", "pfedme",
+         "fedplus_auto"])
 def test_methods_that_only_solve_are_private(algorithm, calls):
     work = rv.privacy.check_private_records(algorithm(DPSGD(0.1)), {"w": jnp.zeros(3)})
     assert work.calls == calls
@@ -100,9 +102,9 @@ def test_methods_that_only_solve_are_private(algorithm, calls):
     (rv.feddane, "reads a gradient of a party's samples outside DPSGD"),
     (rv.fedprox_adaptive, "reads the loss"),
     (rv.ifca, "reads the loss"),
-    (lambda s: rv.fedmix(s, alpha=0.5, inner=rv.fedavg(s)), "before the first round or in a loop"),
-    (lambda s: rv.pfedme(s, steps=3), "before the first round or in a loop"),
-], ids=["sgd", "feddane", "adaptive", "ifca", "fedmix", "pfedme"])
+    (lambda s: rv.fedmix(s, alpha=0.5, inner=rv.fedavg(s)), "before the first round"),
+    (lambda s: rv.combinators.FineTuned(rv.fedavg(s), s), "whenever it is used, each time with the same noise"),
+], ids=["sgd", "feddane", "adaptive", "ifca", "fedmix", "fine-tuned"])
 def test_methods_that_read_samples_elsewhere_are_refused(algorithm, message):
     with pytest.raises(rv.InputError, match=message):
         rv.privacy.check_private_records(algorithm(DPSGD(0.1)), jnp.zeros(3))

@@ -9,6 +9,7 @@ import pytest
 import resolvent as rv
 from resolvent.algorithms.privacy import budget as budgets
 from resolvent.math import accounting
+from resolvent.math.accounting import Releases
 
 SOLVER = rv.solvers.DPSGD(0.1, noise_multiplier=2.0, batch_size=4, steps=2)
 EVERY_SECOND = {"evaluate_every": 2, "progress": False}
@@ -17,11 +18,11 @@ EVERY_SECOND = {"evaluate_every": 2, "progress": False}
 @pytest.fixture
 def simple_accountant(monkeypatch):
     """An accountant that needs no library: epsilon = rate * steps / noise, so that the expected numbers are exact."""
-    def epsilon(noise, rate, steps, delta, accountant):
-        return rate * steps / noise
+    def epsilon(noise, rate, steps, delta, accountant, earlier=()):
+        return rate * steps / noise + sum(part.rate * part.steps / part.noise_multiplier for part in earlier)
 
-    def steps_within(limit, noise, rate, delta, accountant):
-        return math.floor(limit * noise / rate + 1e-9)
+    def steps_within(limit, noise, rate, delta, accountant, earlier=()):
+        return math.floor((limit - epsilon(1, 1, 0, delta, accountant, earlier)) * noise / rate + 1e-9)
 
     monkeypatch.setattr(budgets, "_gaussian_epsilon", epsilon)
     monkeypatch.setattr(budgets, "_steps_within", steps_within)
@@ -86,6 +87,44 @@ def test_a_resumed_run_continues_its_account(data, tmp_path):
 
 
 @pytest.mark.usefixtures("simple_accountant")
+def test_a_run_that_starts_from_a_private_one_adds_what_it_spent(data, tmp_path):
+    """Also from a saved result, and again from the second run; each party by its name."""
+    first = run(data, rounds=2)
+    first.save(tmp_path / "first")
+    for start in (first, rv.load(tmp_path / "first")):
+        second = run(data, rounds=20, epsilon=2.6, start=start)
+        assert second.rounds == 3
+        assert epsilons(second).loc[[0, 3]].to_numpy() == pytest.approx(np.outer([2, 5], [4 / 8, 4 / 16, 4 / 40]))
+    third = run(data, rounds=1, start=second, algorithm=rv.fedavg(rv.solvers.DPSGD(
+        0.1, noise_multiplier=1.0, batch_size=4, steps=2)))
+    assert epsilons(third).iloc[-1].tolist() == pytest.approx([7 * 4 / 8, 7 * 4 / 16, 7 * 4 / 40])
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_only_parties_with_the_same_name_have_spent_before(data):
+    def named(*names):
+        return rv.FederatedData.from_arrays(*([split[k] for k in range(len(names))] for split in zip(*(
+            (data.x[:8], np.asarray(data.y[:8])) for _ in names), strict=True)), parties=names, validation=0, test=0.25,
+            classes=["0", "1", "2"])
+
+    first = run(named("a", "b"), rounds=2)
+    assert epsilons(run(named("b", "c"), rounds=1, start=first)).loc[0].tolist() == [pytest.approx(2 * 4 / 6), 0.0]
+
+
+@pytest.mark.usefixtures("simple_accountant")
+def test_a_start_whose_account_is_unknown_or_of_another_unit_is_refused(data):
+    plain = rv.simulate(rv.fedavg(SOLVER), rv.models.logistic(3, 3), data, rounds=1, **EVERY_SECOND)
+    with pytest.raises(rv.InputError, match=r"did not count what its parties released.*result\.server_model"):
+        run(data, rounds=1, start=plain)
+    assert epsilons(run(data, rounds=1, start=plain.server_model)).loc[0].tolist() == [0, 0, 0]
+    private = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1, batch_size=4)), cohort=3, noise_multiplier=1.0)
+    with pytest.raises(rv.InputError, match="protects records and this one parties"):
+        run(data, rounds=1, start=run(data, rounds=1), algorithm=private)
+    with pytest.raises(rv.InputError, match=r"together with the run to start from, 1\.5"):
+        run(data, rounds=1, epsilon=1.2, start=run(data, rounds=2))
+
+
+@pytest.mark.usefixtures("simple_accountant")
 def test_private_parties_spend_in_every_round(data):
     private = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1, batch_size=4)), cohort=1.5, noise_multiplier=1.0)
     result = run(data, rounds=20, epsilon=2.0, algorithm=private, participation=rv.participation.Bernoulli(0.5))
@@ -135,6 +174,32 @@ class TestLibrary:
         assert result.rounds == expected
         assert epsilons(result).iloc[-1].tolist() == pytest.approx(
             rv.privacy.record_epsilons(algorithm, w0, data.sizes(), rounds=expected, delta=1e-3))
+
+    def test_the_releases_of_two_runs_compose(self):
+        """Two halves are the whole; over all records two settings are one Gaussian release."""
+        half, whole = (Releases(2.0, 0.1, n) for n in (50, 100))
+        assert accounting.gaussian_epsilon(*half, 1e-4, earlier=(half,)) == accounting.gaussian_epsilon(*whole, 1e-4)
+        assert accounting.gaussian_epsilon(4.0, 1.0, 8, 1e-5, earlier=(Releases(2.0, 1.0, 2),)) == pytest.approx(
+            accounting.gaussian_epsilon(1.0, 1.0, 1, 1e-5))
+        both = accounting.gaussian_epsilon(1.5, 0.1, 50, 1e-4, earlier=(half,))
+        assert both > max(accounting.gaussian_epsilon(1.5, 0.1, 50, 1e-4), accounting.gaussian_epsilon(*half, 1e-4))
+        steps = accounting.steps_within(both, 1.5, 0.1, 1e-4, earlier=(half,))
+        assert steps == 50
+
+    def test_large_epsilons_are_tight_and_the_loose_accountant_warns(self):
+        """The tight value is that of long intervals too, all of which bound epsilon from above."""
+        setting = (0.5, 0.5, 200, 1e-5)
+        tight = accounting.gaussian_epsilon(*setting)
+        assert tight == pytest.approx(231.05, abs=0.02)  # with intervals of 1e-4, which takes 8 s of CPU
+        assert tight <= accounting._epsilon((Releases(*setting[:3]),), 1e-5, "pld", 10.0) < 1.001 * tight
+        with pytest.warns(UserWarning, match=r"by 403\.9, which is loose.*'pld', the default, bounds it by 231"):
+            assert accounting.gaussian_epsilon(*setting, "rdp") > 1.7 * tight
+
+    def test_a_value_is_computed_once(self, monkeypatch):
+        first = accounting.gaussian_epsilon(2.0, 0.3, 7, 1e-5)
+        monkeypatch.setattr(accounting, "_composed", None)
+        assert accounting.gaussian_epsilon(2.0, 0.3, 7, 1e-5) == first
+        assert accounting.gaussian_epsilon(2.0, 0.3, 3, 1e-5, earlier=(Releases(2.0, 0.3, 4),)) == first
 
     def test_the_noise_within_a_budget_is_the_smallest(self):
         noise = accounting.noise_within(2.0, 0.1, 100, 1e-4)

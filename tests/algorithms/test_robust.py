@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nightly
 import resolvent as rv
 from resolvent.errors import BreakdownWarning
-from resolvent.math.robust import squared_distances
+from resolvent.math.robust import distances
 from resolvent.testing import check_half_precision
 
 PARTIES = 9
@@ -137,11 +137,58 @@ def test_agrees_with_brute_force(aggregator, brute_force):
                                    atol=1e-11)
 
 
-def test_squared_distances_have_no_cancellation():
+def test_distances_have_no_cancellation():
     """Points near 1e4 that are 1e-3 apart in float32: a difference of squared norms would lose their distances."""
     offsets = np.arange(4, dtype=np.float32)[:, None] * np.float32(2**-9)
-    distances = squared_distances(jnp.asarray(np.float32(2**13) + offsets))
-    np.testing.assert_array_equal(distances, (offsets - offsets.T) ** 2)
+    np.testing.assert_array_equal(distances(jnp.asarray(np.float32(2**13) + offsets)), np.abs(offsets - offsets.T))
+
+
+SCALES = (2.0**-100, 2.0**100)  # about 1e-30 and 1e30, whose squares float32 cannot represent
+
+
+@pytest.mark.parametrize("of_scale", [
+    lambda s: rv.aggregators.Krum(0.2), lambda s: rv.aggregators.MultiKrum(0.2), lambda s: rv.aggregators.Bulyan(0.15),
+    lambda s: rv.aggregators.NearestNeighbourMixing(rv.aggregators.Mean(), 0.2),
+    lambda s: rv.aggregators.GeometricMedian(1e-3 * s), lambda s: rv.aggregators.CentredClipping(2.0 * s),
+    lambda s: rv.aggregators.NormBound(), lambda s: rv.aggregators.TrustScores(0),
+    lambda s: rv.aggregators.MoreauCentre(rv.penalties.L1(), 0.5 * s),
+    lambda s: rv.aggregators.MoreauCentre(rv.penalties.SquaredL2(), 0.5),
+    lambda s: rv.aggregators.Bucketing(rv.aggregators.TrimmedMean(0.2)),
+], ids=lambda of_scale: type(of_scale(1.0)).__name__)
+def test_the_aggregate_scales_with_the_replies_in_float32(of_scale):
+    """Replies, the server's model and the lengths that the aggregator has, times a power of two, which is exact."""
+    points, weights, centre = draw(12, 12)
+    with jax.enable_x64(False):
+        expected, *scaled = (
+            flatten(aggregate(of_scale(s), *jax.tree.map(lambda x, s=s: (x * s).astype(np.float32), (points,)),
+                              weights.astype(np.float32),
+                              jax.tree.map(lambda x, s=s: (x * s).astype(np.float32), centre))) / s
+            for s in (1.0, *SCALES))
+    for result in scaled:
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("attack", [
+    rv.attacks.ALIE(), rv.attacks.MinMax(), rv.attacks.Mimic(), rv.attacks.IPM(),
+    rv.attacks.Adaptive(rv.aggregators.Krum(0.2))], ids=lambda attack: type(attack).__name__)
+def test_what_malicious_parties_send_scales_with_the_updates_in_float32(attack):
+    updates = np.random.default_rng(3).normal(size=(10, 4))
+    honest = jnp.arange(10) < 8
+    with jax.enable_x64(False):
+        expected, *scaled = (np.asarray(attack.collude(jnp.asarray(updates * s, jnp.float32), honest, ~honest)) / s
+                             for s in (1.0, *SCALES))
+    for result in scaled:
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_krum_compares_honest_replies_of_any_size_beside_a_malicious_one_of_another_size():
+    """One scale for all replies would round the honest differences to zero, and the first reply would be chosen."""
+    honest = np.random.default_rng(4).normal(size=(9, 3))
+    honest[0] += 4  # the first reply is the worst of the honest ones
+    with jax.enable_x64(False):
+        expected = aggregate(rv.aggregators.Krum(0.2), np.concatenate([honest, np.full((2, 3), 1e6)]))
+        small = np.concatenate([honest * 2.0**-100, np.full((2, 3), 1e30)]).astype(np.float32)
+        np.testing.assert_allclose(aggregate(rv.aggregators.Krum(0.2), small) * 2.0**100, expected, rtol=1e-6)
 
 
 @pytest.mark.nightly

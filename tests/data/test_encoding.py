@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from table_samples import column, diabetes, digest, inputs_of, people, wine
 
-from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, fit_numbers
 from resolvent.data.digests import DamagedFileError
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import encoding_of, from_plain, read_encoding, to_plain, write_encoding
@@ -397,3 +397,36 @@ def test_arrays_have_an_encoding_of_their_shape_and_range():
     train = inputs_of(data, "train")
     assert (encoding.shape, encoding.task, encoding.low, encoding.high) == (
         (3,), "regression", train.min(), train.max())
+
+
+def test_the_moments_are_those_of_scikit_learn_to_the_bit():
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(57, 40)) * 10.0 ** rng.integers(-6, 7, 40) + 100 * rng.normal(size=40)
+    values[:4, 3], values[:, 5], values[:, 6] = np.nan, 0.1, 1e12 + 1e-5 * rng.random(57)
+    columns = {f"x{i}": values[:, i].copy() for i in range(40)}
+    fitted = fit_numbers(columns, np.arange(57), "standard", frozenset())
+    imputer = SimpleImputer(strategy="median")
+    scaler = StandardScaler().fit(imputer.fit_transform(values))
+    assert [column.imputed for column in fitted] == imputer.statistics_.tolist()
+    assert [column.mean for column in fitted] == scaler.mean_.tolist()
+    assert [column.deviation for column in fitted] == scaler.scale_.tolist()
+
+
+def test_columns_of_numbers_are_read_together(tmp_path, monkeypatch):
+    """A table of genes has 100,000 of them: a table of 60 rows and 9,000 numbers reads three columns one by one."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 9000)), columns=[f"ENSG{i:011d}.12" for i in range(9000)])
+    frame = frame.assign(site=np.repeat(["a", "b", "c"], 20), sex=np.tile(["f", "m"], 30), ill=np.tile([0, 1, 1], 20))
+    frame.to_csv(tmp_path / "genes.csv", index=False)
+    reads = []
+    monkeypatch.setattr(pd.DataFrame, "__getitem__", lambda self, key, get=pd.DataFrame.__getitem__: (
+        reads.append(key) if isinstance(key, str) else None, get(self, key))[1])
+    data = table(str(tmp_path / "genes.csv"), "site", "ill")
+    assert data.x.shape == (60, 9002)
+    assert set(reads) <= {"site", "sex", "ill"}
+    reads.clear()
+    np.testing.assert_array_equal(np.sort(data.encoding.encode(frame).x, axis=0), np.sort(data.x, axis=0))
+    assert set(reads) <= {"site", "sex", "ill"}

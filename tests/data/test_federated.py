@@ -1,8 +1,12 @@
 """Packed data: every sample of a party is in exactly one split, and wrong samples are refused."""
 
+import inspect
+
+import jax
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes, load_wine
@@ -60,7 +64,7 @@ def test_shares_that_leave_no_training_sample_are_refused(shares):
 
 
 @settings(max_examples=60)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), SHARES, st.integers(0, 2**31))
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), SHARES, st.integers(0, 2**31 - 1))
 def test_splits_are_disjoint_and_exhaustive_within_each_party(sizes, shares, seed):
     x, y = make_parties(sizes)
     data = FederatedData.from_arrays(x, y, validation=shares[0], test=shares[1], seed=seed)
@@ -198,12 +202,19 @@ NAN, INF = float("nan"), float("inf")
     ({"y": [[0.0, 1.0], [1.0, NAN]], "task": "classification"}, r"'party 1', row 1: the label is missing"),
     ({"y": [["a", "b"], np.array(["a", None], object)]}, r"'party 1', row 1: the label is missing"),
     ({"y": [["a", "b"], ["b", "a"]], "task": "regression"}, r"regression needs labels that are numbers"),
-    ({"task": "ranking"}, r"task='ranking' is not known"),
+    ({"task": "ranking"}, r"from_arrays\(task='ranking'\) must be 'classification'"),
     ({"y": [["no", "yes"], ["no", "yess"]], "classes": ["no", "yes"]},
      r"party 'party 1' has label 'yess'.*\['no', 'yes'\]; did you mean 'yes'\?"),
     ({"classes": ["0", "1", "0"]}, r"\['0', '1', '0'\] name one twice"),
     ({"features": ["a", "b"]}, r"2 names of features for inputs of shape \(3,\)"),
-    ({"seed": -1}, r"seed=-1\) must lie in \[0, inf\)"),
+    ({"seed": -1}, r"seed=-1\) must be an integer of at least 0"),
+    ({"x": [np.zeros((2, 3)), np.ma.masked_array(np.zeros((2, 3)), mask=[[0, 0, 0], [0, 1, 0]])]},
+     r"x=\.\.\.\): party 'party 1', row 1 has a masked value: fill it in"),
+    ({"y": [np.ma.masked_array([0, 1], mask=[1, 0]), [0, 1]]}, r"y=.*party 'party 0', row 0 has a masked value"),
+    ({"x": [np.zeros((2, 3)), np.array([[0, 0, 0], [0, -1e39, 0]])]},
+     r"party 'party 1', row 1, column 1: the input -1e\+39 is infinite in float32, whose largest number is 3.4e\+38"),
+    ({"y": [[0.0, 1e39], [0.0, 1.0]]}, r"party 'party 0', row 1: the label 1e\+39 is infinite in float32"),
+    ({"weights": [[1, 1], [1, 1e300]], "validation": 0.5, "test": 0}, r"the weight of row \d, 1e\+300, is more than"),
     ({"test": [1, 2]}, r"test=\[1, 2\] must be one number per party, and leave it a sample to train on"),
     ({"test": [1]}, r"test=\[1\] must be one number per party"),
     ({"validation": 0.7, "test": 0.3}, r"validation=0.7 and test=0.3"),
@@ -212,3 +223,32 @@ def test_wrong_samples_are_refused_by_party_and_row(change, message):
     FederatedData.from_arrays(**GOOD)
     with pytest.raises(InputError, match=message):
         FederatedData.from_arrays(**{**GOOD, **change})
+
+
+def test_large_numbers_are_accepted_in_double_precision_and_unmasked_arrays_as_they_are():
+    with jax.enable_x64(True):
+        assert FederatedData.from_arrays(**{**GOOD, "x": [np.full((2, 3), 1e39), np.zeros((2, 3))]}).x.max() == 1e39
+    unmasked = FederatedData.from_arrays(**{**GOOD, "x": [np.ma.masked_array(np.ones((2, 3))), np.zeros((2, 3))]})
+    assert unmasked.x.sum() == 6
+
+
+WRONG = [None, 1, -0.5, "a", b"b", object(), {}, {"a": 1}, {1, 2}, [1], [[1]], [None, None], [1, 2], [[1, 2], [3]],
+         np.zeros(2), np.zeros((2, 3)), np.float64("nan"), True, 10**400, 1j, len, iter([1, 2]), [object(), object()],
+         pd.DataFrame({"a": [1]}), "\ud800", [["a", "b"], [1, 2]], [np.full(2, 1j), np.zeros(2)],
+         [np.array([{}, {}]), np.zeros(2)], [[10**400, 0.5], [1, 2]], [scipy.sparse.eye(2).tocsr(), np.zeros((2, 2))],
+         [np.zeros(2, "m8[D]"), np.zeros(2)], [pd.Series([0, pd.NA], dtype="Int64"), [0, 1]], [0.2, 0.2], 2**40]
+
+
+@pytest.mark.parametrize("name", [*inspect.signature(FederatedData.from_arrays).parameters])
+def test_every_wrong_call_is_accepted_or_refused_with_a_clear_error(name):
+    """Every argument gets every value; what no argument can be is refused by its name or its party."""
+    messages = [message for value in WRONG if (message := _refusal(name, value)) is not None]
+    assert len(messages) >= len(WRONG) / 2
+    assert max(map(len, messages)) < 1000
+
+
+def _refusal(name, value):
+    try:
+        FederatedData.from_arrays(**{**GOOD, name: value})
+    except InputError as error:
+        return str(error)

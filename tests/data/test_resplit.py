@@ -1,4 +1,4 @@
-"""Another split of the same samples: the same rows of each party, in other splits of the same sizes."""
+"""Another split of the same samples: other training and validation rows of each party, the same test rows."""
 
 import numpy as np
 import pytest
@@ -29,10 +29,11 @@ def test_split_depends_on_the_seed_alone(data):
     assert (first.rows != other.rows).any()
 
 
-def test_fixed_test_samples_stay():
+@pytest.mark.parametrize("test", [0.2, [5, 7]])
+def test_test_samples_stay(test):
+    """What was tuned with one seed has not read the test rows of another."""
     x = [np.arange(20.0)[:, None], np.arange(20.0, 50.0)[:, None]]
-    data = rv.FederatedData.from_arrays(x, [np.arange(20) % 2, np.arange(30) % 2], test=[5, 7])
-    assert data.fixed_test
+    data = rv.FederatedData.from_arrays(x, [np.arange(20) % 2, np.arange(30) % 2], test=test)
     again = resplit(data, 4).data
     for k in range(2):
         assert (again.party(k, "test")[0] == data.party(k, "test")[0]).all()

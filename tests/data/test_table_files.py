@@ -164,8 +164,9 @@ def test_for_a_missing_file_a_similar_name_is_suggested(tmp_path):
     with pytest.raises(InputError, match=r"no file '/.*/patient.csv'.*did you mean 'patients.csv'\?"):
         table(str(tmp_path / "patient.csv"), "p", "y")
     (tmp_path / "folder.csv").mkdir()
-    for name in ("nowhere/t.csv", "folder.csv"):
-        with pytest.raises(InputError, match=rf"there is no file '/.*/{name}'"):
+    for name, message in (("nowhere/t.csv", "there is no file '/.*/nowhere/t.csv'"),
+                          ("folder.csv", "folder.csv' is a folder: name a file")):
+        with pytest.raises(InputError, match=message):
             table(str(tmp_path / name), "p", "y")
 
 

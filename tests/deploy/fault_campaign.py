@@ -81,7 +81,7 @@ class Campaign:
                                   "ill": np.where(age + rng.normal(0, 5, rows) > 50, "yes", "no")})
             frame.to_csv(folder / f"{site}.csv", index=False)
             (folder / f"{site}.yaml").write_text(f"table: {site}.csv\n")
-        subprocess.run([RESOLVENT, "federation", "new", "consortium.yaml"], cwd=folder, check=True, timeout=300)
+        subprocess.run([RESOLVENT, "federation", "new", "consortium.yaml"], cwd=folder, check=True, timeout=600)
         self.start("server")
         for site in SITES:
             self.start(site)
@@ -115,7 +115,7 @@ class Campaign:
                 os.kill(pid, signal.SIGKILL)
         if target.endswith("machine"):
             name = "server" if target == "server machine" else site
-            self.commands[name].wait(30)
+            self.commands[name].wait(600)
             self.start(name)
         return bool(victims)
 
@@ -142,7 +142,7 @@ class Campaign:
             if lead.poll() is not None and not (self.folder / out / "summary.json").exists():
                 lead = self.lead(out)
             time.sleep(0.1)
-        lead.wait(120)
+        lead.wait(600)
         return outcomes
 
     def outcome(self, out, before):

@@ -1,13 +1,15 @@
 """What a federation does differently for each engine, and models of the user's own that a participant allows."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from resolvent.cli import federation as commands
-from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note, write_kit_note
+from resolvent.data.folder_lock import RunningError
+from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note, started_once, write_kit_note
 from resolvent.errors import InputError
 from resolvent.study.federation_check import check_site
 from resolvent.study.federation_engines import ENGINES, lead_kit, require_engine
@@ -65,6 +67,28 @@ def test_a_kit_remembers_its_engine(tmp_path):
         json.dumps({"admin": {"username": "l@example.org", "host": "h", "port": 1}}))
     note = KitNote(tmp_path)
     assert (note.engine, note.kind, note.name, note.address) == ("nvflare", "person", "l@example.org", "h:1")
+
+
+@pytest.mark.parametrize("kind", ["server", "site"])
+def test_a_kit_that_is_started_is_not_started_again(kind, site_folder, tmp_path, monkeypatch, capsys):
+    """The second command is refused before it starts a process; the kit is free when the first one has ended."""
+    kit, started = tmp_path / "kit", []
+    (kit / "startup").mkdir(parents=True)
+    write_kit_note(kit, kind=kind, name="aachen", address="fed.example.org:8002")
+    monkeypatch.setattr("resolvent.study.federation_engines.require_engine", lambda engine: None)
+    monkeypatch.setattr("resolvent.study.federation_engines.start_participant", lambda *args: 1 / 0)
+
+    def start():
+        return (commands.server("start", kit=kit) if kind == "server" else
+                commands.party("start", kit=kit, site=site_folder / "site.yaml"))
+
+    with started_once(KitNote(kit)), pytest.raises(RunningError, match=(
+            rf"^the kit .*kit is started already, by process {os.getpid()} on .*: aachen runs once; end that process")):
+        started.append(start())
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ZeroDivisionError):
+        start()
+    assert {path.name for path in kit.iterdir()} == {"startup"}
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import resolvent as rv
@@ -449,3 +450,19 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
             parts.run(seed=8)
         with pytest.raises(InputError, match="is being written by process"):
             ServerStore(parts.folder / "site 1")
+
+
+def test_a_rehearsal_of_edited_code_does_not_continue(tmp_path):
+    """The part has the same name and the same settings as before."""
+    def algorithm(rate):
+        module = {"__name__": "own_rates"}
+        exec(f"def rate(step):\n    return {rate}", module)
+        return rv.fedavg(rv.OptaxSolver(optax.sgd(module["rate"]), steps=1))
+
+    with Federation(algorithm(0.01), quadratic(2), tmp_path, rounds=1) as parts:
+        parts.run()
+        parts.algorithm = algorithm("0.01  # as before")
+        parts.run()
+        parts.algorithm = algorithm(0.02)
+        with pytest.raises(InputError, match="another run, with another value of code"):
+            parts.run()

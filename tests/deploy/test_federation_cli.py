@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,20 +17,21 @@ import pytest
 
 from resolvent.cli import federation as commands
 from resolvent.data.encoding_files import read_encoding
-from resolvent.data.folder_lock import RunningError
 from resolvent.data.tables import from_frame
 from resolvent.data.text_formats import TextFormat
+from resolvent.deploy import processes
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.limits import Limits
 from resolvent.deploy.nvflare_jobs import job_text, read_job_text, write_job
 from resolvent.deploy.nvflare_lead import JobState
 from resolvent.deploy.processes import EngineProcess
+from resolvent.deploy.refusals import Refusal
 from resolvent.deploy.stores import PartyStore, append_to_log
 from resolvent.deploy.wire import Message, encode, run_of_message
 from resolvent.errors import InputError
 from resolvent.simulate.model_folder import ModelFolder
 from resolvent.simulate.run import simulate
-from resolvent.study import federation_engines, federation_lead, federation_site, report
+from resolvent.study import federation_engines, federation_site, federation_watchdog, report
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_check import check_site
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
@@ -184,10 +186,10 @@ def full_disk():
 
 
 @pytest.mark.parametrize(("files", "message"), [
-    ({"berlin": {"limits": Limits(algorithms=("fedprox",))}}, "berlin: the algorithm local is not allowed"),
-    ({"berlin": {"limits": Limits(min_rows=21)}}, "berlin: the site has fewer training samples than the 21"),
-    ({"berlin": {"limits": Limits(max_rounds=2)}}, "berlin: 3 rounds are more than the allowed 2"),
-    ({"berlin": {"columns": {"age": "alter"}}}, "berlin: columns.age: the table has no column 'alter'"),
+    ({"berlin": {"limits": Limits(algorithms=("fedprox",))}}, "berlin: refused (limits): the site allows the"),
+    ({"berlin": {"limits": Limits(min_rows=21)}}, "berlin: refused (limits): the site has fewer training rows"),
+    ({"berlin": {"limits": Limits(max_rounds=2)}}, "berlin: refused (limits): the site allows at most 2 rounds"),
+    ({"berlin": {"columns": {"age": "alter"}}}, "berlin: refused (absent column): column 'age': the site's table"),
     ({"aachen": {"columns": {"years": "age"}}}, "aachen: column 'age' is absent, and present at berlin"),
 ])
 def test_a_refusal_names_the_site_and_nothing_is_trained(tmp_path, files, message):
@@ -394,7 +396,7 @@ class FakeSession:
             "FINISHED:ABORTED", True)
 
     def progress(self, job, since):
-        return [], since
+        return [], since, {}
 
     def fetch(self, job, target):
         if len(self.jobs) <= self.failures["stops"]:
@@ -407,8 +409,8 @@ class FakeSession:
 def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeypatch):
     consortium = Consortium(tmp_path)
     session = FakeSession(consortium, {"lost": True, "stops": 2})
-    monkeypatch.setattr(federation_lead, "open_session", session.open)
-    monkeypatch.setattr(federation_lead, "_RECONNECT", 0.0)
+    monkeypatch.setattr(federation_watchdog, "open_session", session.open)
+    monkeypatch.setattr(federation_watchdog, "_RECONNECT", 0.0)
     notes, out, with_note = [], tmp_path / "runs" / "mine", []
     write_report = report.write_report
     monkeypatch.setattr(report, "write_report", lambda folder: with_note.append((folder / "job.json").is_file()) or
@@ -441,7 +443,7 @@ def test_a_command_whose_job_is_refused_ends(complete, tmp_path, monkeypatch):
                 begin()
             raise InputError("the server refuses the job: only the lead may start an experiment")
 
-    monkeypatch.setattr(federation_lead, "open_session", Refusing(consortium, {}).open)
+    monkeypatch.setattr(federation_watchdog, "open_session", Refusing(consortium, {}).open)
     with pytest.raises(FederationEndedError, match="the server refuses the job"):
         begin()
 
@@ -475,7 +477,7 @@ def test_a_run_whose_new_site_is_refused_keeps_its_sites(complete, tmp_path):
     _write_note(path, consortium.job(), ["job 1"])
     progress = _continue_or_begin(path, everyone, consortium.experiment, has_sites=True)
     _write_note(path, progress.job, [*progress.jobs, "job 2"])
-    _restore_note(path, progress, is_new=False)
+    _restore_note(path, progress)
     assert _continue_or_begin(path, everyone, consortium.experiment, has_sites=False).job.sites == SITES
 
 
@@ -494,6 +496,44 @@ def test_a_log_is_read_line_by_line(tmp_path):
         assert process.last_lines(9) == "first | resolvent: joined aachen"
 
 
+def test_a_log_does_not_grow_without_end(tmp_path, monkeypatch):
+    """Its process writes on; no line is lost or read twice, and two older parts are left."""
+    monkeypatch.setattr(processes, "_MAX_LOG", 1000)
+    log, lines = tmp_path / "engine.log", []
+    with log.open("ab", buffering=0) as output:
+        process = EngineProcess(SimpleNamespace(poll=lambda: None), log, output)
+        for number in range(300):
+            output.write(f"line {number} {'x' * 40}\n".encode())
+            lines += process.new_lines()
+    assert [line.split()[1] for line in lines] == [str(number) for number in range(300)]
+    assert {p.name for p in tmp_path.iterdir()} == {"engine.log", "engine.log.1", "engine.log.2"}
+    assert all(p.stat().st_size < 1100 for p in tmp_path.iterdir())
+
+
+def test_folders_of_old_jobs_are_removed_and_runs_stay(tmp_path, monkeypatch, capsys):
+    kit, old, new = tmp_path / "kit", "0a1b2c3d-0000-4000-8000-00000000000", "1"
+    monkeypatch.setattr("resolvent.deploy.kits.kit_note", lambda kit, kind: SimpleNamespace(kit=kit, name="aachen"))
+    for parent in (kit, kit / "engine" / "jobs"):
+        for name in (f"{old}0", f"{old}{new}"):
+            (parent / name).mkdir(parents=True)
+            (parent / name / "log.txt").write_text("x" * 1000)
+            if name.endswith("0"):
+                for path in (parent / name / "log.txt", parent / name):
+                    os.utime(path, (1e9, 1e9))
+    for folder in ("runs/mine-1", "startup", "local", "0a1b2c3d"):
+        (kit / folder).mkdir(parents=True)
+        os.utime(kit / folder, (1e9, 1e9))
+    (kit / f"{old}2").symlink_to(tmp_path)
+    commands.party("clean", kit=kit)
+    assert "removed 2 folders of jobs" in capsys.readouterr().out
+    assert sorted(p.name for p in kit.iterdir() if p.is_dir()) == sorted(
+        ["0a1b2c3d", f"{old}{new}", f"{old}2", "engine", "local", "runs", "startup"])
+    commands.server("clean", kit=kit, days=0)
+    assert "removed 2 folders of jobs" in capsys.readouterr().out
+    with pytest.raises(InputError, match="party check needs --site"):
+        commands.party("check", kit=kit)
+
+
 def test_a_line_that_was_not_completed_stays_alone(tmp_path):
     """The disk was full: the entries after it can be read."""
     log = tmp_path / "sent.jsonl"
@@ -509,7 +549,7 @@ def test_a_site_waits_for_the_store_of_an_earlier_job(tmp_path, monkeypatch):
     threading.Timer(0.2, earlier.close).start()
     with federation_site._open_store(tmp_path / "00"):
         monkeypatch.setattr(federation_site, "_LOCK_SECONDS", 0.0)
-        with pytest.raises(RunningError, match="is being written by process"):
+        with pytest.raises(Refusal, match="is being written by process"):
             federation_site._open_store(tmp_path / "00")
 
 

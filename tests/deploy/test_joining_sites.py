@@ -109,3 +109,40 @@ def test_a_party_that_joins_must_answer(tmp_path):
         result = run_until(parts, ALL)
         assert result.record.members == ((0, (0, 1, 2)), (1, (0, 1, 2, 3, 4)))
         assert decode(parts.parties["site 4"].handle(b"")).kind == "refusal"
+
+
+class LostRecord(Federation):
+    """A federation whose server ends after the replies to a phase have arrived, before they are stored."""
+
+    def run_until_replies(self, names, round_):
+        write = self.server_store.write
+
+        def end(store, record):
+            if record.round == round_:
+                raise KeyboardInterrupt
+            write(store, record)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.server_store, "write", end)
+            run_until(self, names)
+
+
+@pytest.mark.parametrize("second", [FOUNDERS[1:], ("site 4", *FOUNDERS[1:])], ids=["leaves", "leaves and joins"])
+def test_members_that_change_the_work_of_a_round_that_was_sent_begin_a_round_later(second, tmp_path):
+    """The draw of stragglers depends on the members. Parties that have answered a round refuse another effort."""
+    algorithm = rv.fedprox(rv.solvers.GD(0.05, steps=4), mu=0.1)
+    participation = rv.participation.Stragglers(rv.participation.Full(), share=0.5)
+    with LostRecord(algorithm, quadratic(), tmp_path, rounds=4, participation=participation) as parts:
+        parts.run_until_replies(FOUNDERS, 2)
+        assert parts.parties["site 1"]._record.round == 1
+        result = run_until(parts, second)
+        order = [ALL.index(name) for name in result.record.parties]
+        assert [first for first, _ in result.record.members] == [0, 2]
+        of_round = {report.round: report for report in result.reports if isinstance(report, PhaseReport)}
+        assert of_round[1].absent == {0: "it has left the federation"}
+        assert of_round[1].counted == (1, 2)
+        assert of_round[2].counted == tuple(sorted(result.record.parties.index(name) for name in second))
+        replayed = recorded_participation(result.record, result.reports, SEED, participation)
+        state = rv.simulate(algorithm, in_order(order), rounds=4, seed=SEED, participation=replayed, progress=False,
+                            evaluate_every=4).state
+        assert_close(result.state, state.server, 1e-11)

@@ -1,6 +1,7 @@
 """Live federations: quorum, absent sites, late replies; and their replay in the simulator."""
 
 import math
+import shutil
 from functools import partial
 
 import jax
@@ -116,14 +117,15 @@ def test_a_refusal_is_no_reply_of_the_quorum():
         facts = {"answers": identity_of_message(message), "party": name}
         if name != "site 0":
             return encode(Message("stored", "run", facts=facts))
-        return encode(Message("refusal", "run", facts={**facts, "code": "storage", "reason": "the disk is full"}))
+        return encode(Message("refusal", "run", facts={**facts, "code": "storage"}))
 
     names = tuple(f"site {k}" for k in range(3))
     transport = FirstReplies({name: partial(answer, name=name) for name in names})
     answers = exchange(transport, {name: encode(Message("finish", "run", facts={"party": name})) for name in names},
                        read_stored, RoundRules(quorum=2, retries=1))
     assert {*answers.values} == {"site 1", "site 2"}
-    assert answers.absent == {"site 0": "refused (storage): the disk is full"}
+    assert answers.absent == {"site 0": "refused (storage): the site's disk cannot be written; the site's log has the "
+                              "details"}
     assert answers.attempts == 1
 
 
@@ -156,3 +158,61 @@ def test_a_run_begins_when_every_site_has_answered(tmp_path):
 def test_wrong_rules_are_refused(settings, reason):
     with pytest.raises(InputError, match=reason):
         RoundRules(**settings)
+
+
+def lose_folder(parts, k):
+    """The disk of a party is replaced by an empty one."""
+    name = parts.names[k]
+    parts.stores[name].close()
+    (parts.folder / name).rename(parts.folder / f"{name} away")
+    parts.start_party(k)
+
+
+def after_round(number, action):
+    def observe(report):
+        if isinstance(report, PhaseReport) and report.round == number - 1:
+            action()
+    return observe
+
+
+def test_a_site_whose_restart_gets_no_answer_is_asked_again(tmp_path):
+    """Its disk and the message to start again are lost. The quorum does not wait for it; it starts a round later."""
+    with Federation(rv.scaffold(GD), quadratic(), tmp_path, rounds=4, lost_state="restart",
+                    rules=RoundRules(quorum=3, retries=2)) as parts:
+        handler, lost = parts.transport.handlers["site 2"], []
+
+        def lose_start(message):
+            if "restart" in decode(message).facts and not lost:
+                lost.append(message)
+                return b""
+            return handler(message)
+
+        parts.transport.handlers["site 2"] = lose_start
+        result = parts.run(after_round(1, lambda: lose_folder(parts, 2)))
+    phases = [report for report in result.reports if isinstance(report, PhaseReport)]
+    assert len(lost) == 1
+    assert [report.counted for report in phases] == [(0, 1, 2, 3, 4), *[(0, 1, 3, 4)] * 2, (0, 1, 2, 3, 4)]
+    assert "it has lost its state, and has not answered the start: it is asked again" in phases[1].absent[2]
+    assert (result.record.excluded, result.record.restarted) == ((), (2,))
+
+
+def test_a_site_that_is_excluded_is_asked_again_when_the_server_starts_again(tmp_path):
+    """Its disk has been put back. Until then the messages of the rounds are not sent to it."""
+    with Federation(rv.scaffold(GD), quadratic(), tmp_path, rounds=4, rules=RoundRules(quorum=3, retries=0)) as parts:
+        def lose(report):
+            after_round(1, lambda: lose_folder(parts, 2))(report)
+            if isinstance(report, PhaseReport) and report.round == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            parts.run(lose)
+        assert parts.store.records[-1].excluded == (2,)
+        parts.stores["site 2"].close()
+        shutil.rmtree(parts.folder / "site 2")
+        (parts.folder / "site 2 away").rename(parts.folder / "site 2")
+        parts.start_party(2)
+        result = parts.run()
+    phases = [report for report in result.reports if isinstance(report, PhaseReport)]
+    assert ["--lost-state restart" in report.absent.get(2, "") for report in phases] == [False, True, False, False]
+    assert phases[2].absent == {2: "it has lost its state and is no longer asked"}
+    assert phases[3].counted == (0, 1, 2, 3, 4)

@@ -7,12 +7,14 @@ ended by its id; servers listen on the loopback address only.
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -30,14 +32,16 @@ from resolvent.deploy.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.deploy.nvflare_jobs import job_text
 from resolvent.deploy.nvflare_lead import open_session
 from resolvent.deploy.nvflare_processes import start_engine
-from resolvent.deploy.processes import running
+from resolvent.deploy.processes import ENGINE_LOG, running
 from resolvent.deploy.provisioning import make_kits
 from resolvent.errors import InputError
-from resolvent.study.federation_lead import federate
+from resolvent.study.federation_experiment import experiment_from_text
+from resolvent.study.federation_lead import FederationEndedError, federate
 from resolvent.study.federation_names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
 from resolvent.study.federation_nvflare import FederationServer
 from resolvent.study.federation_rehearsal import _compare
 from resolvent.study.federation_server import FederationJob
+from resolvent.study.federation_waits import wait_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
@@ -82,6 +86,84 @@ def test_a_killed_worker_changes_no_model(federation):
     assert (folder / "run" / "report.html").is_file()
 
 
+def test_a_stopped_run_continues(federation):
+    """A site cannot write its disk: the run stops, and the same command continues it when there is room."""
+    rehearsal, kits, folder = federation
+    obstacles, resumed = [], []
+
+    def fill_disk(event):
+        if event["event"] == "round" and event["round"] >= 4 and not obstacles:
+            run = max(path for path in (kits["berlin"] / "runs").iterdir() if path.is_dir())
+            obstacles.append(run / "stores" / "00" / ".party.record.partial")
+            obstacles[0].mkdir()  # in the place of the file that the record is written to first
+
+    def follow(event):
+        if event["event"] == "start":
+            resumed.append(event["resumed"])
+
+    job = FederationJob("", rehearsal.experiment.text, SITES, retries=0)
+    arguments = kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "stopped", job
+    for _ in range(2):
+        with pytest.raises(FederationEndedError, match=r"berlin: refused \(storage\)"):
+            federate(*arguments, fill_disk, notify=print)
+    obstacles[0].rmdir()
+    federate(*arguments, follow, notify=print)
+    assert resumed[0] >= 4
+    (parity,) = _compare(rehearsal, folder / "stopped", {site: kits[site] for site in SITES})
+    assert parity.is_equal, parity
+
+
+def start_copy(kit):
+    """Start a copy of a kit until it is refused; returns the output of its process."""
+    with running(start_engine(KitNote(kit), ALLOWED_CLASSES, {})) as site:
+        site.wait_for("The client could not register", 600)
+        return site.output()
+
+
+def test_a_copy_of_a_kit_is_refused(federation, tmp_path):
+    """The server, both processes and the lead hear of it; the run continues with the first process.
+
+    Meanwhile the other site does not answer, and the lead hears for whom the run waits.
+    """
+    rehearsal, kits, folder = federation
+    copy, has_waited = tmp_path / "copy", threading.Event()
+    events, waits, outputs, threads = [], [], [], []
+    shutil.copytree(kits["aachen"], copy, ignore=shutil.ignore_patterns("runs", "engine*", "*.lock", "*-*-*"))
+
+    def disturb(process):
+        process.send_signal(signal.SIGSTOP)
+        try:
+            outputs.append(start_copy(copy))
+            has_waited.wait(600)
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def observe(event):
+        events.append(event)
+        if event["event"] == "round" and not threads:
+            threads.append(threading.Thread(target=disturb, args=(worker_of(kits["berlin"]),)))
+            threads[0].start()
+        if event["event"] == "waiting" and event.get("message") == "work" and "berlin" in event["missing"]:
+            waits.append(wait_text(event))
+            has_waited.set()
+
+    # The lead hears of a round up to half a second later: enough rounds must be left.
+    text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 200", rehearsal.experiment.text)
+    experiment = experiment_from_text(text, "mine")
+    try:
+        federate(kit_note(kits[LEAD], "person"), experiment, folder / "copied", FederationJob("", text, SITES), observe,
+                 notify=print)
+    finally:
+        has_waited.set()
+        threads[0].join()
+    assert {"event": "second session", "site": "aachen"} in events
+    assert re.fullmatch(r"waiting for .*berlin: its reply of Scaffold, round \d+ of 200, phase 1 \([01] of 2 have .*\)",
+                        waits[0])
+    assert "Successfully registered" not in outputs[0]
+    for name in ("aachen", SERVER_KIT):
+        assert "resolvent: second session of aachen" in (kits[name] / ENGINE_LOG).read_text("utf-8", "replace")
+
+
 def address_of(kit):
     host, port = KitNote(kit).address.split(":")
     return host, int(port)
@@ -97,7 +179,7 @@ def test_the_server_listens_on_the_loopback_address_only(federation):
 
 def test_a_connection_without_encryption_or_certificate_is_refused(federation):
     _, kits, _ = federation
-    with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=5) as plain,
+    with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=600) as plain,
           contextlib.suppress(ConnectionResetError)):
         plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert plain.recv(1000)[:1] in (b"", b"\x15")  # the connection ends, or a TLS alert
@@ -105,7 +187,7 @@ def test_a_connection_without_encryption_or_certificate_is_refused(federation):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     refused = False
     try:
-        with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=5) as connection,
+        with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=600) as connection,
               context.wrap_socket(connection) as encrypted):
             encrypted.sendall(b"hello")
             refused = encrypted.recv(1000) == b""
@@ -121,7 +203,7 @@ def test_a_certificate_of_another_federation_is_refused(federation, tmp_path):
     with pytest.raises(InputError, match="no connection to the server"), open_session(kit_note(others[LEAD], "person")):
         pass
     with running(start_engine(kit_note(others["aachen"], "site"), ALLOWED_CLASSES, {})) as site:
-        site.wait(6)
+        site.wait(6)  # until it ends: a site that is refused may wait
         assert "Successfully registered" not in site.output()
 
 
@@ -134,7 +216,7 @@ def test_a_site_cannot_join_under_the_name_of_another(federation, tmp_path):
     content["client"]["fqsn"] = "berlin"
     path.write_text(json.dumps(content))
     with running(start_engine(KitNote(kit), ALLOWED_CLASSES, {})) as site:
-        site.wait(8)
+        site.wait(8)  # until it ends: a site that is refused may wait
         assert "Successfully registered" not in site.output()
     assert rehearsal.sites
 
@@ -175,7 +257,7 @@ def test_a_job_that_names_another_class_is_not_run(federation):
     job = FederationJob("x", rehearsal.experiment.text, SITES)
     with open_session(kit_note(kits[LEAD], "person")) as session:
         number = session.submit("mine", job.plain(), SERVER_CLASS, "resolvent.deploy.nvflare.SiteProgram")
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while not session.state(number).is_done and time.monotonic() < end:
             time.sleep(0.5)
         assert session.state(number).text != "FINISHED:COMPLETED"
@@ -188,7 +270,7 @@ def test_a_request_for_progress_is_checked(data, number):
     for event in range(3):
         server.report({"event": event})
     answer = server._answer_progress("", data, None)
-    assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3}
+    assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3, "waiting": {}}
 
 
 def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypatch):
@@ -227,13 +309,13 @@ def test_a_request_for_a_block_and_a_block_are_checked(state, block, monkeypatch
 
 
 def test_a_process_ends_soon_after_its_parent(tmp_path):
-    """The middle process starts one that would run for 60 s, and ends."""
+    """The middle process starts one that would run for an hour, and ends."""
     child = ("import os, time; from resolvent.deploy.processes import end_without_parent; end_without_parent(); "
-             "print(os.getpid(), flush=True); time.sleep(60)")
+             "print(os.getpid(), flush=True); time.sleep(3600)")
     parent = f"import subprocess, sys; sys.stdout.write(str(subprocess.Popen([sys.executable, '-c', {child!r}], " \
              "stdout=subprocess.PIPE).stdout.readline().decode()))"
     number = int(subprocess.run([sys.executable, "-c", parent], check=True, capture_output=True).stdout)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 600
     while psutil.pid_exists(number) and time.monotonic() < end:
         time.sleep(0.1)
     assert not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE

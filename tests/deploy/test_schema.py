@@ -1,12 +1,14 @@
 """The encoding that sites agree on from sums is that of the pooled rows, and conflicts are named."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from resolvent.data.tables import from_frame
+from resolvent.deploy.refusals import Refusal, outgoing
 from resolvent.deploy.row_weights import agree_weights
 from resolvent.deploy.schema import agree, misfits
 from resolvent.deploy.site_table import SiteTable
@@ -31,13 +33,13 @@ def pooled_table(seed=0):
     })
 
 
-def site_tables(frame, settings=SETTINGS, sites=SITES):
-    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number)
+def site_tables(frame, settings=SETTINGS, sites=SITES, min_count=1):
+    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number, min_count)
             for number, site in enumerate(sites)}
 
 
-def agreed(tables, settings=SETTINGS, **minimum):
-    reports = {site: TableReport.from_plain(json.loads(json.dumps(table.report(**minimum).plain())))
+def agreed(tables, settings=SETTINGS):
+    reports = {site: TableReport.from_plain(json.loads(json.dumps(table.report().plain())))
                for site, table in tables.items()}
     return agree(reports, settings)
 
@@ -105,24 +107,64 @@ def test_conflicts_name_the_site_and_the_column():
         assert repr(column) in line
 
 
-def test_rare_levels_are_not_named_and_their_rows_are_refused_at_the_site():
+def test_a_rare_level_is_not_named_and_not_used_whatever_the_server_guesses():
+    """The answer of the site and its inputs are the same, whether or not the encoding has the hidden level."""
     frame = pooled_table()
-    frame.loc[0, "ward"] = "the mayor's room"
-    tables = site_tables(frame)
-    reports = {site: table.report(min_count=3) for site, table in tables.items()}
+    frame.loc[0, "ward"] = secret = "the mayor's room"
+    tables = site_tables(frame, min_count=3)
+    reports = {site: table.report() for site, table in tables.items()}
     assert "mayor" not in json.dumps([report.plain() for report in reports.values()])
-    assert [report.columns[4].unnamed for report in reports.values()] == [1, 0, 0]
+    assert [report.columns[4].has_hidden for report in reports.values()] == [True, False, False]
     encoding, _ = agree(reports, SETTINGS)
-    with pytest.raises(InputError, match="'ward': 1 rows have a level") as refused:
-        tables["aachen"].encode(encoding)
-    assert "mayor" not in str(refused.value)
+    ward = encoding.categories[0]
+    guessed = replace(encoding, categories=(replace(ward, levels=(*ward.levels, secret)),))
+    wrong = replace(encoding, categories=(replace(ward, levels=(*ward.levels, "another guess")),))
+    x, x_guessed, x_wrong = (tables["aachen"].encode(sent).x for sent in (encoding, guessed, wrong))
+    np.testing.assert_array_equal(x_guessed, x_wrong)
+    np.testing.assert_array_equal(x_guessed[:, :-1], x)
+    of_ward = [encoding.features.index(name) for name in ward.features]
+    assert np.sort(x[:, of_ward].sum(axis=1)).tolist() == [0.0] + [1.0] * 19
+
+
+def test_a_rare_class_is_refused_before_anything_leaves():
+    """The refusal does not depend on an encoding, and says neither the class nor its number of rows."""
+    frame = pooled_table()
+    frame.loc[[0, 1], "ill"] = "plague"
+    with pytest.raises(Refusal) as refused:
+        site_tables(frame, min_count=3)
+    assert "plague" in str(refused.value)  # for the site itself
+    assert outgoing(refused.value, "aachen") == {"code": "rare", "column": "ill", "limits": {}}
+
+
+def test_no_mean_over_few_values_is_reported():
+    """With two values, their mean and sum of squares give both of them."""
+    frame = pooled_table()
+    frame.loc[2:19, "age"] = np.nan
+    settings = SETTINGS._replace(missing="impute")
+    tables = site_tables(frame, settings, min_count=5)
+    reports = {site: table.report() for site, table in tables.items()}
+    few = reports["aachen"].columns[0]
+    assert (few.name, few.count, few.mean, few.squares) == ("age", 0, 0.0, 0.0)
+    assert all(reports[site].columns[0].count > 5 for site in ("berlin", "celle"))
+    encoding, _ = agree(reports, settings)
+    others = np.concatenate([t._frame["age"].to_numpy()[t._train] for t in list(tables.values())[1:]])
+    assert encoding.numbers[0].mean == pytest.approx(others.mean(), rel=1e-12)
+
+
+def test_no_sum_of_few_weights_is_reported():
+    settings = SETTINGS._replace(weight="sure")
+    frame = pooled_table().assign(sure=1.5)
+    assert site_tables(frame, settings, min_count=2)["aachen"].report(with_weights=True).label.weights
+    frame.loc[:19, "ill"] = ["yes"] * 6 + ["no"] * 14
+    with pytest.raises(Refusal, match="a sum of weights"):
+        site_tables(frame, settings, min_count=6)["aachen"].report(with_weights=True)
 
 
 def test_a_column_without_values_is_a_conflict():
     frame = pooled_table()
     frame["age"] = np.nan
     settings = SETTINGS._replace(missing="impute")
-    assert "no value" in agreed(site_tables(frame, settings), settings).conflicts[0]
+    assert "at no site as many values" in agreed(site_tables(frame, settings), settings).conflicts[0]
 
 
 @pytest.mark.parametrize("content", [

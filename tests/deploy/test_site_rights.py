@@ -17,32 +17,40 @@ import resolvent.deploy
 from deploy.federation import Federation, quadratic
 from resolvent.deploy.coordinator import Coordinator, FederationStoppedError
 from resolvent.deploy.exchange import RoundRules
+from resolvent.deploy.in_process import problem_of_party, run_in_process
 from resolvent.deploy.limits import Limits, check_parts
+from resolvent.deploy.party import Party
 from resolvent.deploy.protection import protect
 from resolvent.deploy.reports import EvaluationReport
+from resolvent.deploy.stores import PartyStore
 from resolvent.deploy.wire import decode
 from resolvent.errors import InputError
 
 GD = rv.solvers.GD(0.05, steps=3)
 
 LIMITS = {
-    "algorithm": (Limits(algorithms=("fedprox",)), "the algorithm algorithm is not allowed; allowed: fedprox"),
-    "solver": (Limits(solvers=("SGD",)), "the solver GD is not allowed; allowed: SGD"),
-    "rounds": (Limits(max_rounds=2), "3 rounds are more than the allowed 2"),
-    "steps": (Limits(max_local_steps=2), "3 local steps are more than the allowed 2"),
-    "rows": (Limits(min_rows=10), "the site has fewer training samples than the 10"),
+    "algorithm": (Limits(algorithms=("fedprox",)), "the algorithm algorithm is not allowed; allowed: fedprox",
+                  "the site allows the algorithms fedprox"),
+    "solver": (Limits(solvers=("SGD",)), "the solver GD is not allowed; allowed: SGD",
+               "the site allows the solvers SGD"),
+    "rounds": (Limits(max_rounds=2), "3 rounds are more than the allowed 2",
+               "the site allows at most 2 rounds of a method"),
+    "steps": (Limits(max_local_steps=2), "3 local steps are more than the allowed 2",
+              "the site allows at most 2 local steps"),
+    "rows": (Limits(min_rows=10), "the site has fewer training samples than the 10",
+             "the site has fewer training rows than the 10"),
 }
 
 
 @pytest.mark.parametrize("case", LIMITS)
 def test_an_experiment_beyond_the_limits_is_refused_at_the_site(case, tmp_path):
     """The lead reads the reason, and nothing else has left."""
-    limits, reason = LIMITS[case]
+    limits, reason, sentence = LIMITS[case]
     with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=limits,
                     rules=RoundRules(retries=0)) as parts:
         with pytest.raises(InputError, match=reason):
             parts.parties["site 0"].check()
-        with pytest.raises(FederationStoppedError, match=rf"site 0: refused \(limits\): {reason}"):
+        with pytest.raises(FederationStoppedError, match=rf"site 0: refused \(limits\): {sentence}"):
             parts.run()
         assert not (tmp_path / "site 0" / "sent.jsonl").exists()
 
@@ -161,7 +169,7 @@ def test_a_process_of_a_party_is_light():
     """It imports no command line, no plotting and no tables."""
     heavy = ["matplotlib", "pandas", "pydantic", "rich", "tyro", "ruamel", "resolvent.cli", "resolvent.study"]
     program = f"import sys, resolvent.deploy.party\nprint([n for n in {heavy} if n in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
     assert result.stdout.strip() == "[]"
 
 
@@ -184,3 +192,27 @@ def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, reh
             models.append(np.asarray(result.shared))
             assert result.record.protected == (() if rehearsal else (0, 1, 2, 3, 4))
     assert np.array_equal(*models) == rehearsal
+
+
+@pytest.mark.parametrize(("algorithm", "choice", "has_training"), [
+    (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), None, False),
+    (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), True, True),
+    (rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.05, batch_size=4)), cohort=2.0), None, False),
+    (rv.fedavg(rv.SGD(0.05, batch_size=4)), None, True),
+    (rv.fedavg(rv.SGD(0.05, batch_size=4)), False, False),
+], ids=["DPSGD", "DPSGD, turned on", "PrivateParties", "SGD", "SGD, turned off"])
+def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_path, algorithm, choice, has_training):
+    rng = np.random.default_rng(0)
+    data = rv.FederatedData.from_arrays([rng.normal(size=(20, 2)) for _ in range(2)],
+                                        [rng.integers(0, 2, 20) for _ in range(2)], validation=0.2, test=0.2,
+                                        classes=["0", "1"])
+    problem = rv.problems.LearningProblem(rv.models.logistic(2, 2), data)
+    limits = Limits(training_scores=choice)
+    result = run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "run", limits=limits)
+    is_loss = result.metrics["metric"].isin(["loss", "global_loss"])
+    assert set(result.metrics.loc[is_loss, "split"]) == {"validation", "test", *["train"] * has_training}
+    with PartyStore(tmp_path / "party") as store:
+        party = Party(algorithm, problem_of_party(problem, 0), store, rounds=1, name="a", limits=limits)
+        listed = [departure.name for departure in party.preview() if departure.message.startswith("scores")]
+    assert all(("train" in name) == has_training for name in listed)
+    assert listed

@@ -80,6 +80,7 @@ def test_class_weights_count_in_the_loss_alone():
 
 @pytest.mark.parametrize(("settings", "message"), [
     ({"metrics": [rv.metrics.MAE()]}, "mae is for regression, and the data are for classification"),
+    ({"metrics": {"accuracy": rv.metrics.LogLoss()}}, "'accuracy' is the name of the score of the loss"),
     ({"class_weight": "even"}, "'even' is not known: use balanced"),
     ({"class_weight": {"no": 1}}, "class 'yes' has no weight"),
     ({"class_weight": {"no": -1, "yes": 1}}, "must be finite numbers that are not negative"),

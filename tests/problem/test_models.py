@@ -95,6 +95,29 @@ def test_flax_with_running_statistics_is_refused():
         rv.models.from_flax(nn.BatchNorm(use_running_average=False), np.zeros((1, 4)))
 
 
+@pytest.mark.parametrize("with_state", [False, True])
+def test_equinox_layers_with_a_state_are_refused_with_layers_that_work(with_state):
+    def module(norm):
+        return lambda key: eqx.nn.Sequential([eqx.nn.Linear(3, 4, key=key), norm(key)])
+
+    stateful = module(lambda key: eqx.nn.BatchNorm(4, "batch", mode="batch"))
+    make = eqx.nn.make_with_state(stateful) if with_state else stateful
+    with pytest.raises(rv.InputError, match=r"layers\[1\].*write eqx.nn.GroupNorm\(1, n\) or eqx.nn.LayerNorm\(n\)"):
+        rv.models.from_equinox(make)
+    with pytest.raises(rv.InputError, match=r"for eqx.nn.SpectralNorm eqx.nn.WeightNorm"):
+        rv.models.from_equinox(lambda key: eqx.nn.SpectralNorm(eqx.nn.Linear(3, 4, key=key), "weight", key=key))
+    for works in (module(lambda key: eqx.nn.GroupNorm(1, 4)), module(lambda key: eqx.nn.LayerNorm(4)),
+                  lambda key: eqx.nn.WeightNorm(eqx.nn.Linear(3, 4, key=key))):
+        model = rv.models.from_equinox(works)
+        assert jax.eval_shape(lambda model=model: model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3)))
+                              ).shape == (2, 4)
+
+
+def test_equinox_needs_a_module():
+    with pytest.raises(rv.InputError, match="return a module that maps one sample"):
+        rv.models.from_equinox(lambda key: jnp.zeros(3))
+
+
 @pytest.mark.parametrize(("model", "message"), [
     (rv.models.logistic(63, 10), "the model does not fit the data"),
     (rv.models.logistic(64, 4), r"the model has 4 output\(s\), but the data has 10 classes"),

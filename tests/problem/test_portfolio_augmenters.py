@@ -105,3 +105,12 @@ def test_facts_of_a_known_process():
 def test_wrong_arguments_are_refused(attempt, message):
     with pytest.raises(InputError, match=message):
         attempt()
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("augmenter", [pf.GBM(), pf.VMM(), pf.GAN()], ids=lambda part: type(part).__name__)
+def test_augmenters_fit_and_draw_in_both_precisions(augmenter, x64):
+    with jax.enable_x64(x64):
+        shape = jax.eval_shape(lambda key: augmenter.fit(jnp.zeros((300, 3)), key, first=10).sample(20, key),
+                               jax.random.key(0))
+        assert (shape.shape, shape.dtype) == ((20, 3), jnp.zeros(0).dtype)

@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,6 +44,28 @@ def test_events_have_the_metrics_and_the_models_of_their_rounds(plain):
         np.testing.assert_array_equal(snapshot.personal_model(1)["weight"], shorter.personal_model(1)["weight"])
         pd.testing.assert_frame_equal(event.metrics, shorter.metrics)
         assert event.means()["test/accuracy"] == pytest.approx(plain.scores().loc[event.round].mean())
+
+
+def test_a_callback_that_edits_its_event_edits_neither_the_run_nor_another_callback(plain, tmp_path):
+    def edit(event):
+        result = event.result()
+        event.metrics["value"] = -1.0
+        event.metrics.drop(event.metrics.index[1:], inplace=True)
+        event.directions.clear()
+        result.metrics["value"] = -2.0
+        result.facts["seconds"].clear()
+        result.facts["seconds_per_round"].clear()
+        model = jax.tree.map(np.asarray, (result.server_model, result.state.server))
+        for array in (result.data.x, *jax.tree.leaves(model)):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+
+    tables = []
+    result = run([edit, lambda event: tables.append(event.metrics)], checkpoint=tmp_path / "run")
+    pd.testing.assert_frame_equal(result.metrics, plain.metrics)
+    pd.testing.assert_frame_equal(tables[-1], plain.metrics)
+    pd.testing.assert_frame_equal(run(checkpoint=tmp_path / "run", resume=True).metrics, plain.metrics)
+    assert len(result.facts["seconds_per_round"]) == 3
 
 
 @pytest.mark.nightly
@@ -102,7 +125,7 @@ def test_a_metric_that_does_not_exist_is_refused_with_the_ones_that_do():
 def test_the_best_models_are_in_a_folder(tmp_path):
     result = run(rv.callbacks.KeepBest(str(tmp_path), metric="loss", split="train"), name="a/b")
     means = result.scores("train", "loss").mean(axis=1)
-    best = rv.load(tmp_path / "a_b-seed-0")
+    best = rv.load(next(tmp_path.glob("a_b-*-seed-0")))
     assert best.rounds == means.iloc[1:].idxmin()
     np.testing.assert_array_equal(best.server_model["weight"], run(rounds=best.rounds).server_model["weight"])
 

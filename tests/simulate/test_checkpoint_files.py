@@ -15,7 +15,7 @@ from resolvent.data.atomic_files import write_atomically
 from resolvent.errors import InputError
 from resolvent.simulate import checkpoint_files, tree_files
 from resolvent.simulate.checkpoint_files import Checkpoint
-from resolvent.simulate.fingerprint import RunIdentity
+from resolvent.simulate.identity import RunIdentity
 
 IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"})
 

@@ -148,7 +148,7 @@ def test_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
     command = (f"import sys; sys.path.append('..'); import test_host_storage; "
                f"test_host_storage.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)")
     process = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True,
-                             text=True, timeout=300)
+                             text=True, timeout=600)
     assert process.returncode == -signal.SIGKILL, process.stderr
     checkpoints = sorted((tmp_path / "run").glob("[0-9]*"))
     assert 0 < int(checkpoints[-1].name) < 12

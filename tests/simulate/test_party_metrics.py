@@ -47,7 +47,7 @@ def test_metrics_are_those_of_the_models_of_the_run(data, results):
 def test_party_with_one_class_has_no_roc_auc_and_the_score_is_measured_once(results):
     table = results["local"].metrics
     assert set(table.loc[table["metric"] == "roc_auc", "party"]) == {0, 1}
-    assert set(table.loc[table["metric"] == "balanced_accuracy", "party"]) == {0, 1, 2}
+    assert set(table.loc[table["metric"] == "balanced_accuracy", "party"]) == {0, 1}
     assert set(table.loc[table["metric"] == "accuracy", "split"]) == {"train", "validation", "test"}
     assert not table.duplicated(["round", "party", "split", "metric"]).any()
 
@@ -74,6 +74,9 @@ def test_diverged_model_has_nan_at_the_parties_for_which_the_metric_is_defined(d
     ([rv.metrics.MAE()], "mae is for regression, and the data are for classification"),
     ([rv.metrics.F1(), rv.metrics.F1("macro")], "two are named 'f1'"),
     ({"loss": rv.metrics.LogLoss()}, "'loss' is the name of another quantity"),
+    ({"accuracy": rv.metrics.LogLoss()}, "'accuracy' is the name of the score of the loss"),
+    ([rv.metrics.from_function(lambda labels, predictions: 0.5, name="accuracy")], "'accuracy' is the name of"),
+    ({1: rv.metrics.LogLoss()}, "the name 1 must be a text"),
 ])
 def test_unfitting_metrics_are_refused(data, metrics, message):
     with pytest.raises(InputError, match=message):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from dataclasses import replace
 
 import jax
@@ -101,6 +102,16 @@ def test_a_damaged_file_is_refused(name, result, tmp_path):
     path.write_bytes(content)
     with pytest.raises(rv.InputError, match=r"damaged"):
         rv.load(tmp_path / "mine").fitted()
+
+
+def test_models_of_another_result_are_refused(result, tmp_path):
+    result.save(tmp_path / "mine")
+    replace(result, digest="another").save(tmp_path / "other")
+    shutil.rmtree(tmp_path / "mine" / "models")
+    shutil.copytree(tmp_path / "other" / "models", tmp_path / "mine" / "models")
+    for arguments in ({}, {"site": 0}):
+        with pytest.raises(rv.InputError, match=r"tree\.json is damaged"):
+            rv.load(tmp_path / "mine", **arguments)
 
 
 def test_a_model_of_the_user_is_passed_when_it_is_loaded(tmp_path):

@@ -113,4 +113,4 @@ def test_what_compiles_again():
 @pytest.mark.devices
 def test_two_devices(tmp_path):
     subprocess.run([sys.executable, Path(__file__).parent / "on_devices.py", "two-devices", tmp_path], check=True,
-                   timeout=300, env=os.environ | {"PJRT_NPROC": "1"})
+                   timeout=600, env=os.environ | {"PJRT_NPROC": "1"})

@@ -41,6 +41,10 @@ NEEDS_FILES = {"cifar10", "emnist", "fashion_mnist", "leaf", "libsvm", "mnist", 
 SMALL = {"samples": 20, "features": 3, "parties": 4}
 
 
+# Other ways to make an object of a public class.
+CLASSMETHODS = {"FederatedData.from_arrays": rv.FederatedData.from_arrays}
+
+
 class Unprintable:
     def __repr__(self):
         raise RuntimeError
@@ -75,7 +79,7 @@ def public_parts():
             is_callable = inspect.isfunction(part) or (inspect.isclass(part) and not inspect.isabstract(part))
             if is_callable and name not in NOT_CALLED and list(inspect.signature(part).parameters):
                 parts[f"{namespace}.{name}"] = part
-    return parts
+    return parts | CLASSMETHODS
 
 
 def example_arguments(part):
@@ -88,6 +92,8 @@ def example_arguments(part):
             arguments[name] = SMALL[name]
         elif name == "solver":
             arguments[name] = _example(name, "")
+    if part == rv.FederatedData.from_arrays:
+        arguments |= {"x": [np.ones((4, 2)), np.zeros((3, 2))], "y": [np.array([0, 1, 0, 1]), np.array([1, 0, 1])]}
     if part is rv.combinators.DecentralisedAnderson:
         arguments["inner"] = rv.splitting(rv.solvers.ClosedForm(), eta=0.1, decentralised=True)
     return arguments
@@ -157,6 +163,34 @@ def run_all(values=(*IMPOSSIBLE, *DOUBTFUL)):
             for value in values if (failure := check_argument(title, part, name, value)) is not None]
 
 
+def right_variants(value):
+    """Values that mean the same: numbers of NumPy and of JAX."""
+    if isinstance(value, bool):
+        return [np.bool_(value)]
+    if isinstance(value, int):
+        return [np.int64(value), np.int32(value)]
+    if isinstance(value, float) and np.isfinite(value):
+        return [np.float64(value)]
+    return []
+
+
+def run_right():
+    """The failures of right arguments: a default or an example, as a number of another library, must be accepted."""
+    failures = []
+    for title, part in public_parts().items():
+        arguments, parameters = example_arguments(part), inspect.signature(part).parameters
+        for name, parameter in parameters.items():
+            for value in right_variants(arguments.get(name, parameter.default)):
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        part(**arguments | {name: value})
+                except InputError as error:
+                    if part.__name__ not in NEEDS_FILES:
+                        failures.append(f"{title}({name}={value!r}) is right, and refused: {error}")
+    return failures
+
+
 def run_random(cases, seed):
     """The failures of random values for random arguments."""
     parts, failures = list(public_parts().items()), []
@@ -191,7 +225,7 @@ def main():
     parser.add_argument("--cases", type=int, default=1000, help="number of random cases, after the fixed ones")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    failures = run_all() + run_random(arguments.cases, arguments.seed)
+    failures = run_all() + run_right() + run_random(arguments.cases, arguments.seed)
     print("\n".join(failures))
     print(f"arguments of {len(public_parts())} public parts: seed {arguments.seed}, {arguments.cases} random cases, "
           f"{len(failures)} failures")

@@ -155,17 +155,15 @@ def test_damaged_results_are_refused_by_name(call, tmp_path):
 
 
 def test_an_interrupted_batch_ends_its_processes(tmp_path):
-    """A process that runs is ended, and no other begins."""
-    sleep = [sys.executable, "-c", "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"]
+    """A process that would run for an hour is ended, and no other begins."""
+    sleep = [sys.executable, "-c", "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(3600)"]
     batch = run_batch(["a", "b"], tmp_path, quick=True, jobs=1,
                       command=lambda name, out: [*sleep, str(out / "began")])
-    begin = time.monotonic()
     thread = threading.Thread(target=interrupt_after, args=(tmp_path / "runs" / "a" / "began",))
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         next(batch)
     thread.join()
-    assert time.monotonic() - begin < 30
     assert not (tmp_path / "runs" / "b").exists()
 
 

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import resolvent as rv
+from resolvent.errors import InputError
 from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.verdict import finding, score_table
@@ -65,7 +67,7 @@ def test_diverged_model_is_the_worst_there_can_be(higher, broken):
     table = table_of({"alone": [broken, 2.0, 2.0, broken], "A": [2.0, broken, 2.0, broken]}, higher=higher,
                      alone="alone")
     a = table.loc["A"]
-    assert (a["better"], a["level"], a["worse"]) == (1, 2, 1)
+    assert (a["better"], a["level"], a["worse"]) == (0, 1, 1)  # no gain where alone diverged
     assert not np.isfinite(a["mean"])
     assert not np.isfinite(a["worst"])
     assert np.isfinite(table_of({"A": [broken] + [1.0] * 19}, higher=higher).loc["A", "p10"])
@@ -197,3 +199,13 @@ def test_local_training_is_known_by_its_algorithm_not_its_label(comparison, fini
     assert comparison.alone == "alone"
     labels = ["algorithms={local: {name: fedavg, stragglers: keep}, on its own: local}"]
     assert compare_file(ExperimentFile.load(str(finished.yaml), labels)).alone == "on its own"
+
+
+def test_compare_takes_metrics_as_simulate_does():
+    """A list of metrics, or a mapping; two of one name are refused."""
+    data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10)
+    methods = {"alone": rv.local(rv.SGD(0.1, epochs=1))}
+    comparison = rv.compare(methods, model, data, rounds=1, metrics=[rv.metrics.LogLoss()], progress=False)
+    assert "log_loss" in set(comparison.metrics["metric"])
+    with pytest.raises(InputError, match="two are named 'log_loss'"):
+        rv.compare(methods, model, data, rounds=1, metrics=[rv.metrics.LogLoss()] * 2, progress=False)

@@ -170,14 +170,14 @@ def test_data_sets_with_partitions_and_networks_are_named_in_a_file(tmp_path, mo
     (tmp_path / "said.txt").write_text("A:\nto be or not to be\n\nB:\nthat is the question\n")
     shift = "shift: {name: laplace_noise, scale: 0.1, inner: {name: negative, share: 0.5}}"
     change = f"data={{name: mnist, part: train, partition: {{name: dirichlet, parties: 4}}, {shift}}}"
-    built = ExperimentFile.load("digits", [change, "model=mnist_cnn"]).build()
+    built = ExperimentFile.load("digits", [change, "model=mnist_cnn", "algorithms=[local]"]).build()
     assert (len(built.data), built.data.input_shape, built.model.shape) == (4, (28, 28), (28, 28, 1))
     assert "party 3 is an outlier: its images are inverted" in built.data.notes
     timed = ExperimentFile.load("digits", ["clock={speed: 10}"])
     assert (built.clock, timed.build().clock) == (None, rv.VirtualClock(speed=10.0))
     assert "name: VirtualClock" in timed.to_yaml()
     said = f"data={{name: shakespeare, file: {tmp_path}/said.txt, length: 5}}"
-    spoken = ExperimentFile.load("digits", [said, "model={name: char_lstm, width: 4}"]).build()
+    spoken = ExperimentFile.load("digits", [said, "model={name: char_lstm, width: 4}", "algorithms=[local]"]).build()
     assert (spoken.model.tokens, spoken.model.outputs, spoken.data.parties) == (80, 80, ("A", "B"))
     with pytest.raises(InputError, match=r"model: logistic does not fit .*Shakespeare.* tokens.*use char_lstm or "):
         ExperimentFile.load("digits", [said, "model=logistic"]).build()

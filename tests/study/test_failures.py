@@ -82,7 +82,7 @@ def command(*arguments, out, limit="unlimited", **options):
     """The command line in a process, in which files may have at most ``limit`` KiB."""
     return subprocess.run(["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", sys.executable, "-m", "resolvent.cli",
                            *map(str, arguments)],
-                          stdout=out, stderr=subprocess.PIPE, text=True, timeout=120, check=False, **options)
+                          stdout=out, stderr=subprocess.PIPE, text=True, timeout=600, check=False, **options)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")  # noqa: PTH110

@@ -1,14 +1,20 @@
 """A fixed part of the campaigns of wrong arguments and mutated experiment files."""
 
+import equinox as eqx
 import numpy as np
 import pytest
-from hostile_arguments import IMPOSSIBLE, public_parts, run_all, run_random
+from hostile_arguments import IMPOSSIBLE, public_parts, run_all, run_random, run_right
 from hostile_experiments import run
 
 import resolvent as rv
+from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 
 SOLVER = rv.SGD(0.1)
+
+
+class StaticTuple(CheckedArguments, eqx.Module):
+    parties: tuple[int, ...] = eqx.field(static=True)
 
 
 def test_every_argument_of_every_public_part_refuses_impossible_values():
@@ -37,7 +43,7 @@ WRONG = {
     "fraction of a sample": (lambda: rv.SGD(0.1, batch_size=2.5), "SGD(batch_size=2.5) must be an integer"),
     "true": (lambda: rv.fedprox(SOLVER, mu=True), "fedprox(mu=True) must be a finite number"),
     "nothing": (lambda: rv.partitions.IID(None), "IID(parties=None) must be an integer"),
-    "list for a static tuple": (lambda: rv.participation.Stragglers(parties=[1]), "not a list: write (0, 1)"),
+    "list for a static tuple": (lambda: StaticTuple([1]), "not a list: write (0, 1)"),
     "rounds": (lambda: rv.simulate(rv.local(SOLVER), rv.models.logistic(3, 2), rounds=np.nan),
                "simulate(rounds=nan) must be an integer"),
     "seed": (lambda: rv.simulate(rv.local(SOLVER), rv.models.logistic(3, 2), rounds=1, seed=2**40),
@@ -61,3 +67,9 @@ def test_traced_numbers_pass():
 
     weights = jax.vmap(lambda mu: rv.fedprox(rv.SGD(mu), mu=mu).mu)(jnp.array([0.1, 0.2]))
     assert np.allclose(weights, [0.1, 0.2])
+
+
+@pytest.mark.nightly
+def test_right_arguments_of_other_number_types_are_accepted():
+    """A refused right argument is a failure, as an accepted wrong one is."""
+    assert run_right() == []

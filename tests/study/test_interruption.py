@@ -22,11 +22,11 @@ from resolvent.data.atomic_files import finish_before_interruption
 def compute():  # the main thread runs no Python code
     print("it runs", flush=True)
     while True:
-        ctypes.CDLL(None).poll(None, 0, 100_000)
+        ctypes.CDLL(None).poll(None, 0, 3_600_000)
 
 def wait():
     print("it runs", flush=True)
-    time.sleep(100)
+    time.sleep(3600)
 
 def convert():  # as compiled modules do
     try:
@@ -36,7 +36,7 @@ def convert():  # as compiled modules do
 
 def load():  # a module that prints the exception, as NumPy's interface in C does
     with open("slow_module.py", "w") as file:
-        file.write("import time, traceback\\ntry:\\n    print('it runs', flush=True)\\n    time.sleep(100)\\n"
+        file.write("import time, traceback\\ntry:\\n    print('it runs', flush=True)\\n    time.sleep(3600)\\n"
                    "except KeyboardInterrupt:\\n    traceback.print_exc()\\n    raise ImportError")
     sys.path.insert(0, ".")
     import slow_module
@@ -45,14 +45,14 @@ def collect():  # as JAX does; Python cannot raise an exception from it
     gc.callbacks.append(lambda phase, info: phase == "start" and print("it runs", flush=True) or time.sleep(5))
     gc.collect()
     gc.callbacks.clear()
-    time.sleep(100)
+    time.sleep(3600)
 
 def write():
     with finish_before_interruption():
         print("it runs", flush=True)
         time.sleep({writing})
         print("the file is complete", flush=True)
-    time.sleep(100)
+    time.sleep(3600)
 
 def begin():
     {work}()
@@ -63,16 +63,15 @@ cli.main()
 
 
 def interrupted(work, number, *, writing=0.3, times=1):
-    """Exit code, standard output, standard error, and seconds until the process ended."""
+    """Exit code, standard output and standard error of a process whose work takes an hour if nothing interrupts it."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM.format(work=work, writing=writing)],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "it runs\n"
-    begin = time.monotonic()
     for _ in range(times):
         process.send_signal(number)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err, time.monotonic() - begin
+    out, err = process.communicate(timeout=600)
+    return process.returncode, out, err
 
 
 @pytest.mark.parametrize(("work", "number", "name"), [
@@ -81,19 +80,17 @@ def interrupted(work, number, *, writing=0.3, times=1):
     ("collect", signal.SIGTERM, " by SIGTERM"), ("load", signal.SIGINT, "")])
 def test_answer_and_exit_code(work, number, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err, seconds = interrupted(work, number)
+    code, _, err = interrupted(work, number)
     assert code == 128 + number
     assert err == f"\ninterrupted{name}: continue with: resolvent run 'a file.yaml' --out out --resume\n"
-    assert seconds < 10  # 1.5 seconds on a machine that has nothing else to do
 
 
 def test_a_file_is_finished_first_and_a_second_signal_ends_at_once():
-    code, out, err, _ = interrupted("write", signal.SIGTERM)
+    code, out, err = interrupted("write", signal.SIGTERM)
     assert (code, out) == (143, "the file is complete\n")
     assert err.count("\n") == 2
-    code, out, _, seconds = interrupted("write", signal.SIGINT, writing=60, times=2)
+    code, out, _ = interrupted("write", signal.SIGINT, writing=3600, times=2)
     assert (code, out) == (130, "")
-    assert seconds < 30
 
 
 def test_interruption_within_the_imports_has_no_traceback():
@@ -106,7 +103,7 @@ def test_interruption_within_the_imports_has_no_traceback():
                "    os.kill(os.getpid(), signal.SIGINT)\n"
                "threading.Thread(target=interrupt, daemon=True).start()\n"
                "cli.main()")
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert process.returncode == 130
     assert process.stderr == "\ninterrupted: start again with: resolvent show digits\n"
 

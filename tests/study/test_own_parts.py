@@ -9,8 +9,9 @@ import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
-from resolvent.study.own_parts import _file_module
+from resolvent.study.own_parts import _file_module, _module
 from resolvent.study.run_folder import begin, write_results
+from resolvent.study.runner import run_experiment
 from resolvent.study.summary import Source
 
 PARTS = '''
@@ -147,3 +148,23 @@ def test_own_parts_run_and_their_models_predict(tmp_path, monkeypatch):
     rows = np.array([[-1.0, 0, 0], [2.0, 1, 1]])
     fitted = rv.load(tmp_path, method="mine", site="party 1")
     np.testing.assert_allclose(fitted.outputs(rows), comparison.results["mine"].fitted(1).outputs(rows))
+
+
+def test_a_complete_run_of_edited_code_is_not_shown(tmp_path, monkeypatch):
+    """Neither after an edit of the part nor after one of what it calls; a comment does not matter."""
+    monkeypatch.chdir(tmp_path)
+    text = PARTS + "\n\nFACTOR = 2.0\n\n\ndef scaled(mu):\n    return FACTOR * mu\n"
+    text = text.replace("mu=mu", "mu=scaled(mu)")
+    assert "scaled(mu))" in text
+
+    def run(text, **options):
+        """As a new process, which imports the file as it is now."""
+        (tmp_path / "parts.py").write_text(text)
+        _module.cache_clear()
+        return run_experiment(load("parts.py"), tmp_path / "run", resume=True, **options)[1]
+
+    first = run(text)
+    assert run(text.replace("FACTOR = 2.0", "FACTOR = 2.0  # two")) == first
+    for old, new in (("FACTOR = 2.0", "FACTOR = 3.0"), ("return FACTOR * mu", "return FACTOR + mu")):
+        with pytest.raises(InputError, match=r"is a complete run of other code: parts\.py:algorithm, or what it calls"):
+            run(text.replace(old, new))

@@ -12,13 +12,13 @@ from six_sites import EXPERIMENT, SITES, visits
 
 import resolvent as rv
 from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.data.digests import read_sealed, write_sealed
+from resolvent.data.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.tables import from_frame
 from resolvent.simulate.model_folder import SavedModels, write_model_folder
 from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
-from resolvent.study.summary import Source
+from resolvent.study.summary import Source, read_summary
 
 
 class Sites(NamedTuple):
@@ -201,6 +201,27 @@ def test_a_damaged_model_is_refused(name, sites, call, new_rows, tmp_path):
     assert not (tmp_path / "predictions.csv").exists()
 
 
+def test_models_of_another_run_are_refused(sites, call, new_rows, tmp_path):
+    """They are whole by their own digests, but not those that this run wrote."""
+    run = tmp_path / "run"
+    shutil.copytree(sites.run, run)
+    note = run / "models" / "alone" / "tree.json"
+    write_sealed(note, read_sealed(note, "") | {"run": "another"})
+    outcome = call("predict", "run", "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "these are not the models that the run wrote" in outcome.err
+    with pytest.raises(rv.InputError, match="these are not the models that the run wrote"):
+        rv.load(run, method="FedAvg+", site="Ulm")
+
+
+def test_predictions_name_their_run(sites, call, new_rows, tmp_path):
+    assert call("predict", str(sites.run), "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path).code == 0
+    origin = read_sealed(tmp_path / "predictions.csv.json", "")
+    assert origin["digest_of_run"] == read_summary(sites.run)["methods"]["alone"]["digest"]
+    assert origin["files"] == file_digests(tmp_path, ["predictions.csv"])
+    assert (origin["method"], origin["site"], origin["rows"]) == ("alone", "Ulm", "new.csv")
+
+
 def test_the_models_of_one_method_need_no_other_file(sites, new_rows, tmp_path):
     """A site can be sent the folder of a method alone."""
     shutil.copytree(sites.run / "models" / "FedAvg-plus", tmp_path / "models")
@@ -243,6 +264,9 @@ def test_a_model_that_is_not_of_the_library_is_built_from_the_experiment_file(si
     shutil.copytree(sites.run, run)
     note = run / "models" / "alone" / "tree.json"
     write_sealed(note, read_sealed(note, "") | {"model": None})
+    summary = read_sealed(run / "summary.json", "")
+    summary["files"] |= file_digests(run, ["models/alone/tree.json"])
+    write_sealed(run / "summary.json", summary)
     fitted, expected = (rv.load(folder, method="alone", site="Ulm") for folder in (run, sites.run))
     with pytest.warns(rv.UnusualRowsWarning):
         assert fitted.predict(new_rows).tolist() == expected.predict(new_rows).tolist()

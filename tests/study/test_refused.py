@@ -38,7 +38,8 @@ def test_refused_replies_are_named_on_the_terminal_in_the_summary_and_in_the_rep
     assert all(1 <= times <= 4 for times in refused.values())
     assert summary["methods"]["turned"]["refused"] == {}
     (warning,) = summary["warnings"]
-    assert warning.startswith(f"broken: {sum(refused.values())} replies that were not finite did not count, of ")
+    assert warning.startswith(f"broken: {sum(refused.values())} replies that were not finite, or far longer than the "
+                              "median, did not count, of ")
     for party, times in refused.items():
         assert f"{party} ({times})" in warning
     assert f"warning: {warning}" in outcome.out
@@ -47,8 +48,8 @@ def test_refused_replies_are_named_on_the_terminal_in_the_summary_and_in_the_rep
 
 
 @pytest.mark.parametrize(("counts", "text"), [
-    ({"a": 1}, "FedAvg: 1 reply that was not finite did not count, of a (1); "),
-    ({"a": 1, "b": 3}, "FedAvg: 4 replies that were not finite did not count, of b (3) and a (1); "),
+    ({"a": 1}, "FedAvg: 1 reply that was not finite, or far longer than the median, did not count, of a (1); "),
+    ({"a": 1, "b": 3}, "far longer than the median, did not count, of b (3) and a (1); "),
     ({f"p{k}": 1 for k in range(12)}, "p8 (1), p9 (1) and 2 more; "),
 ])
 def test_the_sentence(counts, text):

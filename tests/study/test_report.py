@@ -15,6 +15,7 @@ import pytest
 from resolvent.study import figures
 from resolvent.study.report import write_report
 from resolvent.study.summary import read_summary
+from resolvent.study.wording import advice_of, forecast_text
 
 KINDS = ["a run", "hostile names", "all diverged", "one party"]
 NIGHTLY = ["many parties", "diverged", "without local training", "seventeen methods"]
@@ -68,7 +69,7 @@ def test_same_files_give_the_same_bytes_in_another_process(reports):
     first = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
     done = subprocess.run([sys.executable, "-m", "resolvent.cli", "report", str(folder)], capture_output=True,
-                          text=True, timeout=120, check=True)
+                          text=True, timeout=600, check=True)
     assert done.stdout == f"Report: {folder / 'report.html'}\n"
     assert (folder / "report.html").read_bytes() == first
 
@@ -198,8 +199,9 @@ def test_decisions_come_first_and_agree_with_the_summary(reports):
     rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]
     for row, site in zip(rows, summary["sites"], strict=True):
         assert site["name"] in row
-        use = site["decision"]["use"]
-        assert ("train alone" in row) == (use == summary["alone"])
+        forecast = forecast_text(site["decision"], summary["score"])
+        note = f'<br><small class="forecast">{forecast}</small>' if forecast else ""
+        assert f'{advice_of(site["decision"])}{note}</td>' in row
         assert ('class="few"' in row) == site["has_few_rows"] == (site["test_rows"] < 20)
     few = [site for site in summary["sites"] if site["has_few_rows"]]
     assert ('id="few"' in text) == bool(few)

@@ -1,6 +1,7 @@
 """Searches of hyperparameters: closed forms, budgets in rounds, one program for all trials, resumption."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from resolvent.simulate.together import simulate_together
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.tuning import searching
 from resolvent.study.tuning.files import TUNED_FILE, party_table, tune_file
-from resolvent.study.tuning.space import draw, read_space
+from resolvent.study.tuning.space import draw_points, read_space
 from resolvent.study.tuning.strategies import halving_rungs
 from resolvent.study.tuning.trials import Ledger, Reading
 
@@ -150,6 +151,34 @@ def test_interrupted_search_continues_from_its_finished_trials(problem, tmp_path
         search(tmp_path / "part")
 
 
+@pytest.mark.parametrize("change", [
+    lambda lines: [lines[0], lines[1].replace('"score": 0.25', '"score": 0.99'), *lines[2:]],
+    lambda lines: [lines[0], lines[2]],
+    lambda lines: [lines[0], lines[2], lines[1]],
+    lambda lines: [line.split(', "sha256"')[0] + "}" for line in lines],
+], ids=["edited", "removed", "exchanged", "without digests"])
+def test_edited_trials_are_refused(change, tmp_path):
+    path = tmp_path / "trials.jsonl"
+    ledger = Ledger(path, "a search")
+    for number in (1, 2):
+        ledger.add("run", number, {"rate": 0.1}, 3, Reading(number / 4, {}, {}), ["digest of the run"])
+    assert json.loads(path.read_text().splitlines()[1])["runs"] == ["digest of the run"]
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    with pytest.raises(InputError, match=r"trials\.jsonl:[12]: the line (is damaged|has no SHA-256)"):
+        Ledger(path, "a search")
+
+
+def test_a_search_of_edited_code_is_another_search(problem, tmp_path):
+    def search(factor):
+        return rv.tune(lambda rate: fedavg(factor * rate), {"rate": [0.1]}, problem, rounds=2, strategy="grid",
+                       folder=tmp_path / "search")
+
+    search(1.0)
+    assert len(search(1.0).table) == 1
+    with pytest.raises(InputError, match="of other settings or of edited code"):
+        search(0.5)
+
+
 def test_a_reading_is_appended_without_reading_the_file(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "trials.jsonl", "a search")
     reading = Reading(0.5, {"A": 0.25, "B": math.nan}, {})
@@ -211,17 +240,37 @@ def test_optuna_proposes_one_trial_at_a_time(problem):
         rv.tune(fedavg, RATE, problem, rounds=1, strategy="optuna", trials_at_once=2)
 
 
-def test_draws_depend_on_seed_and_number_alone():
-    space = {"a": read_space({"low": 1e-3, "high": 1, "scale": "log"}, "a"),
-             "n": read_space({"low": 1, "high": 4, "whole": True}, "n"), "c": read_space(["x", "y"], "c")}
-    points = [draw(space, 0, number) for number in range(200)]
-    assert points[7] == draw(space, 0, 7) != draw(space, 1, 7)
-    assert {p["n"] for p in points} == {1, 2, 3, 4}
-    assert {p["c"] for p in points} == {"x", "y"}
-    values = np.log10([p["a"] for p in points])
-    assert values.min() >= -3
-    assert values.max() <= 0
-    assert np.histogram(values, bins=3)[0].min() > 40  # uniform in the logarithm
+SPACE = {"a": read_space({"low": 1e-3, "high": 1, "scale": "log"}, "a"),
+         "b": read_space({"low": -1, "high": 1}, "b"), "n": read_space({"low": 1, "high": 4, "whole": True}, "n"),
+         "c": read_space(["x", "y", "z"], "c")}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("count", [1, 2, 6, 16, 37])
+def test_draws_fill_the_strata_of_every_parameter(count, seed):
+    """One of n numbers in each of n equal parts, and choices that are balanced to within one."""
+    points = draw_points(SPACE, seed, count)
+    assert len(points) == count
+    shares = {"a": [1 + math.log10(p["a"]) / 3 for p in points], "b": [(p["b"] + 1) / 2 for p in points]}
+    for of_parameter in shares.values():
+        gaps = np.diff(np.sort(of_parameter))
+        np.testing.assert_allclose(gaps, 1 / count, atol=2e-3)  # equal distances; four digits are stored
+        assert 0 <= min(of_parameter) <= 1 / count + 1e-3
+        assert 1 - 1 / count - 1e-3 <= max(of_parameter) <= 1
+    for name, choices in {"n": (1, 2, 3, 4), "c": ("x", "y", "z")}.items():
+        counts = [sum(p[name] == value for p in points) for value in choices]
+        assert sum(counts) == count
+        assert max(counts) - min(counts) <= 1
+
+
+def test_draws_follow_from_the_seed_and_combine_the_values_evenly():
+    points = draw_points(SPACE, 0, 16)
+    assert points == draw_points(SPACE, 0, 16) != draw_points(SPACE, 1, 16)
+    shared = draw_points({"mu": SPACE["b"], "a": SPACE["a"]}, 0, 16)
+    assert sorted(p["a"] for p in shared) == sorted(p["a"] for p in points)  # in every method that has the parameter
+    cells = {(int(4 + 4 * math.log10(p["a"]) / 3), int(2 * (p["b"] + 1))) for p in points}
+    assert len(cells) >= 12  # independent draws fill 10.3 of 16 cells on average
+    assert draw_points({}, 0, 2) == [{}, {}]
 
 
 @pytest.mark.parametrize(("values", "message"), [
@@ -317,6 +366,15 @@ def test_mistakes_in_a_file_are_refused_before_the_first_round(tmp_path, change,
         tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine", [change]), tmp_path / "out")
 
 
+def test_a_search_with_a_privacy_budget_is_refused(tmp_path):
+    text = ("data: {name: digits, parties: 2, validation: 0.2}\nmodel: logistic\nrounds: 2\n"
+            "solver: {name: DPSGD, learning_rate: 0.1}\nalgorithms: {FedAvg: fedavg}\nprivacy: {delta: 1e-5}\n"
+            "search: {over: {FedAvg: {solver.learning_rate: [0.1, 1.0]}}}\n")
+    with pytest.raises(InputError, match=r"mine.yaml:6: privacy: a search cannot keep a budget: every trial.*spends"):
+        tune_file(ExperimentFile.parse(text, "mine.yaml", "mine"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_used_folder_is_kept(tuned_file):
     with pytest.raises(InputError, match="exists: continue the search with --resume"):
         tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tuned_file[0])
@@ -369,3 +427,21 @@ def test_sweep_is_the_runs_of_each_value_with_one_program(problem):
 def test_wrong_sweeps_are_refused(problem, values, message):
     with pytest.raises(InputError, match=message):
         rv.sweep(rv.fedprox(rv.solvers.GD(0.1, steps=4)), problem, rounds=1, **values)
+
+
+def test_sweep_takes_the_settings_of_simulate(capfd):
+    """A run of a sweep is the run of simulate with the same settings; the progress is that of all runs."""
+    data, model, calls = rv.datasets.digits(parties=3), rv.models.logistic(64, 10), []
+    settings = {"rounds": 2, "evaluate_every": 1, "diagnostics": ["model_change"], "metrics": [rv.metrics.LogLoss()],
+                "participation": rv.participation.Dropout(0.2, rv.participation.Stragglers(parties=[0])),
+                "start": rv.models.logistic(64, 10).init(jax.random.key(5))}
+    runs = rv.sweep(rv.fedavg(rv.SGD(0.1, epochs=1)), model, data, learning_rate=[0.1, 0.2], **settings,
+                    progress=lambda done, total: calls.append((done, total)))
+    alone = rv.simulate(rv.fedavg(rv.SGD(0.2, epochs=1)), model, data, **settings, progress=False)
+    assert runs.results[1].digest == alone.digest
+    assert set(runs.results[1].metrics["metric"]) == set(alone.metrics["metric"]) > {"model_change", "log_loss"}
+    assert calls[-1] == (4, 4)
+    rv.sweep(rv.fedavg(rv.SGD(0.1, epochs=1)), model, data, rounds=1, learning_rate=[0.1], progress=False)
+    assert capfd.readouterr().err == ""
+    with pytest.raises(InputError, match=r"sweep\(start=.*leave trials_at_once out"):
+        rv.sweep(rv.fedavg(rv.SGD(0.1)), model, data, learning_rate=[0.1], **settings, trials_at_once=2)

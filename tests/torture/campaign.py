@@ -16,12 +16,12 @@ from torture.outcome import TRACEBACK, Outcome, failure_line, table
 _FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 _PROGRESS_EVERY = 30.0  # seconds
 _KINDS = {"tables": inputs.TABLES, "experiments": inputs.EXPERIMENTS, "arguments": inputs.ARGUMENTS}
-PARTS = ("kills", "corrupted", "tables", "experiments", "arguments", "resources")
+PARTS = ("kills", "corrupted", "tables", "experiments", "arguments", "resources", "promises")
 
 
 def tasks(options):
     """(part, number or name, cases, seed) of everything to run. A task is one case, or a chunk of hostile input."""
-    from torture import resources
+    from torture import promises, resources
 
     result = []
     for part in ("kills", "corrupted"):
@@ -37,12 +37,15 @@ def tasks(options):
     if options.resources:
         result += [("resources", name, 1, options.seed) for name in resources.CASES
                    if options.only is None or options.only in name]
+    if options.promises:
+        result += [("promises", name, 1, options.seed) for name in promises.CASES
+                   if options.only is None or options.only in name]
     return result
 
 
 def run_task(task):
     """The outcomes of a task; an error of the campaign itself is a failure too."""
-    from torture import corruption, kills, resources
+    from torture import corruption, kills, promises, resources
 
     part, name, cases, seed = task
     folder = Path(tempfile.gettempdir())
@@ -52,9 +55,9 @@ def run_task(task):
             outcomes = [kills.run_case(seed, name, folder)]
         elif part == "corrupted":
             outcomes = [corruption.run_case(seed, name, folder)]
-        elif part == "resources":
-            outcomes = resources.run_case(name, folder)
-            repeat = f"python tests/torture --only resources --case {name!r}"
+        elif part in ("resources", "promises"):
+            outcomes = {"resources": resources, "promises": promises}[part].run_case(name, folder)
+            repeat = f"python tests/torture --only {part} --case {name!r}"
         else:
             return inputs.run_cases(_KINDS[part], name, cases, seed, folder)
     except Exception:
@@ -93,17 +96,18 @@ def main(arguments=None):
     parser.add_argument("--experiments", type=int, default=3000, help="number of mutated experiment files")
     parser.add_argument("--arguments", type=int, default=1000, help="number of wrong Python arguments")
     parser.add_argument("--no-resources", dest="resources", action="store_false", help="leave resource faults out")
+    parser.add_argument("--no-promises", dest="promises", action="store_false", help="leave changed code out")
     parser.add_argument("--seed", type=int, default=0, help="seed of all cases")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="number of processes")
     parser.add_argument("--only", choices=PARTS, help="run one part")
     parser.add_argument("--case", help="run one case of that part: its number or, of resources, its name")
     options = parser.parse_args(arguments)
-    if options.case is not None and options.only not in ("kills", "corrupted", "resources"):
-        parser.error("--case needs --only kills, corrupted or resources")
+    if options.case is not None and options.only not in ("kills", "corrupted", "resources", "promises"):
+        parser.error("--case needs --only kills, corrupted, resources or promises")
     for part in PARTS:
         if options.only not in (None, part):
             setattr(options, part, 0)
-    if options.only == "resources":
+    if options.only in ("resources", "promises"):
         options.only = options.case
     elif options.case is not None:
         options.only, options.case = None, int(options.case)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from resolvent.testing.faults import damage
 from torture import kills
 from torture.disk import Disk
 from torture.outcome import RIGHT, TRACEBACK, WRONG, Outcome, judge_refusal
@@ -15,7 +16,6 @@ from torture.scenario import RESUME, RUN, command, difference, new_folder, quick
 
 KIND = "corrupted files"
 ROOT = Path(__file__).parents[2]
-_BLOCK = 512
 # the smallest committed result
 _RECORD = min((ROOT / "results").glob("*.json"), key=lambda path: (path.stat().st_size, path.name)).name
 
@@ -23,51 +23,9 @@ _RECORD = min((ROOT / "results").glob("*.json"), key=lambda path: (path.stat().s
 def run_case(seed, number, folder):
     """The outcome of one damage; the seed and the number determine which."""
     rng = np.random.default_rng([seed, number])
-    check = (_interrupted, _interrupted, _interrupted, _report, _complete, _host, _packed, _packed, _redraw, _report)[
-        number % 10]
+    check = _CHECKS[number % len(_CHECKS)]
     with tempfile.TemporaryDirectory(dir=folder) as case:
         return check(rng, Path(case))
-
-
-def damage(rng, files, base):
-    """Damage one of the files. Returns the damage in words, and the names that an error may have."""
-    path = files[rng.integers(len(files))]
-    data = bytearray(path.read_bytes())
-    name = path.relative_to(base).as_posix()
-    names = [path.name, path.parent.name]
-    kind = ("flip", "flip", "truncate", "zero", "append", "empty", "swap", "delete")[rng.integers(8)]
-    if kind in ("flip", "truncate", "zero") and not data:
-        kind = "append"
-    if kind == "flip":
-        position, bit = int(rng.integers(len(data))), int(rng.integers(8))
-        data[position] ^= 1 << bit
-        words = f"bit {bit} of byte {position} of {name} flipped"
-    elif kind == "truncate":
-        length = int(rng.integers(len(data)))
-        del data[length:]
-        words = f"{name} truncated to {length} bytes"
-    elif kind == "zero":
-        first = int(rng.integers(len(data)))
-        data[first:first + _BLOCK] = bytes(len(data[first:first + _BLOCK]))
-        words = f"{name} zero from byte {first} to {first + _BLOCK}"
-    elif kind == "append":
-        data += bytes(rng.integers(0, 256, rng.integers(1, 100), dtype=np.uint8))
-        words = f"bytes appended to {name}"
-    elif kind == "empty":
-        data.clear()
-        words = f"{name} empty"
-    elif kind == "swap":
-        other = files[rng.integers(len(files))]
-        content = other.read_bytes()
-        other.write_bytes(data)
-        data = bytearray(content)
-        names += [other.name, other.parent.name]
-        words = f"{name} and {other.relative_to(base).as_posix()} swapped"
-    else:
-        path.unlink()
-        return f"{name} deleted", names
-    path.write_bytes(data)
-    return words, names
 
 
 def _files(folder):
@@ -85,6 +43,12 @@ def _judge(words, answer, names, wrong):
     if answer.code == 0 and not answer.has_traceback:
         return Outcome(KIND, words, WRONG if wrong else RIGHT, f"differs: {wrong}" if wrong else "")
     return Outcome(KIND, words, *judge_refusal(answer, names))
+
+
+def _damaged_run(rng, case):
+    """A copy of the finished run with one damaged file. Returns the damage in words, and the names of the file."""
+    shutil.copytree(truth(), case, dirs_exist_ok=True)
+    return damage(rng, _files(case / "out"), case)
 
 
 # The commands that read files
@@ -208,3 +172,90 @@ def _picture():
         answer = command("reproduce", "--redraw", "--out", folder, folder=folder)
         assert answer.code == 0, answer.err
         return (Path(folder) / _RECORD).with_suffix(".svg").read_bytes()
+
+
+# What a finished run is used for
+
+
+def _compared(rng, case):
+    """The comparison of two runs of which one has a damaged file."""
+    words, names = _damaged_run(rng, case)
+    shutil.copytree(truth() / "out", case / "other")
+    answer = command("compare", "out", "other", folder=case)
+    wrong = "the table" if answer.code == 0 and answer.out != _compared_without_damage() else ""
+    return _judge(f"resolvent compare, {words}", answer, [*names, "out", "other"], wrong)
+
+
+@functools.cache
+def _compared_without_damage():
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("out", "other"):
+            shutil.copytree(truth() / "out", Path(folder) / name)
+        answer = command("compare", "out", "other", folder=folder)
+    assert answer.code == 0, answer.err
+    return answer.out
+
+
+def _fitted_answers(folder, rows):
+    """What the personal model of a run predicts for rows, and its scores on them."""
+    import resolvent as rv
+
+    x, y = rows
+    fitted = rv.load(folder, method="Scaffold", site="party 0")
+    return np.asarray(fitted.predict(x)).tolist(), str(fitted.evaluate(x, y))
+
+
+@functools.cache
+def _rows():
+    """Test samples of a party, with their labels."""
+    import resolvent as rv
+
+    data = rv.datasets.digits(parties=3, classes_per_party=5)
+    party = data.splits["test"]
+    rows = slice(int(party.offset[0]), int(party.offset[0]) + int(party.length[0]))
+    return np.asarray(data.x[rows]), np.asarray(data.classes)[np.asarray(data.y[rows])]
+
+
+def _loaded(rng, case):
+    """``rv.load`` of a run with a damaged file, and the predictions and scores of its model."""
+    words, names = _damaged_run(rng, case)
+    return _library(f"rv.load, predict, evaluate, {words}", [*names, "out"],
+                    lambda: _fitted_answers(case / "out", _rows()) == _fitted_answers(truth() / "out", _rows()))
+
+
+def _predicted(rng, case):
+    """``resolvent predict`` with the model of a run with a damaged file."""
+    words, names = _damaged_run(rng, case)
+    np.save(case / "rows.npy", _rows()[0])
+    command_line = ("predict", str(case / "out"), str(case / "rows.npy"), "--method", "Scaffold", "--site", "party 0",
+                    "--out", str(case / "predictions.csv"))
+    answer = command(*command_line, folder=case)
+    wrong = ""
+    if answer.code == 0 and not answer.has_traceback:
+        whole = command("predict", str(truth() / "out"), *command_line[2:-1], str(case / "whole.csv"), folder=case)
+        assert whole.code == 0, whole.err
+        written = [(case / f"{name}.csv").read_bytes() for name in ("whole", "predictions")]
+        wrong = "" if written[0] == written[1] else "the predictions"
+    return _judge(f"resolvent predict, {words}", answer, [*names, "out"], wrong)
+
+
+TUNING = {"rounds": 1, "strategy": "grid", "seed": 0}
+
+
+def _tuned(folder):
+    import resolvent as rv
+
+    problem = rv.problems.least_squares(parties=2, features=2)
+    return rv.tune(lambda rate: rv.fedavg(rv.solvers.GD(rate, steps=1)), {"rate": [0.01, 0.1, 0.5]}, problem,
+                   folder=folder, **TUNING).table.to_csv()
+
+
+def _trials(rng, case):
+    """The same search with a damaged file of its finished trials."""
+    whole = _tuned(case / "search")
+    words, names = damage(rng, _files(case / "search"), case)
+    return _library(f"rv.tune of a finished search, {words}", names, lambda: _tuned(case / "search") == whole)
+
+
+_CHECKS = (_interrupted, _interrupted, _interrupted, _report, _complete, _host, _packed, _packed, _redraw, _report,
+           _compared, _loaded, _predicted, _trials)

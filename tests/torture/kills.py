@@ -20,7 +20,7 @@ from torture.scenario import RESUME, RUN, command, difference, new_folder, quick
 KIND = "kills"
 # One case in ten each; the others are stopped once, in this process, as if it had been killed.
 _PROCESS, _SIGNAL, _TWICE, _HOST = (9,), (8,), (6, 7), (4, 5)
-_TIMEOUT = 300.0
+_TIMEOUT = 600.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL)
 
 

@@ -11,8 +11,8 @@ from torture.disk import Disk
 from torture.outcome import ENDED, REFUSED, RIGHT, SKIPPED, TRACEBACK, WRONG, Answer, Outcome, judge_refusal, table
 
 SEED = 14
-# Damage of an unfinished run, a report, a finished run, a run in host memory, packed data, committed results.
-DAMAGES = (0, 5, 13, 16, 18, 10, 1, 2, 3, 4, 6, 7, 8, 9)
+# Damage of an unfinished run, a report, a run in host memory, packed data, what is loaded, trials, and the others.
+DAMAGES = (0, 3, 5, 6, 11, 13, 1, 2, 4, 7, 8, 9, 10, 12)
 FAULTS = ("files of at most 4000 bytes", "2 more open files", "out is a link to itself", "a checkpoint is a file",
           "a name of 300 characters", "the clock goes back", "summary.json is a folder, report",
           "the folder is removed while the run writes to it")

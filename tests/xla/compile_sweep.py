@@ -33,7 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-SECONDS = 300
+SECONDS = 600
 FEATURES = (1, 2, 100, 1024, 2000, 4095, 4096, 5000, 20_000)
 CLASSES = (2, 3, 10, 100)
 BATCHES = (1, 4, 10, 32, 64)

@@ -25,6 +25,7 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = [
+    "DEFAULT_NORM_MULTIPLE",
     "Algorithm",
     "Info",
     "Message",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 _MAX_REPR = 300  # characters
+DEFAULT_NORM_MULTIPLE = 10_000.0
 
 ServerState: TypeAlias = Any
 PartyState: TypeAlias = Any
@@ -132,6 +134,16 @@ class Algorithm(CheckedArguments, eqx.Module):
     def straggler_policy(self) -> StragglerPolicy:
         """Whether the work of parties that cannot finish in time is kept or dropped."""
 
+    @property
+    @abstractmethod
+    def steps_without_replies(self) -> bool:
+        """Whether the server makes its step also in a phase in which no reply counts, such as to release noise."""
+
+    @property
+    def norm_multiple(self) -> float | None:
+        """A reply whose update is longer than this multiple of the median does not count (``admission``); None: any."""
+        return DEFAULT_NORM_MULTIPLE
+
     def __repr__(self) -> str:
         """Its parts and settings on one line; arrays by their shapes."""
         text = " ".join(eqx.tree_pformat(self, width=10**6, short_arrays=True).split())
@@ -188,6 +200,11 @@ class Method(Algorithm):
     @override
     def straggler_policy(self) -> StragglerPolicy:
         return self.stragglers
+
+    @property
+    @override
+    def steps_without_replies(self) -> bool:
+        return False
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:

@@ -31,7 +31,7 @@ from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Replies
 from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
-from resolvent.math.robust import squared_distances
+from resolvent.math.robust import distances
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, WeightedLoss
 from resolvent.problem.oracle import Oracle, SampleOracle, ShapeOracle
@@ -232,8 +232,8 @@ class Mimic(Attack):
     @override
     def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
         mean = _mean_of_honest(updates, honest)
-        distances = jax.vmap(lambda u: tree.norm(tree.sub(u, mean)))(updates)
-        return tree.rows(updates, jnp.argmax(jnp.where(honest, distances, -1)))
+        lengths = jax.vmap(lambda u: tree.norm(tree.sub(u, mean)))(updates)
+        return tree.rows(updates, jnp.argmax(jnp.where(honest, lengths, -1)))
 
 
 class MinMax(Attack):
@@ -252,11 +252,11 @@ class MinMax(Attack):
     def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
         mean, std = _mean_of_honest(updates, honest), _std_of_honest(updates, honest)
         pairs = honest[:, None] & honest[None, :]
-        bound = jnp.max(jnp.where(pairs, squared_distances(updates), 0))
+        bound = jnp.max(jnp.where(pairs, distances(updates), 0))
 
         def is_hidden(g: Array) -> Bool[Array, ""]:
-            distances = jax.vmap(lambda u: tree.norm(tree.sub(u, tree.axpy(-g, std, mean))))(updates)
-            return jnp.max(jnp.where(honest, jnp.square(distances), 0)) <= bound
+            lengths = jax.vmap(lambda u: tree.norm(tree.sub(u, tree.axpy(-g, std, mean))))(updates)
+            return jnp.max(jnp.where(honest, lengths, 0)) <= bound
 
         return tree.axpy(-_largest(is_hidden, tree.dtype(updates)), std, mean)
 
@@ -344,9 +344,15 @@ def _mean_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:
 
 def _std_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:
     """The unweighted standard deviation of each coordinate over the honest rows; zero if there are none."""
-    mean = _mean_of_honest(x, honest)
-    variance = _mean_of_honest(jax.tree.map(lambda leaf, m: jnp.square(leaf - m), x, mean), honest)
-    return jax.tree.map(jnp.sqrt, variance)
+    mean, count = _mean_of_honest(x, honest), jnp.maximum(jnp.sum(honest), 1)
+
+    def of_leaf(leaf: Array, m: Array) -> Array:
+        differences = jnp.where(tree.column(honest, leaf), leaf - m, 0)
+        largest = jnp.max(jnp.abs(differences), axis=0)
+        scale = jnp.where(largest > 0, largest, 1)  # squares of small or large differences leave the number range
+        return (scale * jnp.sqrt(jnp.sum(jnp.square(differences / scale), axis=0) / count)).astype(leaf.dtype)
+
+    return jax.tree.map(of_leaf, x, mean)
 
 
 def _largest(holds: Callable[[Array], Bool[Array, ""]], dtype: Any) -> Float[Array, ""]:

@@ -34,7 +34,7 @@ _COHORT = 2**31 - 1
 _INITIAL = 2**31 - 2
 _SERVER = 2**31 - 3
 # Folded into a party's key, as are the numbers of the substeps of its work. The tag of random layers is 2**31 - 6, in
-# ``problem.solvers.minibatches``.
+# ``problem.solvers.minibatches``, and that of the steps of DPSGD 2**31 - 7, in ``problem.solvers.dpsgd``.
 _CODEC = 2**31 - 4
 _ATTACK = 2**31 - 5
 # Folded into a cohort's key.

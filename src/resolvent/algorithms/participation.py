@@ -17,7 +17,7 @@ from typing_extensions import override
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import dropout_key, straggler_keys
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError, check_range, quote
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
@@ -246,6 +246,14 @@ class ParticipationWrapper(Participation):
         return self.inner.shares(sizes)
 
 
+def as_ids(parties: tuple[int, ...]) -> tuple[int, ...]:
+    """A list as a tuple; its annotation is that of the argument, which experiment files read."""
+    try:
+        return tuple(parties)
+    except TypeError as error:
+        raise InputError(f"parties={quote(parties)} is not a list of ids: give a list such as [0, 3]") from error
+
+
 class Stragglers(ParticipationWrapper):
     """A fraction of each round's cohort, or certain parties always, can do only a part of their work.
 
@@ -269,7 +277,7 @@ class Stragglers(ParticipationWrapper):
 
     inner: Participation = Full()
     share: ArrayLike = 0.0
-    parties: tuple[int, ...] = eqx.field(static=True, default=())
+    parties: tuple[int, ...] = eqx.field(static=True, default=(), converter=as_ids)
 
     def __check_init__(self) -> None:
         check_range(self, "[0, 1]", share=self.share)
@@ -300,7 +308,7 @@ class FixedEffort(ParticipationWrapper):
     Such work is complete, because the party planned it: no algorithm drops it.
 
     Attributes:
-        effort: [N] the shares of the work, in (0, 1].
+        effort: [N] the shares of the work, in (0, 1]; or one number for all parties.
         inner: draws the cohort.
 
     Example:
@@ -308,26 +316,27 @@ class FixedEffort(ParticipationWrapper):
         [1.0, 0.5]
     """
 
-    effort: Float[Array, " N"]
+    effort: Float[Array, " N"] | Float[ArrayLike, ""]
     inner: Participation = Full()
 
     @override
     def check_fields(self, parties: int) -> None:
-        if jnp.shape(self.effort) != (parties,):
+        if jnp.shape(self.effort) not in ((), (parties,)):
             raise InputError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
                              f"{jnp.shape(self.effort)}")
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         cohort = self.inner(key, sizes)
-        return replace(cohort, effort=cohort.effort * jnp.asarray(self.effort, cohort.effort.dtype)[cohort.index])
+        share = _of_cohort(self.effort, sizes, cohort).astype(cohort.effort.dtype)
+        return replace(cohort, effort=cohort.effort * share)
 
 
 class Dropout(ParticipationWrapper):
     """Parties with unreliable devices: party k is absent with its own probability, drawn in each round.
 
     Attributes:
-        probability: [N] the probabilities of absence, in [0, 1).
+        probability: [N] the probabilities of absence, in [0, 1); or one number for all parties.
         inner: draws the cohort.
 
     Example:
@@ -336,13 +345,13 @@ class Dropout(ParticipationWrapper):
         [True, True]
     """
 
-    probability: Float[Array, " N"]
+    probability: Float[Array, " N"] | Float[ArrayLike, ""]
     inner: Participation = Full()
 
     @override
     def check_fields(self, parties: int) -> None:
         p = jnp.asarray(self.probability)
-        if p.shape != (parties,) or not bool(jnp.all((p >= 0) & (p < 1))):
+        if p.shape not in ((), (parties,)) or not bool(jnp.all((p >= 0) & (p < 1))):
             raise InputError(f"Dropout(probability=...) needs one number in [0, 1) per party, {parties}, got "
                              f"{self.probability}")
 
@@ -350,7 +359,12 @@ class Dropout(ParticipationWrapper):
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         cohort = self.inner(key, sizes)
         chance = jax.random.uniform(dropout_key(key), cohort.index.shape, jnp.float32)
-        return replace(cohort, alive=cohort.alive & (chance >= jnp.asarray(self.probability)[cohort.index]))
+        return replace(cohort, alive=cohort.alive & (chance >= _of_cohort(self.probability, sizes, cohort)))
+
+
+def _of_cohort(values: ArrayLike, sizes: Int[Array, " N"], cohort: Cohort) -> Float[Array, " C"]:
+    """The numbers of the parties of a cohort, from one number per party or one for all of them."""
+    return jnp.broadcast_to(jnp.asarray(values), sizes.shape)[cohort.index]
 
 
 def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]:

@@ -6,7 +6,7 @@ reply in ``admission``.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from resolvent.algorithms.admission import finite_rows, reason_to_refuse
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Phase, Replies, Reply, ServerState
+from resolvent.algorithms.admission import admitted, median_norm, reason_to_refuse
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_ids
 from resolvent.algorithms.keys import initial_party_key
 from resolvent.algorithms.phase_results import server_work
@@ -52,10 +52,12 @@ class CollectedReplies(NamedTuple):
     Attributes:
         replies: rows of parties without a reply that counts are zero and not alive.
         refused: party id -> reason.
+        norms: party id -> norm of its update, see ``admission.update_norm``.
     """
 
     replies: Replies
     refused: dict[int, str]
+    norms: Mapping[int, float]
 
 
 def initial_server(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"]) -> ServerState:
@@ -125,18 +127,20 @@ def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:
     return cohort.alive if algorithm.straggler_policy == "keep" else cohort.alive & ~cohort.late
 
 
-def counted_parties(payload: Reply, cohort: Cohort, working: Bool[Array, " C"]) -> Bool[Array, " C"]:
+def counted_parties(algorithm: Algorithm, norms: Float[Array, " C"], cohort: Cohort,
+                    working: Bool[Array, " C"]) -> Bool[Array, " C"]:
     """[C] whether each party's reply counts.
 
-    A reply that is not finite counts as one that did not arrive. If the weights of the others sum to zero, their mean
-    is not defined, and no reply counts.
+    A reply that is not admitted counts as one that did not arrive, see ``admission``. If the weights of the others sum
+    to zero, their mean is not defined, and no reply counts.
 
     Args:
-        payload: replies, leaves [C, ...].
+        algorithm: the algorithm.
+        norms: [C] the ``admission.update_norm`` of each reply.
         cohort: the cohort of the round.
         working: [C] whose work is used.
     """
-    return _with_total_weight(working & finite_rows(payload, len(working)), cohort)
+    return _with_total_weight(admitted(norms, working, algorithm.norm_multiple), cohort)
 
 
 def _with_total_weight(arrived: Bool[Array, " C"], cohort: Cohort) -> Bool[Array, " C"]:
@@ -166,13 +170,17 @@ def _weighted_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]
     )
 
 
-def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohort) -> CollectedReplies:
+def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohort,
+                    norm_of: Callable[[int, Reply], Any] | None = None,
+                    multiple: float | None = None) -> CollectedReplies:
     """Replies from single messages, as a network receives them.
 
     Args:
         replies: party id -> its reply; absent parties are left out.
         expected: leaves with the shape and dtype of a reply (``jax.eval_shape`` gives them).
         cohort: the cohort of the round.
+        norm_of: (party id, valid reply) -> the norm of its update; None: norms are not computed.
+        multiple: the largest norm that counts, in multiples of the median; None: any.
 
     Raises:
         InputError: the cohort has a party twice.
@@ -184,13 +192,23 @@ def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohor
         if k in replies and (reason := reason_to_refuse(replies[k], expected)) is not None:
             refused[k] = reason
     arrived = np.array([k in replies and k not in refused for k in ids], bool)
-    counted = np.asarray(_with_total_weight(jnp.asarray(arrived), cohort))
+    # In the precision of the simulator, so that both refuse the same replies.
+    norms = jnp.asarray([norm_of(k, replies[k]) if has_arrived and norm_of else 0.0
+                         for k, has_arrived in zip(ids, arrived, strict=True)], jnp.result_type(float))
+    is_admitted = np.asarray(admitted(norms, jnp.asarray(arrived), multiple))
+    median = float(median_norm(norms, jnp.asarray(arrived)))
+    refused |= {k: f"the norm of its update, {float(norm):.3g}, is over {multiple:g} times the median, {median:.3g}"
+                for k, norm, has_arrived, counts in zip(ids, norms, arrived, is_admitted, strict=True)
+                if has_arrived and not counts}
+    counted = np.asarray(_with_total_weight(jnp.asarray(is_admitted), cohort))
     refused |= {k: "the replies of the round have a total weight of zero"
-                for k, has_arrived, counts in zip(ids, arrived, counted, strict=True) if has_arrived and not counts}
+                for k, is_valid, counts in zip(ids, is_admitted, counted, strict=True) if is_valid and not counts}
     rows = {position: replies[ids[position]] for position in np.flatnonzero(counted).tolist()}
     payload = jax.tree.map(lambda like, *leaves: _stacked_rows(like, dict(zip(rows, leaves, strict=True)), len(ids)),
                            expected, *rows.values())
-    return CollectedReplies(_weighted_replies(payload, cohort, jnp.asarray(counted)), refused)
+    return CollectedReplies(
+        _weighted_replies(payload, cohort, jnp.asarray(counted)), refused,
+        {k: float(norm) for k, norm, has_arrived in zip(ids, norms, arrived, strict=True) if has_arrived and norm_of})
 
 
 _ALIGNMENT = 64  # bytes; JAX uses memory of NumPy with this alignment without a copy
@@ -235,11 +253,15 @@ def _merge(of_private: Any, of_mirrored: Any, new: PartyState, old: PartyState) 
     return jax.tree.map(combine, new, old, is_leaf=is_private)
 
 
-def server_step(phase: Phase, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
-    """The server's step of a phase; its state is unchanged if the replies that count have no weight.
+def server_step(algorithm: Algorithm, number: int, state: ServerState, replies: Replies,
+                key: Array) -> tuple[ServerState, Info]:
+    """The server's step of a phase.
+
+    Its state is unchanged if the replies that count have no weight, unless the algorithm ``steps_without_replies``.
 
     Args:
-        phase: the phase.
+        algorithm: the algorithm.
+        number: number of the phase.
         state: the server's state.
         replies: the replies.
         key: ``keys.server_key`` of the phase.
@@ -247,9 +269,10 @@ def server_step(phase: Phase, state: ServerState, replies: Replies, key: Array) 
     Raises:
         InputError: see ``phase_results.server_work``.
     """
-    after, info = server_work(phase, state, replies, key)
-    has_weight = jnp.sum(replies.weight) > 0  # rows that do not count have weight 0
-    return jax.tree.map(lambda new, old: jnp.where(has_weight, new, old).astype(old.dtype), after, state), info
+    after, info = server_work(algorithm.phases[number], state, replies, key)
+    # Rows that do not count have weight 0.
+    is_step = jnp.asarray(algorithm.steps_without_replies) | (jnp.sum(replies.weight) > 0)
+    return jax.tree.map(lambda new, old: jnp.where(is_step, new, old).astype(old.dtype), after, state), info
 
 
 def select_rows(mask: Bool[Array, " C"], new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:

@@ -70,41 +70,48 @@ def federation(
 
 
 def server(
-    action: Annotated[Literal["start"], tyro.conf.Positional],
+    action: Annotated[Literal["start", "clean"], tyro.conf.Positional],
     *,
     kit: Path,
     models: Texts = (),
+    days: float = 7.0,
 ) -> None:
-    """Run the server of a federation until it is interrupted.
+    """Run the server of a federation until it is interrupted, or remove what old jobs have left.
 
     It listens on the port of the federation for connections with a certificate of the federation. It stores the runs,
     without rows of any site, in the folder `runs` of the kit. A process that ends is started again.
 
     Args:
-        action: start runs the server.
+        action: start runs the server; clean removes the engine's folders of jobs that have ended, and no run.
         kit: the server's kit.
         models: models of your own, module:function, that an experiment may name, with modules in the current folder or
             the environment. Every site has to allow them too, with the key `models` of its site.yaml.
+        days: for clean: jobs of the last days are left.
     """
     import json
 
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import kit_note
+    from resolvent.deploy.kits import kit_note, started_once
     from resolvent.study.federation_engines import ENGINES, require_engine
     from resolvent.study.federation_names import CODE_FOLDER, MODELS
 
     note = kit_note(kit, "server")
+    if action == "clean":
+        _clean(note, days)
+        return
     require_engine(note.engine)
-    terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
-    _supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())}, ENGINES[note.engine].server_news)
+    with started_once(note):
+        terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
+        _supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())}, ENGINES[note.engine].server_news)
 
 
 def party(
-    action: Annotated[Literal["check", "start"], tyro.conf.Positional],
+    action: Annotated[Literal["check", "start", "clean"], tyro.conf.Positional],
     *,
     kit: Path,
-    site: Path,
+    site: OptionalPath = None,
     experiment: OptionalPath = None,
+    days: float = 7.0,
 ) -> None:
     """Check a site's table and limits, or take part in a federation until the command is interrupted.
 
@@ -116,28 +123,41 @@ def party(
     site. A process that ends is started again.
 
     Args:
-        action: check the table and the limits, or start to take part.
+        action: check the table and the limits, start to take part, or clean: remove the engine's folders of jobs that
+            have ended, and no run.
         kit: the site's kit.
-        site: the site's file: its table, names of columns that differ, and its limits.
+        site: the site's file, for check and start: its table, names of columns that differ, and its limits.
         experiment: the lead's experiment file, for check.
+        days: for clean: jobs of the last days are left.
     """
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import kit_note
+    from resolvent.deploy.kits import kit_note, started_once
+    from resolvent.errors import InputError
     from resolvent.study.federation_files import read_site
 
-    note, file = kit_note(kit, "site"), read_site(site)
+    note = kit_note(kit, "site")
+    if action == "clean":
+        _clean(note, days)
+        return
+    if site is None:
+        raise InputError(f"party {action} needs --site, the site's file with its table and its limits")
+    file = read_site(site)
     if action == "check":
         from resolvent.study.federation_check import check_site
 
         for line in check_site(file, note.name, experiment):
             terminal.print_line(line)
         return
+    from resolvent.deploy.second_sessions import SECOND_SESSION
     from resolvent.study.federation_engines import ENGINES, require_engine
     from resolvent.study.federation_names import SITE_FILE
 
     require_engine(note.engine)
-    terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
-    _supervise(note, {SITE_FILE: str(site.resolve())}, {ENGINES[note.engine].site_ready: "connected to the server"})
+    with started_once(note):
+        terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
+        _supervise(note, {SITE_FILE: str(site.resolve())},
+                   {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such "
+                    "as one with a copy of this kit, that connects as: "})
 
 
 def federate(
@@ -250,6 +270,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """A function that shows the events of a run: a progress bar of the rounds, and a line per irregularity."""
     from resolvent.cli import terminal
+    from resolvent.study.federation_waits import wait_text
     from resolvent.study.metrics import format_value, title_of
 
     with ExitStack() as stack:
@@ -260,6 +281,11 @@ def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             if kind == "agreed":
                 rows = ", ".join(f"{site} {sum(counts.values())}" for site, counts in event["rows"].items())
                 terminal.print_note(f"the sites agree on {event['features']} inputs; rows: {rows}")
+            elif kind == "second session":
+                terminal.print_note(f"the server has refused a second process that connects as {event['site']}, such "
+                                    "as one with a copy of its kit: ask the site")
+            elif kind == "waiting":
+                terminal.print_note(wait_text(event))
             elif kind == "start" and event["resumed"]:
                 terminal.print_note(f"{method}: continues after round {event['resumed']}")
             elif kind == "members":
@@ -287,6 +313,20 @@ def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
         yield f"replies to an earlier message arrived: {', '.join(event['late'])}"
     if event["attempts"] > 1:
         yield f"asked {event['attempts']} times; {len(event['counted'])} of {len(event['asked'])} sites answered"
+
+
+def _clean(note: "KitNote", days: float) -> None:
+    """Remove the folders of old jobs of a kit that is not started."""
+    from resolvent.cli import terminal
+    from resolvent.deploy.job_folders import clean_jobs
+    from resolvent.deploy.kits import started_once
+    from resolvent.errors import check_range
+
+    check_range("clean", "[0, inf)", days=days)
+    with started_once(note):
+        cleaned = clean_jobs(note.kit, days)
+    terminal.print_line(f"removed {cleaned.folders} folders of jobs, {cleaned.bytes / 1e6:.1f} MB; runs, models and "
+                        "records are unchanged")
 
 
 def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[str, str]) -> None:

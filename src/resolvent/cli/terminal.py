@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import rich.box
 from rich.console import Console
 from rich.markup import escape
@@ -17,13 +18,14 @@ from resolvent.problem.evaluation import Evaluation
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
-from resolvent.study.wording import format_signed
+from resolvent.study.wording import advice_of, choice_text, format_signed
 
 __all__ = ["algorithm_table", "evaluation_table", "file_table", "print_line", "print_note", "print_path",
            "print_summary", "print_table", "print_warning", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
+_METHOD_WIDTH = 8  # smallest width of a column of labels
 _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red"}
 
@@ -119,7 +121,7 @@ def score_table(summary: Mapping[str, Any]) -> Table:
             caption += "; level: not distinguishable"
     columns = columns_of(score)
     table = _framed(title, caption)
-    table.add_column("method", overflow="fold")
+    table.add_column("method", overflow="fold", min_width=_METHOD_WIDTH)
     for column in columns:
         table.add_column("\n".join(column.rsplit(" ", 1)), justify="right", no_wrap=True)
     for column in _COMPARED if has_baseline else ():
@@ -145,24 +147,23 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def decision_table(summary: Mapping[str, Any]) -> Table:
-    """The method that each site should use; with more than 40 sites, those with the largest gains."""
+    """The advice to each site; with more than 40 sites, those with the largest gains."""
     sites = [site for site in summary["sites"] if site["decision"] is not None]
-    chosen = sorted(sites, key=lambda site: -as_number(site["decision"]["gain"][0]))[:_MAX_SITES]
+    chosen = sorted(sites, key=lambda site: -np.nan_to_num(as_number(site["decision"]["expected"][0])))[:_MAX_SITES]
     chosen = sites if len(sites) <= _MAX_SITES else chosen
     more = f"; the {_MAX_SITES} largest gains of {len(sites)} sites" if len(sites) > _MAX_SITES else ""
-    table = _framed(f"What each site should do{more}", "chosen on validation rows, judged on test rows; a site trains "
-                    f"alone unless the interval ({summary['level']:.0%}) of its gain is above zero")
-    for column in ("site", "use"):
+    table = _framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
+                    f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows")
+    for column in ("site", "advice"):
         table.add_column(column, overflow="fold")
-    for column in ("gain over\nalone", "interval", "test\nrows"):
+    for column in ("gain to\nexpect", "interval", "on own\nrows", "test\nrows"):
         table.add_column(column, justify="right", no_wrap=True)
     for site in chosen:
         decision, score = site["decision"], summary["score"]
-        value, low, high = (as_number(end) for end in decision["gain"])
-        has_interval = low < high
-        ends = ", ".join(format_signed(end, score, unit=False) for end in (low, high)) if has_interval else ""
-        use = "train alone" if decision["use"] == summary["alone"] else decision["use"]
-        table.add_row(escape(site["name"]), escape(use), format_signed(value, score, unit=False), ends,
+        value, low, high = (as_number(end) for end in decision["expected"])
+        ends = ", ".join(format_signed(end, score, unit=False) for end in (low, high)) if low < high else ""
+        table.add_row(escape(site["name"]), advice_of(decision), format_signed(value, score, unit=False), ends,
+                      format_signed(as_number(decision["gain"][0]), score, unit=False),
                       f"{site['test_rows']}{' (few)' if site['has_few_rows'] else ''}")
     return table
 

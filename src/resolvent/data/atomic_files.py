@@ -1,6 +1,7 @@
 """Files and folders that are complete or absent at any moment, also after a kill or a power failure."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -13,13 +14,19 @@ __all__ = ["INTERRUPTIONS", "finish_before_interruption", "hidden_sibling", "is_
            "sync_to_disk", "write_atomically", "write_text"]
 
 INTERRUPTIONS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-_MAX_NAME = 200  # characters of a name that a hidden name repeats; file systems allow 255 bytes
+_MAX_NAME = 200  # bytes of a name that a hidden name repeats; file systems allow 255
 _is_writing = False
 
 
 def hidden_sibling(path: Path, ending: str) -> Path:
-    """The path of a helper file or folder in the same folder: ``.NAME.ending``."""
-    return path.with_name(f".{path.name[:_MAX_NAME]}.{ending}")
+    """The path of a helper file or folder in the same folder: ``.NAME.ending``.
+
+    A long name is cut and gets a digest, so that two names never have one helper file.
+    """
+    name = path.name
+    if len(encoded := os.fsencode(name)) > _MAX_NAME:
+        name = f"{encoded[:_MAX_NAME].decode(errors='ignore')}-{hashlib.sha256(encoded).hexdigest()[:8]}"
+    return path.with_name(f".{name}.{ending}")
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:

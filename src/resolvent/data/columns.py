@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_boolean", "is_empty",
-           "is_text", "label_kind", "read_feature", "read_label", "read_parties", "read_text"]
+           "is_text", "label_kind", "plain_numbers", "read_feature", "read_features", "read_label",
+           "read_parties", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
@@ -59,6 +60,8 @@ class RowNames:
 
 def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
     """[n] whether a row has no value: NaN, None, or text of blanks only."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.isna().to_numpy(bool)
     blank = [isinstance(v, str) and not v.strip() for v in column]
     return np.array(blank, bool) | column.isna().to_numpy(bool)
 
@@ -72,6 +75,8 @@ def is_boolean(column: "pd.Series[Any]") -> bool:
     """Whether a column holds true/false only, besides missing values."""
     from pandas.api import types
 
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.dtype.kind == "b"
     return types.infer_dtype(column[~is_empty(column)], skipna=True) == "boolean"
 
 
@@ -111,6 +116,29 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
         warnings.warn(f"{title} is encoded as {len(categories)} categories, because {shorten(repr(words[0]))} is not a "
                       "number: correct the value if the column holds numbers", stacklevel=2)
     return values
+
+
+def read_features(frame: "pd.DataFrame", names: Sequence[str]) -> Columns:
+    """The features of these names, see ``read_feature``; columns of NumPy's numbers are read together.
+
+    Raises:
+        InputError: a column cannot be read as a feature.
+    """
+    numbers = plain_numbers(frame, names)
+    return {name: numbers[name] if name in numbers else read_feature(name, frame[name]) for name in names}
+
+
+def plain_numbers(frame: "pd.DataFrame", names: Iterable[str]) -> Columns:
+    """[n] the columns among these that hold NumPy's numbers or true/false, as floats; names occur once in the frame.
+
+    A table of genes has 100,000 of them, and pandas takes about 100 microseconds to read a single column.
+    """
+    chosen = set(names)
+    plain = [name for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+             if name in chosen and isinstance(dtype, np.dtype) and dtype.kind in "biuf"]
+    if not plain:
+        return {}
+    return dict(zip(plain, np.ascontiguousarray(frame[plain].to_numpy(dtype=float).T), strict=True))
 
 
 def read_text(column: "pd.Series[Any]", empty: NDArray[np.bool_]) -> NDArray[Any]:

@@ -9,10 +9,10 @@ from typing import Any
 from resolvent.data.atomic_files import write_text
 from resolvent.errors import InputError, shorten
 
-__all__ = ["DamagedFileError", "check_files", "file_digest", "file_digests", "read_json", "read_sealed",
+__all__ = ["SEAL", "DamagedFileError", "check_files", "file_digest", "file_digests", "read_json", "read_sealed",
            "seal", "write_sealed"]
 
-_SEAL = "sha256"
+SEAL = "sha256"
 
 
 class DamagedFileError(InputError):
@@ -52,8 +52,8 @@ def check_files(folder: Path, digests: Mapping[str, str], advice: str) -> None:
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content with its own digest under the key ``sha256``."""
     plain = json.loads(json.dumps(dict(content)))  # as it will be read: JSON turns numbers that are keys into texts
-    plain.pop(_SEAL, None)
-    return {**plain, _SEAL: _digest(plain)}
+    plain.pop(SEAL, None)
+    return {**plain, SEAL: _digest(plain)}
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ def read_sealed(path: Path, advice: str) -> dict[str, Any]:
         DamagedFileError: the file is missing, is not JSON, or is not what was written.
     """
     content = read_json(path, advice)
-    digest = content.pop(_SEAL, None)
+    digest = content.pop(SEAL, None)
     if digest is None:
         raise DamagedFileError(f"{path} has no SHA-256 of its content, it is damaged or of an earlier version: "
                                f"{advice}")
@@ -97,6 +97,8 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
     Raises:
         DamagedFileError: the file is missing, is not JSON, or is not an object.
     """
+    if path.exists() and not path.is_file():  # reading a named pipe would wait for ever
+        raise DamagedFileError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file: {advice}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

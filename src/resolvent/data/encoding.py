@@ -6,6 +6,7 @@ agree on these numbers. Categories and marks of missing values are those of all 
 do not depend on the seed of the split.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,7 @@ from resolvent.data.column_encodings import (
     fit_numbers,
     is_missing,
 )
-from resolvent.data.columns import Columns, RowNames, check_magnitudes, is_text, read_parties
+from resolvent.data.columns import Columns, RowNames, check_magnitudes, is_text, plain_numbers, read_parties
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Far, Remarks, count_far
 from resolvent.data.samples import Task
 from resolvent.errors import InputError, nearest, shorten
@@ -129,7 +130,7 @@ class TableEncoding(Encoding):
         """
         frame = self._named(rows)
         names = self._row_names(frame)
-        columns: Columns = {column.name: column.read(frame[column.name]) for column in self.columns}
+        columns = self._read(frame)
         check_magnitudes(columns.items(), names)
         if self.missing == "refuse":
             check_missing(columns, names, "fill it in, or leave the row out; a model that was fitted with missing: "
@@ -138,11 +139,18 @@ class TableEncoding(Encoding):
             names.refuse(category.is_unknown(columns[category.name])[:, None], [category.name],
                          f"the value is none of {shorten(', '.join(map(repr, category.levels)))}, the values of the "
                          "table that the encoding was fitted to: correct it, or leave the row out")
-        used = {self.party, self.label.name, *(column.name for column in self.columns)}
+        used = {self.party, self.label.name, *columns}
         remarks = Remarks(len(frame), unused=tuple(c for c in frame.columns if c not in used),
                           imputed=tuple((c, int(gap.sum())) for c, gap in missing_values(columns).items()),
                           far=self._far_values(columns))
         return EncodedRows(self.encode_columns(columns, names), frame.index, remarks)
+
+    def _read(self, frame: "pd.DataFrame") -> Columns:
+        """[n] the values of every column of the encoding; those of numbers that need no check are read together."""
+        numeric = {c.name for c in self.numbers if not c.is_boolean}
+        plain = plain_numbers(frame, (name for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+                                      if name in numeric and getattr(dtype, "kind", "O") in "iuf"))
+        return {c.name: plain[c.name] if c.name in plain else c.read(frame[c.name]) for c in self.columns}
 
     def _named(self, rows: Any) -> "pd.DataFrame":
         """The table with names of columns that are texts, after a check that it has every column of the encoding."""
@@ -154,9 +162,10 @@ class TableEncoding(Encoding):
         names = [str(c) for c in rows.columns]
         if not len(rows):
             raise InputError("the table has no rows: give at least one")
+        counts = Counter(names)
         for column in self.columns:
-            if names.count(column.name) != 1:
-                count = "no" if column.name not in names else "more than one"
+            if counts[column.name] != 1:
+                count = "no" if column.name not in counts else "more than one"
                 raise InputError(f"the table has {count} column {shorten(repr(column.name))}, which the encoding needs "
                                  f"once: its columns are {shorten(', '.join(map(repr, names)))}"
                                  f"{nearest(column.name, set(names) - {column.name})}")
@@ -197,7 +206,8 @@ class TableEncoding(Encoding):
         Raises:
             InputError: a scaled number exceeds a 32-bit float.
         """
-        blocks = [column.encode(columns[column.name]) for column in self.columns]
+        blocks = [self._encode_numbers(columns)] if self.numbers else []
+        blocks += [column.encode(columns[column.name]) for column in self.categories]
         gaps = missing_values(columns)
         blocks += [gaps.get(name, np.zeros(len(rows.index), bool))[:, None].astype(float) for name in self.marked]
         with np.errstate(over="ignore"):
@@ -205,6 +215,15 @@ class TableEncoding(Encoding):
         rows.refuse(~np.isfinite(x), self.features, "once scaled, the value is too large for a 32-bit float, because "
                     "the training rows hardly differ in this column: correct it, or set scale: none")
         return x
+
+
+    def _encode_numbers(self, columns: Columns) -> NDArray[np.float64]:
+        """[n, numbers] imputed and scaled numbers."""
+        imputed, mean, deviation = (np.array([getattr(column, name) for column in self.numbers])
+                                    for name in ("imputed", "mean", "deviation"))
+        values = np.stack([columns[column.name] for column in self.numbers], axis=1)
+        scaled: NDArray[np.float64] = (np.where(np.isnan(values), imputed, values) - mean) / deviation
+        return scaled
 
 
 def missing_values(columns: Columns) -> dict[str, NDArray[np.bool_]]:

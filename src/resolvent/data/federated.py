@@ -14,9 +14,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.data.html_tables import html_facts, html_table
-from resolvent.data.samples import Task, check_encodable, check_party, number_labels, split_order, split_sizes
+from resolvent.data.samples import (
+    Task,
+    arrays_of_parties,
+    check_encodable,
+    check_party,
+    check_representable,
+    list_of,
+    number_labels,
+    plain_counts,
+    split_order,
+    split_sizes,
+    texts_of,
+)
+from resolvent.data.samples import from_arrays as check_options
 from resolvent.data.weights import ClassWeights, class_weighted, normalized_weights
-from resolvent.errors import InputError, check_range, nearest, quote, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,31 +250,36 @@ class FederatedData:
             weights: weights [n_k] of each party's samples in the loss, see ``with_weights``; default: all equal.
 
         Raises:
-            InputError: shapes differ, a party has no samples, or a value is missing or not finite. The message names
-                the party and the row.
+            InputError: an argument is of a wrong kind, shapes differ, a party has no samples, or a value is missing,
+                masked, not finite, or infinite in the precision of the training. The message names the party and the
+                row.
 
         Example:
             >>> data = FederatedData.from_arrays([np.eye(3), np.ones((5, 3))], [[0, 1, 0], [1, 1, 0, 1, 0]], test=0.4)
             >>> len(data), data.sizes("train").tolist(), data.sizes("test").tolist()
             (2, [1, 2], [1, 2])
         """
-        names = tuple(parties) if parties is not None else tuple(f"party {k}" for k in range(len(x)))
+        test = plain_counts(test)
+        check_options(task=task, validation=validation, test=test, seed=seed, name=name, vocabulary=vocabulary)
+        names = (tuple(f"party {k}" for k in range(len(list_of(x, "x")))) if parties is None else
+                 texts_of(parties, "parties"))
+        xs, ys = arrays_of_parties(x, "x", names), arrays_of_parties(y, "y", names)
+        feature_names = texts_of(features, "features")
+        classes = None if classes is None else list_of(classes, "classes")
         if len(set(names)) < len(names):
             duplicate = Counter(names).most_common(1)[0][0]
             raise InputError(f"two parties are named {shorten(repr(duplicate))}: give each party a different name")
-        if not len(x) == len(y) == len(names) or not names:
-            raise InputError(f"there are inputs for {len(x)} parties, labels for {len(y)} and {len(names)} "
-                             "names; give one of each per party, and at least one party")
-        xs, ys = [np.asarray(a) for a in x], [np.asarray(a) for a in y]
+        if not len(xs) == len(ys) == len(names) or not names:
+            raise InputError(f"from_arrays(x, y): there are inputs for {len(xs)} parties, labels for {len(ys)} and "
+                             f"{len(names)} names; give one of each per party, and at least one party")
         shape = xs[0].shape[1:]
         for party, inputs, labels in zip(names, xs, ys, strict=True):
             check_party(party, inputs, labels, shape)
-        if features and shape != (len(features),):
-            raise InputError(f"there are {len(features)} names of features for inputs of shape {shape}: give one name "
-                             "per column, or none")
-        check_range("from_arrays", "[0, inf)", seed=seed)
-        for text in names:
-            check_encodable(text, "the name of a party")
+            check_representable(party, inputs, "the input")
+            check_representable(party, labels, "the label")
+        if feature_names and shape != (len(feature_names),):
+            raise InputError(f"there are {len(feature_names)} names of features for inputs of shape {shape}: give one "
+                             "name per column, or none")
         sizes = [len(a) for a in xs]
         share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, [0] * len(names))
         if len(fixed) != len(names) or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=False)):
@@ -271,12 +289,15 @@ class FederatedData:
             check_encodable(text, "the name of a class")
         order, splits = _split_parties(sizes, validation, share, fixed, seed)
         data = cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
-                   tuple(features), name, vocabulary=vocabulary, fixed_test=isinstance(test, Sequence))
+                   feature_names, name, vocabulary=vocabulary, fixed_test=isinstance(test, Sequence))
         if weights is None:
             return data
-        if [np.shape(a) for a in weights] != [(n,) for n in sizes]:
+        of_samples = arrays_of_parties(weights, "weights", names)
+        if [a.shape for a in of_samples] != [(n,) for n in sizes]:
             raise InputError("the parties' weights and samples differ in number: give each sample a weight")
-        return data.with_weights(np.concatenate([np.asarray(a) for a in weights])[order])
+        if any(a.dtype.kind not in "biufO" for a in of_samples):
+            raise InputError("the parties' weights must be numbers")
+        return data.with_weights(np.concatenate(of_samples)[order])
 
 
 def _split_parties(sizes: Sequence[int], validation: float, test: float, fixed: Sequence[int],

@@ -1,23 +1,64 @@
-"""A lock on a folder, so that two processes never write into it at the same time."""
+"""Folders to write to: names that are possible, temporary folders, and a lock against a second writer."""
 
 import contextlib
 import errno
 import os
 import socket
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from resolvent.data.atomic_files import hidden_sibling
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["RunningError", "locked"]
+__all__ = ["RunningError", "check_names", "locked", "make_temporary_folder"]
 
+_MAX_BYTES = 255  # of a name, in most file systems
+_MAX_ENDING = 20  # bytes that helper files add to a name, such as .partial
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # the file system has no locks
 
 
 class RunningError(InputError):
-    """Another process writes into the folder."""
+    """Another process writes into the folder.
+
+    Attributes:
+        holder: the number of the process, and its machine.
+    """
+
+    def __init__(self, message: str, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+def check_names(path: Path, longest: int = _MAX_BYTES) -> None:
+    """Refuse a path with a name that file systems cannot hold.
+
+    Args:
+        path: the path.
+        longest: the largest number of bytes of a name.
+
+    Raises:
+        InputError: a name is too long, or has a character that no name can have.
+    """
+    for name in path.parts:
+        if "\0" in name or len(os.fsencode(name)) > longest:
+            reason = "has a character that no file name can have" if "\0" in name else (
+                f"has {len(os.fsencode(name))} bytes, and at most {longest} are possible")
+            raise InputError(f"the name {quote(name)} of a file or folder {reason}: choose another name")
+
+
+def make_temporary_folder() -> Path:
+    """A new folder for temporary files, which the caller removes.
+
+    Raises:
+        InputError: there is no folder for temporary files, or no room in it.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="resolvent-"))
+    except OSError as error:
+        raise InputError(f"temporary files cannot be written ({shorten(error)}): make room there, or name a folder "
+                         "with room in the environment variable TMPDIR") from error
 
 
 @contextlib.contextmanager
@@ -33,12 +74,15 @@ def locked(out: Path, advice: str = "give --out another folder") -> Iterator[Non
 
     Raises:
         RunningError: another process holds it; the message has its number.
-        InputError: the links in the path form a circle.
+        InputError: the path is the root, has a name that is too long, or has links that form a circle.
     """
+    check_names(out, _MAX_BYTES - _MAX_ENDING)
     try:
         target = out.resolve()
     except RuntimeError as error:  # before Python 3.13; later versions raise an OSError when the folder is made
         raise InputError(f"{out}: the links in the path form a circle: {advice}") from error
+    if not target.name:
+        raise InputError(f"{out} is the root of the file system, which cannot be replaced: {advice}")
     made = _make_parents(target)
     path = hidden_sibling(target, "lock")
     handle: int | None = None
@@ -80,8 +124,8 @@ def _acquire(path: Path, out: Path, advice: str) -> int | None:
         except BlockingIOError:
             holder = os.pread(handle, 300, 0).decode(errors="replace").strip() or "with an unknown number"
             os.close(handle)
-            raise RunningError(f"{out} is being written by process {holder}: wait until it has ended, or "
-                               f"{advice}") from None
+            raise RunningError(f"{out} is being written by process {holder}: wait until it has ended, or {advice}",
+                               holder) from None
         except OSError as error:
             os.close(handle)
             if error.errno not in _NO_LOCKS:

@@ -19,7 +19,15 @@ from typing_extensions import override
 from resolvent.data.array_files import ArrayWriter, Blocks, PackedArray
 from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.data.federated import SPLITS, FederatedData, Split
-from resolvent.data.samples import check_party, number_labels, split_order, split_sizes
+from resolvent.data.folder_lock import check_names
+from resolvent.data.samples import (
+    array_of,
+    check_party,
+    check_representable,
+    number_labels,
+    split_order,
+    split_sizes,
+)
 from resolvent.errors import InputError, shorten
 
 __all__ = ["NumberedNames", "open_packed", "write_packed"]
@@ -108,6 +116,7 @@ def write_packed(
         FederatedData('data', 3 parties, 9 training samples, inputs [2], regression)
     """
     path = Path(folder)
+    check_names(path)
     if path.exists() and (not path.is_dir() or any(p.name not in _FILES_OF_INTERRUPTED_WRITE for p in path.iterdir())):
         raise InputError(f"{path} is used already: give write_packed an empty folder, or one that does not exist")
     path.mkdir(parents=True, exist_ok=True)
@@ -116,8 +125,10 @@ def write_packed(
         # One party more than there are names is enough to see that there are too many.
         for k, (x, y) in enumerate(parties if names is None else islice(parties, len(names) + 1)):
             party = f"party {k}" if names is None or k >= len(names) else names[k]
-            inputs, labels = np.asarray(x), np.asarray(y)
+            inputs, labels = array_of(x, "write_packed: inputs", party), array_of(y, "write_packed: labels", party)
             check_party(party, inputs, labels, inputs.shape[1:] if k == 0 else x_file.shape)
+            check_representable(party, inputs, "the input")
+            check_representable(party, labels, "the label")
             numbers, task, class_names = number_labels(
                 [labels], "regression" if classes is None else "classification", classes, (party,))
             sizes = split_sizes(len(inputs), validation, test)
@@ -158,6 +169,7 @@ def open_packed(folder: Path | str) -> FederatedData:
         >>> data = rv.open_packed("packed-data")  # doctest: +SKIP
     """
     path = Path(folder)
+    check_names(path)
     if not (path / _MANIFEST).is_file():
         raise InputError(f"{path} holds no packed data: {_MANIFEST}, which is written last, is missing. Write them "
                          "with rv.write_packed, again if that was interrupted")

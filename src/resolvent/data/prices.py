@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from resolvent.arguments import checked
 from resolvent.data import files
+from resolvent.data.price_checks import check_prices
 from resolvent.data.text_formats import TextFormat, find_separator, iterate_records, to_utf8
 from resolvent.errors import InputError, nearest, shorten
 
@@ -29,7 +30,8 @@ class Prices:
     Attributes:
         dates: [days] in ascending order, as ``datetime64[D]``.
         tickers: the names of the assets.
-        closes: [days, assets] positive numbers; NaN before an asset's first price.
+        closes: [days, assets] positive numbers; NaN before an asset's first price, and after the last price of one
+            that was delisted.
         name: name of the file, for errors.
 
     Raises:
@@ -96,8 +98,16 @@ class Prices:
         known = np.flatnonzero(np.isfinite(self.select([ticker]).closes[:, 0]))
         return str(self.dates[known[0]]) if len(known) else None
 
-    def filled_backwards(self) -> "Prices":
-        """The prices with each asset's first price on all days before it, so that its relative prices are 1 there.
+    def delisted_after(self, ticker: str) -> str | None:
+        """The date of the last price of an asset that has none on later days; None if it was not delisted."""
+        known = np.flatnonzero(np.isfinite(self.select([ticker]).closes[:, 0]))
+        return str(self.dates[known[-1]]) if len(known) and known[-1] < len(self.dates) - 1 else None
+
+    def filled(self) -> "Prices":
+        """The prices with each asset's first price on all days before it, and its last price on all days after it.
+
+        Its relative prices are 1 on these days: what was invested in an asset that was delisted is worth its last
+        price. If investors got less, that should be its last price.
 
         Raises:
             InputError: an asset has no price on these days.
@@ -107,8 +117,10 @@ class Prices:
             if not known.any():
                 raise InputError(f"{self.name}, column {shorten(repr(ticker))}: there is no price on {self._span()}: "
                                  "leave it out, or choose later days")
-        first = self.closes[np.argmax(is_known, axis=0), np.arange(len(self.tickers))]
-        return replace(self, closes=np.where(is_known, self.closes, first))
+        days = np.arange(len(self.dates))[:, None]
+        # The row of the last price so far; before the first price, that of the first one.
+        rows = np.maximum(np.maximum.accumulate(np.where(is_known, days, 0), axis=0), np.argmax(is_known, axis=0))
+        return replace(self, closes=np.take_along_axis(self.closes, rows, axis=0))
 
     def _span(self) -> str:
         return f"{self.dates[0]} to {self.dates[-1]}" if len(self.dates) else "none"
@@ -116,12 +128,12 @@ class Prices:
 
 @checked
 def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "Date",
-                separator: str = "auto", encoding: str = "auto") -> Prices:
+                separator: str = "auto", encoding: str = "auto", check: bool = True) -> Prices:
     """Read daily closing prices: a row per trading day, a column of dates and a column per ticker.
 
     Dates are written like 2019-12-31 and ascend strictly. Prices are positive numbers with a decimal point. A ticker
-    may have empty values before its first price only; use ``Prices.filled_backwards`` or later days then. Prices should
-    be adjusted for splits and dividends, which otherwise appear as losses.
+    has empty values before its first price, and after its last one if it was delisted; ``Prices.filled`` fills them.
+    Prices should be adjusted for splits and dividends, which otherwise appear as losses.
 
     Args:
         prices: path of a ``.csv`` or ``.csv.gz`` file; a relative path is also searched for in the data folder.
@@ -129,10 +141,12 @@ def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "D
         date: the name of the column of dates.
         separator: the character between two values; ``auto``: recognised from the header.
         encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+        check: refuse what is unusual: a change by more than a factor of 1.75 from one day to the next, such as a split,
+            more than 14 days without a row, and a price that stays the same for 20 days.
 
     Raises:
-        InputError: the file does not exist or cannot be read, or a date or a price is wrong. The message has the file,
-            the line, the column and the value.
+        InputError: the file does not exist or cannot be read, or a date or a price is wrong or unusual. The message has
+            the file, the line, the column and the value.
 
     Example:
         >>> prices = rv.portfolio.read_prices("closes.csv", tickers=["AAPL", "MSFT"])  # doctest: +SKIP
@@ -150,6 +164,8 @@ def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "D
     date_column = header.index(date)
     dates: list[str] = []
     rows: list[list[float]] = []
+    lines: list[int] = []
+    missing: dict[int, str] = {}  # by column, the first place after its first price where the price is missing
     for line, fields in records:
         title = f"{name}, line {line}"
         if len(fields) != len(header):
@@ -158,12 +174,21 @@ def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "D
         day = fields[date_column].strip()
         _check_date(day, f"{title}, column {shorten(repr(date))}", dates)
         previous = rows[-1] if rows else [math.nan] * len(columns)
-        rows.append([_price(fields[j], before, f"{title}, column {shorten(repr(header[j]))}")
-                     for j, before in zip(columns, previous, strict=True)])
+        rows.append([_price(fields[j], f"{title}, column {shorten(repr(header[j]))}") for j in columns])
+        for j, before, price in zip(columns, previous, rows[-1], strict=True):
+            if math.isnan(price) and not math.isnan(before):
+                missing[j] = f"{title}, column {shorten(repr(header[j]))}"
+            elif j in missing and not math.isnan(price):
+                raise InputError(f"{missing[j]}: the price is missing, and there are prices on earlier and on later "
+                                 f"days: fill it in, leave the row out, or leave the ticker out with tickers")
         dates.append(day)
+        lines.append(line)
     if not dates:
         raise InputError(f"{name} has no rows of prices: give one row per trading day")
-    return Prices(np.array(dates, "datetime64[D]"), tuple(chosen), np.array(rows, np.float64), name)
+    table = Prices(np.array(dates, "datetime64[D]"), tuple(chosen), np.array(rows, np.float64), name)
+    if check:
+        check_prices(table.dates, table.closes, table.tickers, lines, name)
+    return table
 
 
 def _choose_tickers(header: list[str], date: str, tickers: list[str] | None, name: str) -> list[str]:
@@ -204,18 +229,15 @@ def _check_date(day: str, title: str, earlier: list[str]) -> None:
         raise InputError(f"{title}: {day} must be later than {earlier[-1]}, the date of the row before: {advice}")
 
 
-def _price(text: str, previous: float, title: str) -> float:
-    """A price, or NaN if it is missing and no price came before it.
+def _price(text: str, title: str) -> float:
+    """A price, or NaN if it is missing.
 
     Raises:
-        InputError: it is not a positive number, or it is missing although there is an earlier price.
+        InputError: it is not a positive number.
     """
     value = text.strip()
     if value.lower() in _MISSING:
-        if math.isnan(previous):
-            return math.nan
-        raise InputError(f"{title}: the price is missing ({shorten(repr(text))}), and the day before has one: fill it "
-                         "in, leave the row out, or leave the ticker out with tickers")
+        return math.nan
     try:
         price = float(value)
     except ValueError:

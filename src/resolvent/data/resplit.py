@@ -1,4 +1,4 @@
-"""Another split of the same samples into training, validation and test samples."""
+"""Another split of the same samples into training and validation samples; the test samples stay."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,10 +25,11 @@ class Resplit(NamedTuple):
 
 
 def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
-    """Draw the split of every party's samples again, with the same number of samples in each split.
+    """Draw the training and the validation samples of every party again, with the same numbers of each.
 
-    Fixed test samples (``fixed_test``) stay test samples. A table keeps its encoding, whose means and deviations come
-    from the training rows of the first split; the encoding does not depend on labels.
+    Test samples stay test samples: what was chosen with one seed, such as hyperparameters, has not read the test
+    samples of another. A table keeps its encoding, whose means and deviations come from the training rows of the first
+    split; the encoding does not depend on labels.
 
     Args:
         data: samples in memory.
@@ -38,12 +39,12 @@ def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
     Example:
         >>> data = rv.datasets.digits(parties=2)
         >>> again = resplit(data, seed=1)
-        >>> again.data.sizes("test").tolist() == data.sizes("test").tolist()
+        >>> again.data.sizes("train").tolist() == data.sizes("train").tolist()
         True
         >>> bool((again.data.y == data.y[again.rows]).all())
         True
     """
-    drawn = [s for s in SPLITS if not (data.fixed_test and s == "test")]
+    drawn = [s for s in SPLITS if s != "test"]
     rows = np.arange(len(data.x))
     for k in range(len(data)):
         of_party = np.concatenate([_rows_of(data, k, s) for s in drawn])

@@ -1,14 +1,17 @@
 """Checks, labels and splits of parties' samples, for data in memory and on disk alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.arguments import checked
+from resolvent.errors import InputError, nearest, quote, shorten
 
-__all__ = ["Task", "check_encodable", "check_party", "number_labels", "split_order", "split_sizes"]
+__all__ = ["Task", "array_of", "arrays_of_parties", "check_encodable", "check_party", "check_representable",
+           "from_arrays", "list_of", "number_labels", "plain_counts", "split_order", "split_sizes", "texts_of"]
 
 Task = Literal["classification", "regression"]
 
@@ -54,6 +57,120 @@ def check_encodable(text: str, title: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{title}, {shorten(repr(text))}, cannot be written in UTF-8: correct it") from error
+
+
+@checked
+def from_arrays(*, task: Task | Literal["auto"], validation: float, test: float | Sequence[int], seed: int, name: str,
+                vocabulary: tuple[str, ...]) -> None:
+    """Check the arguments of ``FederatedData.from_arrays`` that are no arrays; it has this name for the errors.
+
+    Raises:
+        InputError: an argument does not have the annotated type.
+    """
+    check_encodable(name, "the name of the data")
+
+
+def list_of(values: Any, name: str) -> list[Any]:
+    """The items of an argument that has one for each party.
+
+    Args:
+        values: a list, a tuple or an array.
+        name: name of the argument, for the error.
+
+    Raises:
+        InputError: it is a single value, a text, a mapping, a set, a data frame or an iterator.
+    """
+    is_list = hasattr(values, "__getitem__") and hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
+    if not is_list or isinstance(values, str | bytes | Mapping) or hasattr(values, "columns"):
+        raise InputError(f"from_arrays({name}={quote(values)}) must be a list with an item for each party")
+    return list(values)
+
+
+def plain_counts(test: Any) -> Any:
+    """A share as it is, and an array or a range of counts as a list."""
+    return np.asarray(test).tolist() if isinstance(test, np.ndarray | range) else test
+
+
+def texts_of(values: Any, name: str) -> tuple[str, ...]:
+    """The names of an argument, such as those of parties.
+
+    Raises:
+        InputError: it is no list of texts, or a text cannot be written in UTF-8.
+    """
+    names = list_of(values, name)
+    if wrong := [item for item in names if not isinstance(item, str)]:
+        raise InputError(f"from_arrays({name}=...) must be a list of texts, and {quote(wrong[0])} is none: use "
+                         "str(name)")
+    for text in names:
+        check_encodable(text, f"from_arrays({name}=...): the name")
+    return tuple(map(str, names))
+
+
+def arrays_of_parties(values: Any, name: str, parties: Sequence[str]) -> list[NDArray[Any]]:
+    """An array for each party, see ``array_of``.
+
+    Args:
+        values: anything that NumPy makes arrays of, one for each party.
+        name: name of the argument, for errors.
+        parties: the parties' names, for errors.
+    """
+    return [array_of(item, f"from_arrays({name}=...)", parties[k] if k < len(parties) else str(k))
+            for k, item in enumerate(list_of(values, name))]
+
+
+def array_of(values: Any, title: str, party: str) -> NDArray[Any]:
+    """One party's array.
+
+    Args:
+        values: anything that NumPy makes an array of.
+        title: the argument, for errors.
+        party: the party's name, for errors.
+
+    Raises:
+        InputError: it has no axis of samples, has rows of different shapes, is sparse, or has masked values.
+    """
+    party = shorten(repr(party))
+    if np.ma.is_masked(values):
+        row = int(np.argwhere(np.ma.getmaskarray(values))[0, 0])
+        raise InputError(f"{title}: party {party}, row {row} has a masked value: fill it in with array.filled(value), "
+                         "or leave the row out")
+    if hasattr(values, "toarray"):
+        raise InputError(f"{title}: party {party} has a sparse matrix: use its toarray()")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{title}: the items of party {party} are no array: "
+                         f"{shorten(' '.join(str(error).split()))}. Give all its rows one shape") from error
+    if array.ndim == 0:
+        raise InputError(f"{title} has {quote(values)} for party {party}: give an array with a row for each sample")
+    return array
+
+
+def check_representable(party: str, values: NDArray[Any], name: str) -> None:
+    """Refuse finite numbers that are infinite in JAX's precision: single, unless double precision is enabled.
+
+    Args:
+        party: the party's name.
+        values: [n, ...] numbers.
+        name: what they are, such as ``the input``.
+
+    Raises:
+        InputError: naming the party, the row, the value and the precision.
+    """
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+    if values.dtype.kind != "f" or values.dtype.itemsize <= dtype.itemsize or not values.size:
+        return
+    largest = float(np.finfo(dtype).max)
+    if max(float(values.max()), -float(values.min())) <= largest:
+        return
+    too_large = np.argwhere(np.isfinite(values) & (np.abs(values) > largest))
+    if not len(too_large):  # NaN and infinity are the concern of other checks
+        return
+    row, *columns = too_large[0].tolist()
+    column = f", column {', '.join(map(str, columns))}" if columns else ""
+    raise InputError(f"party {shorten(repr(party))}, row {row}{column}: {name} {values[(row, *columns)]:g} is infinite "
+                     f"in {dtype}, whose largest number is {largest:.3g}: scale it, correct it, or enable double "
+                     "precision first, with jax.config.update('jax_enable_x64', True)")
 
 
 def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
@@ -102,7 +219,12 @@ def number_labels(
     Raises:
         InputError: a label is missing, not finite or not among the classes; the message names the party and the row.
     """
-    y = np.concatenate(ys)
+    try:
+        y = np.concatenate(ys)
+    except TypeError as error:
+        kinds = ", ".join(dict.fromkeys(str(labels.dtype) for labels in ys))
+        raise InputError(f"the parties' labels are of types that do not fit together, {shorten(kinds)}: use one type "
+                         "for all") from error
     if task == "auto":
         task = "regression" if np.issubdtype(y.dtype, np.floating) else "classification"
     if task == "regression":
@@ -115,8 +237,14 @@ def number_labels(
             row = int(np.flatnonzero(missing)[0])
             raise InputError(f"party {shorten(repr(party))}, row {row}: the label is missing: fill it in, or leave the "
                              "row out")
+    if y.dtype.kind not in "biufSUOmM":
+        raise InputError(f"labels of type {shorten(y.dtype)} are no classes: use numbers or texts")
     if classes is None:
-        values, numbers = np.unique(y, return_inverse=True)
+        try:
+            values, numbers = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise InputError(f"the labels cannot be sorted, because they are of different kinds "
+                             f"({shorten(error)}): use texts, or numbers") from error
         return numbers.astype(np.int32), "classification", tuple(str(c) for c in values)
     number_of = _class_numbers(ys, classes, parties)
     return np.array([number_of[str(v)] for v in y], np.int32), "classification", tuple(number_of)

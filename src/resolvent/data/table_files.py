@@ -71,6 +71,9 @@ def check_exists(path: Path) -> None:
     try:
         if path.is_file():
             return
+        if path.exists():
+            kind = "a folder" if path.is_dir() else "a pipe or a device, which cannot be read twice"
+            raise InputError(f"{shorten(repr(str(path)))} is {kind}: name a file")
         similar = nearest(path.name, [p.name for p in path.parent.glob("[!.]*") if p.is_file()])
     except OSError:  # the name is too long, or a folder cannot be searched
         similar = ""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
-from resolvent.data.column_encodings import LabelEncoding, Scale
+from resolvent.data.column_encodings import LabelEncoding, Scale, is_missing
 from resolvent.data.columns import (
     Columns,
     RowNames,
@@ -22,6 +22,7 @@ from resolvent.data.columns import (
     is_empty,
     is_text,
     read_feature,
+    read_features,
     read_label,
     read_parties,
 )
@@ -83,8 +84,10 @@ def table(
     Example:
         >>> data = rv.datasets.table("hospitals.csv", party="hospital", label="readmitted")  # doctest: +SKIP
     """
+    excluded, chosen = set(map(str, exclude or [])), None if features is None else set(map(str, features))
+
     def is_used(column: str) -> bool:
-        is_feature = column not in (exclude or []) if features is None else column in features
+        is_feature = column not in excluded if chosen is None else column in chosen
         return column in (label, weight) or (column != party and is_feature)
 
     frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, label), (party,), is_used)
@@ -149,7 +152,7 @@ def from_frame(
     rows = RowNames(frame.index, owners)
     rows.refuse(is_empty(frame[label])[:, None], [label],
                 "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
-    columns = {c: read_feature(c, frame[c]) for c in chosen}
+    columns = read_features(frame, chosen)
     target = read_label(label, frame[label], task)
     check_magnitudes([*columns.items(), (label, target.values)], rows)
     if missing == "refuse":
@@ -161,12 +164,20 @@ def from_frame(
     train = np.concatenate([data.party(k)[0] for k in range(len(data))])
     encoding = TableEncoding.fit(columns, train, party=party, missing=missing, scale=scale,
                                  label=LabelEncoding(label, target.kind, data.task, data.classes),
-                                 booleans=frozenset(c for c in chosen if is_boolean(frame[c])))
+                                 booleans=_booleans(frame, chosen))
     for feature in encoding.features:
         check_encodable(feature, "the name of an input")
     data = replace(_weighted(data, frame, weight), x=encoding.encode_columns(columns, rows)[data.x],
                    features=encoding.features, encoding=encoding)
     return data.with_notes(*_notes(columns, encoding, scale), *_identifier_notes(columns, features is not None))
+
+
+def _booleans(frame: "pd.DataFrame", names: list[str]) -> frozenset[str]:
+    """The columns among these that hold true/false; those of numbers are recognised by their type alone."""
+    chosen = set(names)
+    return frozenset(c for c, dtype in zip(frame.columns, frame.dtypes, strict=True) if c in chosen
+                     and (dtype.kind == "b" if isinstance(dtype, np.dtype) and dtype.kind in "biuf" else
+                          is_boolean(frame[c])))
 
 
 def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncoding, validation: float, test: float,
@@ -200,9 +211,10 @@ def _choose_columns(
         check_encodable(c, "the name of a column")
     options = {"party": [party], "label": [label], "features": features or [], "exclude": exclude or [],
                "weight": [] if weight is None else [weight]}
+    known = set(columns)
     for option, names in options.items():
         for c in names:
-            if c not in columns:
+            if c not in known:
                 raise InputError(f"{option} names the column {shorten(repr(c))}, which the table does not have: its "
                                  f"columns are {shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
     used = [party, label, *options["weight"], *options["features"],
@@ -213,7 +225,7 @@ def _choose_columns(
             raise InputError(f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once")
     if features:
         return features
-    excluded = (party, label, *options["weight"], *options["exclude"])
+    excluded = {party, label, *options["weight"], *options["exclude"]}
     chosen = [] if features is not None else [c for c in columns if c not in excluded]
     if not chosen:
         raise InputError("no column is left to predict from: name some in features, or exclude fewer")
@@ -261,10 +273,10 @@ def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
     """A note for each feature of whole numbers or text that has another value in every row, as identifiers have."""
     notes = []
     for name, values in columns.items():
-        gap = missing_values({name: values}).get(name)
-        present = values if gap is None else values[~gap]
-        are_distinct = len(present) >= _MIN_IDENTIFIER_ROWS and len(np.unique(present)) == len(present)
-        if are_distinct and (is_text(present) or (present == np.floor(present)).all()):
+        present = values[~is_missing(values)]
+        if len(present) < _MIN_IDENTIFIER_ROWS or not (is_text(present) or (present == np.floor(present)).all()):
+            continue
+        if len(np.unique(present)) == len(present):
             kind = "texts" if is_text(present) else "whole numbers"
             title = shorten(repr(name))
             advice = "remove it from features" if is_chosen else f"leave it out with exclude: [{title}]"

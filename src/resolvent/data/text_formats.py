@@ -149,9 +149,11 @@ def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, 
     Raises:
         InputError: a column's numbers have separators of thousands or two decimal marks. The message names it.
     """
-    columns = {}
-    for column in used:
-        texts = set() if _is_number(frame[column]) else _texts(frame[column])
+    columns, wanted = {}, set(used)
+    for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        if column not in wanted or getattr(dtype, "kind", "O") in "biuf":
+            continue
+        texts = _texts(frame[column])
         if all(map(_COMMA_NUMBER.fullmatch, texts)):
             with_comma = [t for t in texts if "," in t]
             if with_comma:
@@ -200,11 +202,14 @@ def _is_of_thousands(number: str) -> bool:
 def iterate_records(data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The records of a text file in UTF-8 without blank lines, each with the line on which it begins."""
     reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=separator)
-    line = 1
-    for fields in reader:
-        if len(fields) > 1 or "".join(fields).strip():
-            yield line, fields
-        line = reader.line_num + 1
+    line, limit = 1, csv.field_size_limit(2**31 - 1)  # a header at another separator is one long value
+    try:
+        for fields in reader:
+            if len(fields) > 1 or "".join(fields).strip():
+                yield line, fields
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _is_number(column: "pd.Series[float]") -> bool:

@@ -4,7 +4,7 @@ import gzip
 import io
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resolvent.data.text_formats import (
     TextFormat,
@@ -70,8 +70,13 @@ def _read_frame(data: bytes, separator: str, decimal: str, texts: Collection[str
     import pandas as pd
 
     def read(mark: str) -> "pd.DataFrame":
-        return pd.read_csv(io.BytesIO(data), sep=separator, decimal=mark, dtype=dict.fromkeys(texts, str),
-                           low_memory=False)
+        options: dict[str, Any] = {"sep": separator, "decimal": mark, "low_memory": False}
+        frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **options)
+        # Types of single columns would give every column a block of its own, which is slow for 100,000 columns.
+        named = [c for c in frame.columns if c in texts]
+        if named:
+            frame[named] = pd.read_csv(io.BytesIO(data), usecols=named, dtype=str, **options)[named]
+        return frame.copy()  # with few blocks
 
     if decimal != "auto":
         return read(decimal)

@@ -33,7 +33,13 @@ def normalized_weights(weights: Any, data: "FederatedData") -> NDArray[np.float3
     Raises:
         InputError: a row has no weight, a weight is negative or not finite, or all training samples have weight 0.
     """
-    values = np.asarray(weights, np.float64)
+    numbers = np.asarray(weights)
+    try:
+        values = numbers.astype(np.float64) if numbers.dtype.kind in "biufO" else None
+    except (ValueError, TypeError, OverflowError):
+        values = None
+    if values is None:
+        raise InputError(f"weights of samples must be numbers, and they are of type {numbers.dtype}")
     if values.shape != (len(data.x),):
         raise InputError(f"there are weights of shape {values.shape} for {len(data.x)} samples: give one per sample")
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
@@ -42,6 +48,9 @@ def normalized_weights(weights: Any, data: "FederatedData") -> NDArray[np.float3
     total = values[training_rows(data)].mean()
     if not total > 0:
         raise InputError("all training samples have weight 0: give some of them a positive weight")
+    if values.max() / total > np.finfo(np.float32).max:
+        raise InputError(f"the weight of row {values.argmax()}, {values.max():g}, is more than 3.4e38 times the mean "
+                         "weight of the training samples: correct it")
     result: NDArray[np.float32] = (values / total).astype(np.float32)
     return result
 

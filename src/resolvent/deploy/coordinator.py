@@ -3,8 +3,15 @@
 It does not depend on an engine such as NVIDIA FLARE. The server's record is written to disk after every phase, before
 any message tells a party whether its reply counted. A run can therefore be interrupted anywhere: the coordinator
 repeats the same bytes for what was not stored, and parties that have done the work send their stored replies.
+
+If the algorithm protects parties, neither the server's noise nor its cohorts come from the seed, which all participants
+know. The operating system draws the noise of each step, and the state after the step is stored before anything of it
+leaves: a step that is repeated after an interruption has other noise, and no state with the first noise was released.
+The cohorts are drawn with a secret that is stored with the run, so that a resumed run has the same cohorts.
 """
 
+import copy
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,16 +23,18 @@ import numpy as np
 from jaxtyping import Array
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState, algorithm_of_round
+from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.round import collect_replies, initial_server, server_step, working_parties
+from resolvent.algorithms.round import collect_replies, working_parties
 from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.deploy.exchange import Answers, RoundRules, exchange
 from resolvent.deploy.limits import check_parts
 from resolvent.deploy.membership import change_members, check_change_of_members, draw_cohort, members_of_round
+from resolvent.deploy.protection import protects_parties
 from resolvent.deploy.record_metrics import metrics_of_reports
+from resolvent.deploy.recovery import LOST, Recovery
 from resolvent.deploy.reports import (
     EvaluationReport,
     FinishReport,
@@ -39,6 +48,7 @@ from resolvent.deploy.server_messages import (
     Ready,
     Scores,
     model_message,
+    norm_of_reply,
     read_ready,
     read_reply,
     read_scores,
@@ -46,12 +56,16 @@ from resolvent.deploy.server_messages import (
     start_message,
     work_message,
 )
+from resolvent.deploy.server_steps import first_state, next_state
 from resolvent.deploy.stores import ServerRecord, ServerStore
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, shorten
+from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulate.fingerprint import fingerprint_of
+from resolvent.simulate.identity import versions_of_code
+from resolvent.simulate.own_code import digest_of_code
 from resolvent.simulate.plan import check_sizes, plan_evaluation
 
 if TYPE_CHECKING:
@@ -92,14 +106,16 @@ class Coordinator:
             leave from the next round on, see ``membership``.
         store: the server's folder. A run that is stored in it is resumed.
         rounds: number of rounds, at least 1.
-        seed: seed of all random numbers, as in ``simulate``.
+        seed: seed of all random numbers, as in ``simulate``, but not of the cohorts and the noise of an algorithm that
+            protects parties, except in a rehearsal.
         participation: draws the cohort of each round. With the default ``rules``, the run repeats that of ``simulate``.
         evaluate_every: rounds between evaluations; default: as in ``simulate``.
         rules: quorum and times.
         method: name of the algorithm in the metrics.
         lost_state: what happens to a party that has lost its state: it is no longer asked (``refuse``), or it starts
             with a first state (``restart``). If the algorithm has no party states, the party continues in both cases.
-        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
+        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed, and
+            noise is simulated.
         run: name of a new run in all of its messages; default: a random one.
 
     Raises:
@@ -118,6 +134,7 @@ class Coordinator:
         self._rules, self._method, self._lost_state = rules or RoundRules(), method, lost_state
         self._participation = Full() if participation is None else participation
         self._participation.check(len(transport.parties))
+        self._protects = protects_parties(algorithm) and not rehearsal
         self._algorithm = with_memory(algorithm, source)
         init = source.init if isinstance(source, Problem) else source
         self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
@@ -130,6 +147,8 @@ class Coordinator:
         self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
                           "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
+        if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
+            self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
         self._run, self._parties = run, transport.parties
         self._reports: list[Report] = []
         self._observe: Callable[[Report], None] = lambda report: None
@@ -163,9 +182,13 @@ class Coordinator:
     def _begin(self) -> ServerRecord:
         names = self._transport.parties
         record = self._store.read(
-            lambda parties: jax.eval_shape(_initial_server, self._algorithm, self._shapes.model, jnp.ones(parties)))
+            lambda parties: jax.eval_shape(first_state, self._algorithm, self._shapes.model, jnp.ones(parties)))
         if record is None:
             return self._start(names)
+        if record.protects != self._protects:
+            kinds = ("a rehearsal", "a federation")
+            raise InputError(f"{self._store.folder} has a run of {kinds[record.protects]}, which "
+                             f"{kinds[self._protects]} cannot continue: choose another folder")
         different = [name for name, value in self._identity.items() if record.identity.get(name) != value]
         if different:
             raise InputError(f"{self._store.folder} has another run, with another value of {', '.join(different)}: "
@@ -175,8 +198,7 @@ class Coordinator:
         self._reports = [report_from_entry(entry) for entry in self._store.entries()]
         self._parties = record.parties
         self._observe(StartReport(record.run, record.parties, record.sizes, resumed=record.round))
-        record = self._change_members(record)
-        return record._replace(excluded=()) if self._lost_state == "restart" else record
+        return self._change_members(record)._replace(excluded=())  # the person has put the folder of a party back
 
     def _change_members(self, record: ServerRecord) -> ServerRecord:
         """Let parties join and leave from the next round on, if the transport has other parties than the run.
@@ -192,8 +214,11 @@ class Coordinator:
         check_change_of_members(self._algorithm, self._shapes)
         new = [name for name in names if name not in record.parties]
         self._parties = (*record.parties, *new)
+        root = self._own_root(record)
         answers, ready = self._ask_to_start(record.run, {name: self._parties.index(name) for name in new})
-        record, report = change_members(record, names, dict(zip(new, ready, strict=True)))
+        record, report = change_members(
+            record, names, dict(zip(new, ready, strict=True)),
+            lambda ids, sizes: draw_cohort(self._participation, ids, sizes, root, record.round)[1])
         self._algorithm.check(len(names))
         return self._stored(record, report, answers)
 
@@ -210,17 +235,20 @@ class Coordinator:
 
     def _start(self, names: tuple[str, ...]) -> ServerRecord:
         run = self._run or self._store.new_run()
+        if self._protects:
+            self._store.new_secret(SYSTEM_KEY_BYTES)  # before the record, which a resumed run reads it with
         answers, ready = self._ask_to_start(run, {name: k for k, name in enumerate(names)})
         if len({(party.splits, party.score) for party in ready}) > 1:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
         sizes = tuple(party.samples for party in ready)
         check_sizes(np.array(sizes))
-        state = _initial_server(self._algorithm, self._first_model(),
+        state = first_state(self._algorithm, self._first_model(),
                                 self._participation.shares(jnp.asarray(sizes, jnp.int32)))
         split_sizes = tuple(zip(*(party.split_sizes for party in ready), strict=True))
         protected = tuple(k for k, party in enumerate(ready) if party.protected)
         record = ServerRecord(run, names, self._identity, sizes, ready[0].splits, split_sizes, ready[0].score, state,
-                              protected=protected, members=((0, tuple(range(len(names)))),))
+                              protected=protected, protects=self._protects,
+                              members=((0, tuple(range(len(names)))),))
         return self._stored(record, StartReport(run, names, sizes), answers)
 
     def _first_model(self) -> Vector:
@@ -237,21 +265,25 @@ class Coordinator:
         """Ask the parties of a phase, step, and store."""
         t, phase = record.round, record.phase
         members = members_of_round(record.members, t)
-        round_key, cohort = draw_cohort(self._participation, members, record.sizes, self._seed, t)
-        asked, answers = self._asked(record, cohort), Answers()
-        report = PhaseReport(t, phase, 0, tuple(asked), (), {}, {}, ())
+        own_key, cohort = draw_cohort(self._participation, members, record.sizes, self._own_root(record), t)
+        (asked, left), answers = self._asked(record, cohort), Answers()
+        has_left = dict.fromkeys(left, "it has left the federation")
         if asked:
-            answers, record = self._ask(record, asked, cohort, round_key)
-            collected = collect_replies({record.parties.index(name): reply for name, reply in answers.values.items()},
-                                        self._shapes.replies[phase], cohort)
-            answers.values.clear()  # they are copied, and large replies need much memory
-            counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
-            if counted:
-                record = record._replace(
-                    state=_server_step(self._algorithm, record.state, collected.replies, round_key, t, phase=phase))
-            report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
-                                 {k: shorten(reason) for k, reason in collected.refused.items()},
-                                 _by_id(record, answers.absent), _ids(record, answers.late))
+            public_key = keys.round_key(keys.root_key(self._seed), jnp.asarray(t))
+            answers, record = self._ask(record, asked, cohort, public_key)
+        collected = collect_replies({record.parties.index(name): reply for name, reply in answers.values.items()},
+                                    self._shapes.replies[phase], cohort,
+                                    partial(norm_of_reply, self._algorithm, record.state, t, phase=phase),
+                                    self._algorithm.norm_multiple)
+        answers.values.clear()  # they are copied, and large replies need much memory
+        counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
+        if counted or self._algorithm.steps_without_replies:
+            record = record._replace(
+                state=next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase))
+        report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
+                             {k: shorten(reason) for k, reason in collected.refused.items()},
+                             _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
+                             {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
         is_last = phase + 1 == len(self._shapes.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
@@ -259,18 +291,17 @@ class Coordinator:
             refused={**record.refused, **dict.fromkeys(report.refused, (t, phase))})
         return self._stored(record, report, answers)
 
-    def _asked(self, record: ServerRecord, cohort: Cohort) -> list[int]:
-        """The ids of the parties that take part in the phase."""
-        index = np.asarray(cohort.index)
-        if record.working is None:
-            return [int(k) for k in index[np.asarray(working_parties(self._algorithm, cohort))]]
-        left = self._left(record, cohort)
-        return [int(k) for k in index if k in record.working and k not in left]
+    def _own_root(self, record: ServerRecord) -> Array:
+        """The key of cohorts and of the server's random numbers: its secret if the run protects parties."""
+        return system_key(self._store.read_secret()) if record.protects else keys.root_key(self._seed)
 
-    def _left(self, record: ServerRecord, cohort: Cohort) -> list[int]:
-        """The parties that have left the federation in the middle of the round."""
-        return [int(k) for k in np.asarray(cohort.index)
-                if k in (record.working or ()) and record.parties[k] not in self._transport.parties]
+    def _asked(self, record: ServerRecord, cohort: Cohort) -> tuple[list[int], list[int]]:
+        """The ids of the parties that work in the phase, and of those that have left since the round was drawn."""
+        index = np.asarray(cohort.index)
+        working = (index[np.asarray(working_parties(self._algorithm, cohort))].tolist() if record.working is None
+                   else [k for k in index.tolist() if k in record.working])
+        left = [k for k in working if record.parties[k] not in self._transport.parties]
+        return [k for k in working if k not in left], left
 
     def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort,
              round_key: Array) -> tuple[Answers, ServerRecord]:
@@ -281,42 +312,33 @@ class Coordinator:
         """
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
 
-        def recover(name: str) -> bytes | None:
-            nonlocal record
-            k = record.parties.index(name)
-            if not self._restart(record, k):
-                return None
-            record = self._forget_replies(record, k)
-            self._store.write(record)  # first: a party that has answered a phase refuses another message for it
-            return work_message(self._algorithm, record, k, effort[k], round_key)
+        may_restart = self._lost_state == "restart" or not self._shapes.has_party_states
+        recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
+                            has_party_states=self._shapes.has_party_states)
 
-        read = partial(read_reply, like=self._shapes.replies[record.phase])
-        answers = exchange(
-            self._transport, {record.parties[k]: work_message(self._algorithm, record, k, effort[k], round_key)
-                              for k in asked if k not in record.excluded}, read, self._rules, recover)
-        answers.absent |= {record.parties[k]: "it has lost its state and is no longer asked"
-                           for k in asked if k in record.excluded}
-        answers.absent |= {record.parties[k]: "it has left the federation" for k in self._left(record, cohort)}
+        def message(k: int) -> bytes:
+            return work_message(self._algorithm, recovery.record, k, effort[k], round_key)
+
+        def recover(name: str) -> bytes | None:
+            k = record.parties.index(name)
+            return message(k) if recovery.restart(k) else None
+
+        answers = exchange(self._transport, {record.parties[k]: message(k) for k in asked if k not in record.excluded},
+                           partial(read_reply, like=self._shapes.replies[record.phase]), self._rules, recover)
+        answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
+        answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
+                           if name in recovery.reasons}
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
-        excluded = {*record.excluded, *_ids(record, answers.lost)}
-        return answers, record._replace(excluded=tuple(sorted(excluded)))
+        return answers, recovery.record
 
-    def _restart(self, record: ServerRecord, k: int) -> bool:
-        """Restart a party that has lost its state, if that is allowed; returns whether it has restarted."""
-        if self._lost_state == "refuse" and self._shapes.has_party_states:
-            return False
+    def _restart(self, record: ServerRecord, k: int) -> Ready | None:
+        """Ask a party that has lost its state to start again. Its absence must not stop a run with a quorum."""
         name = record.parties[k]
         message = self._start_message(record.run, name, k, (record.round, record.phase))
-        answers = exchange(self._transport, {name: message}, read_ready, replace(self._rules, quorum=None))
-        return name in answers.values and answers.values[name].samples == record.sizes[k]
-
-    def _forget_replies(self, record: ServerRecord, k: int) -> ServerRecord:
-        """The record after a restart of party k, without the positions of its earlier replies."""
-        counted, refused = ({i: position for i, position in positions.items() if i != k}
-                            for positions in (record.counted, record.refused))
-        restarted = {*record.restarted, k} if self._shapes.has_party_states else {*record.restarted}
-        return record._replace(counted=counted, refused=refused, restarted=tuple(sorted(restarted)))
+        rules = replace(self._rules, quorum=None, retries=self._rules.retries if self._rules.quorum is None else 0)
+        ready: Ready | None = exchange(self._transport, {name: message}, read_ready, rules).values.get(name)
+        return ready
 
     def _require(self, answers: Answers, needed: int, title: str) -> None:
         if len(answers.values) >= needed:
@@ -366,7 +388,7 @@ class Coordinator:
                                  bytes_up=record.bytes_up + answers.bytes_up)
         self._store.write(record)
         self._reports.append(report)
-        self._observe(report)
+        self._observe(copy.deepcopy(report))  # an observer that edits it edits no metric
         return record
 
 
@@ -376,15 +398,3 @@ def _ids(record: ServerRecord, names: Iterable[str]) -> tuple[int, ...]:
 
 def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
     return {record.parties.index(name): reason for name, reason in reasons.items()}
-
-
-@jax.jit
-def _initial_server(algorithm: Algorithm, model: Vector, shares: Array) -> ServerState:
-    return initial_server(algorithm, model, shares)
-
-
-@partial(jax.jit, static_argnames="phase")
-def _server_step(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, t: int, *,
-                 phase: int) -> ServerState:
-    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
-    return server_step(of_round.phases[phase], state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from resolvent.deploy.refusals import REPEATABLE, RefusalCode
+from resolvent.deploy.refusals import REPEATABLE, RefusalCode, read_refusal
 from resolvent.deploy.transport import Transport
 from resolvent.deploy.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
-from resolvent.errors import InputError, check_range, shorten
+from resolvent.errors import InputError, check_range
 
 __all__ = ["Answers", "RoundRules", "exchange"]
 
 _NO_REPLY = "no reply arrived in time, or the site failed: its log says which"
-_MAX_REASON = 1000  # characters: a site lists all of its reasons
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Answers:
         values: party -> what was read from its answer.
         absent: party -> why it has no valid answer.
         late: parties whose answer to an earlier message arrived during the exchange.
-        lost: parties that have lost their state and are not asked again.
+        lost: parties that have lost their state and have not started again.
         attempts: how often messages were sent.
         bytes_down: bytes of the messages.
         bytes_up: bytes of the answers.
@@ -83,7 +82,7 @@ def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[s
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
         rules: quorum and times.
         recover: a function that is called with the name of a party that has lost its state; it returns the message
-            that the party gets instead, or None if it is not asked again.
+            that the party gets instead, or None without one. It is called in every attempt.
     """
     answers = Answers(absent=dict.fromkeys(messages, _NO_REPLY))
     sent = {party: identity_of_message(message) for party, message in messages.items()}
@@ -150,9 +149,7 @@ def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[s
 
 
 def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, bytes]) -> None:
-    code, reason = message.fact("code", str), message.fact("reason", str)
-    is_short = len(reason) <= _MAX_REASON and reason.isprintable()
-    answers.absent[party] = f"refused ({shorten(code)}): {reason if is_short else shorten(reason)}"
+    code, answers.absent[party] = read_refusal(message.facts)
     if code == RefusalCode.LOST_STATE:
         answers.lost += [party]
     if code not in REPEATABLE:

@@ -41,6 +41,7 @@ class FlowerTransport(Transport):
     def __init__(self, grid: Grid, nodes: Mapping[str, int]) -> None:
         self.parties = tuple(nodes)
         self._grid, self._nodes = grid, dict(nodes)
+        self._pending: dict[str, str] = {}  # id of a message of the current broadcast -> site
         self._unanswered: dict[str, str] = {}  # id of a message whose wait has ended -> site
         self.failed: set[str] = set()
 
@@ -49,7 +50,7 @@ class FlowerTransport(Transport):
                   grace: float) -> dict[str, bytes]:
         start = time.monotonic()
         end = math.inf if deadline is None else start + deadline
-        pending = self._push(messages)
+        self._pending = pending = self._push(messages)
         replies: dict[str, bytes] = {}
         has_quorum = False
         while True:
@@ -61,7 +62,12 @@ class FlowerTransport(Transport):
                 break
             time.sleep(min(left, _PAUSE))
         self._unanswered |= pending
+        self._pending = {}
         return replies
+
+    @override
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self._pending.values())
 
     @override
     def late_replies(self) -> list[tuple[str, bytes]]:

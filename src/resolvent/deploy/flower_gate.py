@@ -5,16 +5,45 @@ Behind the gate only programs on the server's own machine can do so.
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "RefusedNodes"]
 
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[Any]]
 _Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _Application: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
-_NODE_PATHS = "/v1/fleet/"
+_NODE_PATHS, _ACTIVATION = "/v1/fleet/", "/v1/fleet/activate-node"
+_FAILED = 400  # the first status of HTTP that means a failure
+# A SuperLink refuses the key of a connected node, and for 60 s that of a node that was killed.
+_KEY_SECONDS = 75.0
+
+
+class RefusedNodes:
+    """Reports a second node with the key of a connected one, when it has been refused for longer than a killed node.
+
+    Args:
+        keys: name of a site -> the public key of its node.
+        report: a function that is called with the name of a site, once for each site.
+    """
+
+    def __init__(self, keys: Mapping[str, str], report: Callable[[str], None]) -> None:
+        self._keys, self._report = {site: key.encode() for site, key in keys.items()}, report
+        self._since: dict[str, float] = {}  # site -> time of the first refusal in a row
+        self._reported: set[str] = set()
+
+    def answered(self, request: bytes, status: int) -> None:
+        """Note the answer to a request to activate a node, which contains the key."""
+        for site in [site for site, key in self._keys.items() if key in request]:
+            if status < _FAILED:
+                self._since.pop(site, None)
+                continue
+            since = self._since.setdefault(site, time.monotonic())
+            if time.monotonic() - since >= _KEY_SECONDS and site not in self._reported:
+                self._reported.add(site)
+                self._report(site)
 
 
 class Gate:
@@ -22,20 +51,38 @@ class Gate:
 
     Args:
         application: the application behind the gate.
+        nodes: observes the requests to activate a node.
     """
 
-    def __init__(self, application: _Application) -> None:
-        self._application = application
+    def __init__(self, application: _Application, nodes: RefusedNodes) -> None:
+        self._application, self._nodes = application, nodes
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Pass a request on, or answer that it is not allowed."""
-        if scope["type"] == "lifespan" or _is_allowed(scope):
+        if scope["type"] == "http" and scope["path"] == _ACTIVATION:
+            await self._activate(scope, receive, send)
+        elif scope["type"] == "lifespan" or _is_allowed(scope):
             await self._application(scope, receive, send)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 403, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:
             await send({"type": "websocket.close", "code": 1008})
+
+    async def _activate(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        content = bytearray()
+
+        async def receive_part() -> Any:
+            message = await receive()
+            content.extend(message.get("body", b""))
+            return message
+
+        async def send_part(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self._nodes.answered(bytes(content), message["status"])
+            await send(message)
+
+        await self._application(scope, receive_part, send_part)
 
 
 def _is_allowed(scope: _Scope) -> bool:

@@ -5,6 +5,7 @@ Both are started with ``--isolation process``: they move messages, and run no ap
 """
 
 import functools
+import json
 import sys
 import threading
 import time
@@ -12,10 +13,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from resolvent.deploy.flower_gate import Gate
-from resolvent.deploy.flower_kits import AUTHORITY_FILE, NODE_KEY, SECRET_FILE, SERVER_CERTIFICATE, SERVER_KEY
+from resolvent.deploy.flower_gate import Gate, RefusedNodes
+from resolvent.deploy.flower_kits import (
+    AUTHORITY_FILE,
+    NODE_KEY,
+    SECRET_FILE,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    SITES_FILE,
+)
 from resolvent.deploy.kits import KitNote
 from resolvent.deploy.processes import end_with_parent
+from resolvent.deploy.second_sessions import report_second_session
 
 __all__: list[str] = []
 
@@ -31,7 +40,9 @@ def run_superlink(note: KitNote) -> None:
     startup, engine = note.kit / "startup", note.kit / "engine"
     engine.mkdir(exist_ok=True)
     host, _, port = note.address.rpartition(":")
-    uvicorn.run = _behind_the_gate(uvicorn.run)
+    keys = json.loads((startup / SITES_FILE).read_text("utf-8"))
+    nodes = RefusedNodes(keys, functools.partial(report_second_session, note.kit))
+    uvicorn.run = _behind_the_gate(uvicorn.run, nodes)
     threading.Thread(target=_watch_sites, args=(note,), daemon=True).start()
     sys.argv = ["flower-superlink", "--host", "127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0",
                 "--port", port, "--database", str(engine / "state.db"), "--enable-supernode-auth",
@@ -41,10 +52,10 @@ def run_superlink(note: KitNote) -> None:
     flower_superlink()
 
 
-def _behind_the_gate(run: Any) -> Any:
+def _behind_the_gate(run: Any, nodes: RefusedNodes) -> Any:
     @functools.wraps(run)
     def run_behind_the_gate(app: Any, **settings: Any) -> None:
-        run(app=Gate(app), **{**settings, "access_log": False})
+        run(app=Gate(app, nodes), **{**settings, "access_log": False})
 
     return run_behind_the_gate
 

@@ -1,18 +1,22 @@
 """Kits: the folder of a participant, with its keys and the server's address."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from resolvent.data.atomic_files import write_text
+from resolvent.data.folder_lock import RunningError, locked
 from resolvent.errors import InputError
 
-__all__ = ["SERVER_KIT", "Engine", "KitNote", "kit_note", "write_kit_note"]
+__all__ = ["SERVER_KIT", "Engine", "KitNote", "kit_note", "started_once", "write_kit_note"]
 
 Engine: TypeAlias = Literal["nvflare", "flower"]
 """The program that connects the participants."""
 
 SERVER_KIT = "server"
+_RUNNING = "running"  # its lock is in the kit
 _NOTE_FILE = "kit.json"  # the note in kits for Flower
 _TITLES = {"server": "the server", "site": "a site", "person": "a person, such as the lead"}
 _NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
@@ -63,6 +67,22 @@ def kit_note(kit: Path, kind: str) -> KitNote:
     if note.kind != kind:
         raise InputError(f"{kit} is the kit of {_TITLES[note.kind]}, and this command needs that of {_TITLES[kind]}")
     return note
+
+
+@contextlib.contextmanager
+def started_once(note: KitNote) -> Iterator[None]:
+    """Hold the lock of a kit: two processes with one kit would take turns in answering for one participant.
+
+    Raises:
+        RunningError: another process on a machine that shares the folder has started the kit.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(note.kit / _RUNNING))
+        except RunningError as error:
+            raise RunningError(f"the kit {note.kit} is started already, by process {error.holder}: {note.name} runs "
+                               "once; end that process first", error.holder) from None
+        yield
 
 
 def write_kit_note(kit: Path, *, kind: str, name: str, address: str) -> None:

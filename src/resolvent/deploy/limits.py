@@ -1,7 +1,7 @@
 """What a site allows, and what no federation allows: the checks of an experiment before it starts at a party."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,14 @@ from resolvent.algorithms.algorithm import Algorithm, local_solvers
 from resolvent.algorithms.combinators import Attacked
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.deploy.refusals import Refusal, RefusalCode
 from resolvent.deploy.wire import MAX_BYTES
 from resolvent.errors import InputError, shorten
 from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["Limits", "check_parts", "reasons_to_refuse"]
+__all__ = ["Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
 
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
@@ -30,10 +33,14 @@ class Limits:
     Attributes:
         algorithms: names of the allowed algorithms; None: all of the library.
         solvers: names of the allowed local solvers, such as ``SGD``; None: all of the library.
-        max_rounds: largest number of rounds; None: any.
+        max_rounds: largest number of rounds of a method; None: any.
+        max_total_rounds: largest number of rounds in which the site answers about its table, over all methods, seeds
+            and experiments; None: any.
         max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
         min_rows: smallest number of its training samples with which this site takes part.
         scores: whether the scores of models on this site's samples may leave it.
+        training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
+            unless the algorithm is differentially private.
         clip: largest Euclidean norm of an update that leaves the site; longer updates are scaled down. None: no limit.
         noise: standard deviation of the Gaussian noise that is added to every number of an update, in multiples of
             ``clip``; noise needs ``clip``.
@@ -46,9 +53,11 @@ class Limits:
     algorithms: tuple[str, ...] | None = None
     solvers: tuple[str, ...] | None = None
     max_rounds: int | None = None
+    max_total_rounds: int | None = None
     max_local_steps: int | None = None
     min_rows: int = 1
     scores: bool = True
+    training_scores: bool | None = None
     clip: float | None = None
     noise: float = 0.0
     max_bytes: int = MAX_BYTES
@@ -62,8 +71,9 @@ class Limits:
             raise InputError("noise is a multiple of clip, which is not set: set clip")
 
 
-def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, rounds: int, samples: int) -> list[str]:
-    """The reasons why a site does not take part in an experiment; empty if it does.
+def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, rounds: int,
+                      samples: int) -> dict[str, str]:
+    """Name of a limit that an experiment exceeds -> the reason; empty if the site takes part.
 
     Args:
         limits: what the site allows.
@@ -72,21 +82,44 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
         rounds: number of rounds.
         samples: number of the site's training samples.
     """
-    solvers, reasons = local_solvers(algorithm), []
+    solvers, reasons = local_solvers(algorithm), {}
     if limits.algorithms is not None and method not in limits.algorithms:
-        reasons.append(f"the algorithm {shorten(method)} is not allowed; allowed: {', '.join(limits.algorithms)}")
-    for name in sorted({type(solver).__name__ for solver in solvers}):
-        if limits.solvers is not None and name not in limits.solvers:
-            reasons.append(f"the solver {name} is not allowed; allowed: {', '.join(limits.solvers)}")
+        reasons["algorithms"] = (f"the algorithm {shorten(method)} is not allowed; allowed: "
+                                 f"{', '.join(limits.algorithms)}")
+    unknown = sorted({type(solver).__name__ for solver in solvers} - {*(limits.solvers or ())})
+    if limits.solvers is not None and unknown:
+        reasons["solvers"] = f"the solver {', '.join(unknown)} is not allowed; allowed: {', '.join(limits.solvers)}"
     if limits.max_rounds is not None and rounds > limits.max_rounds:
-        reasons.append(f"{rounds} rounds are more than the allowed {limits.max_rounds}")
+        reasons["max_rounds"] = f"{rounds} rounds are more than the allowed {limits.max_rounds}"
     if limits.max_local_steps is not None:
         steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
         if steps > limits.max_local_steps:
-            reasons.append(f"{steps} local steps are more than the allowed {limits.max_local_steps}")
+            reasons["max_local_steps"] = f"{steps} local steps are more than the allowed {limits.max_local_steps}"
     if samples < limits.min_rows:
-        reasons.append(f"the site has fewer training samples than the {limits.min_rows} with which it takes part")
+        reasons["min_rows"] = f"the site has fewer training samples than the {limits.min_rows} with which it takes part"
     return reasons
+
+
+def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
+    """The refusal for the reasons of ``reasons_to_refuse``: the allowed values leave the site, and no reason."""
+    return Refusal(RefusalCode.LIMITS, "; ".join(reasons.values()),
+                   limits={name: getattr(limits, name) for name in reasons})
+
+
+def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:
+    """The splits of which a site lets scores out.
+
+    Args:
+        limits: what the site allows.
+        algorithm: the algorithm of the experiment.
+        splits: all splits.
+    """
+    if not limits.scores:
+        return ()
+    is_private = (any(isinstance(solver, DPSGD) for solver in local_solvers(algorithm))
+                  or contains(algorithm, PrivateParties))
+    has_training = not is_private if limits.training_scores is None else limits.training_scores
+    return tuple(split for split in splits if has_training or split != "train")
 
 
 def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:

@@ -5,7 +5,7 @@ was absent before: its first state and its keys are those that it would have had
 round is drawn among the members of the round, with their numbers of samples: the shares of the members sum to 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ def members_of_round(members: MembershipHistory, t: int) -> tuple[int, ...]:
     return next(ids for first, ids in reversed(members) if first <= t)
 
 
-def draw_cohort(participation: Participation, members: Sequence[int], sizes: Sequence[int], seed: int,
+def draw_cohort(participation: Participation, members: Sequence[int], sizes: Sequence[int], root: Array,
                 t: int) -> tuple[Array, Cohort]:
     """The key of round t, and its cohort with the ids of the run.
 
@@ -46,22 +46,22 @@ def draw_cohort(participation: Participation, members: Sequence[int], sizes: Seq
         participation: draws the cohort among the members.
         members: ids of the members in the round.
         sizes: [N] number of training samples of each party of the run.
-        seed: seed of the run.
+        root: ``keys.root_key`` of the run, or the server's own key.
         t: number of the round.
 
     Raises:
         InputError: the participation draws a party twice in a round, or a cohort that is wrong otherwise.
     """
     of_members = jnp.asarray([sizes[k] for k in members], jnp.int32)
-    round_key, cohort = _draw(participation, of_members, seed, t)
+    round_key, cohort = _draw(participation, of_members, root, t)
     check_cohort(cohort, rows=participation.capacity(len(members)), parties=len(members),
                  owner=type(participation).__name__, start=t)
     return round_key, replace(cohort, index=jnp.asarray(members, cohort.index.dtype)[cohort.index])
 
 
 @jax.jit
-def _draw(participation: Participation, sizes: Int[Array, " M"], seed: int, t: int) -> tuple[Array, Cohort]:
-    round_key = keys.round_key(keys.root_key(seed), jnp.asarray(t))
+def _draw(participation: Participation, sizes: Int[Array, " M"], root: Array, t: int) -> tuple[Array, Cohort]:
+    round_key = keys.round_key(root, jnp.asarray(t))
     return round_key, participation(keys.cohort_key(round_key), sizes)
 
 
@@ -77,14 +77,19 @@ def check_change_of_members(algorithm: Algorithm, shapes: ExchangeShapes) -> Non
                          "Continue with the same sites, or start a new run with another --out")
 
 
-def change_members(record: ServerRecord, names: Sequence[str],
-                   joined: Mapping[str, Ready]) -> tuple[ServerRecord, MembersReport]:
+def change_members(record: ServerRecord, names: Sequence[str], joined: Mapping[str, Ready],
+                   draw: Callable[[Sequence[int], Sequence[int]], Cohort]) -> tuple[ServerRecord, MembersReport]:
     """The record of a run whose members are others from the next round on, and the report of the change.
+
+    A round that has begun keeps its cohort. The messages of the record's round can have been sent although no phase is
+    stored, and a party that has answered refuses another message for the same phase. If the new members would change
+    the effort of a party, the change therefore begins one round later.
 
     Args:
         record: the record of the run.
         names: names of all parties that are members from now on.
         joined: for each of them that was never a member, its answer to the start, in the order of ``names``.
+        draw: draws the cohort of the record's round from the ids of members and the numbers of samples of all parties.
 
     Raises:
         InputError: a new party has other sample sets or another score than the run, or no samples.
@@ -98,14 +103,23 @@ def change_members(record: ServerRecord, names: Sequence[str],
     split_sizes = tuple((*of_split, *(party.split_sizes[i] for party in joined.values()))
                         for i, of_split in enumerate(record.split_sizes))
     protected = (*record.protected, *(parties.index(name) for name, party in joined.items() if party.protected))
-    first = record.round + (record.working is not None)  # a round that has begun keeps its cohort
+    ids = tuple(sorted(parties.index(name) for name in names))
+    cohort = draw(members_of_round(record.members, record.round), sizes)
+    has_begun = record.working is not None or _has_another_effort(cohort, draw(ids, sizes))
+    first = record.round + has_begun
     earlier = tuple(entry for entry in record.members if entry[0] < first)
     before = {record.parties[k] for k in record.members[-1][1]}
     report = MembersReport(first, tuple(name for name in names if name not in before),
                            tuple(name for name in record.parties if name in before and name not in names), sizes)
-    ids = tuple(sorted(parties.index(name) for name in names))
     return record._replace(parties=parties, sizes=sizes, split_sizes=split_sizes, protected=protected,
                            members=(*earlier, (first, ids))), report
+
+
+def _has_another_effort(before: Cohort, after: Cohort) -> bool:
+    """Whether a party of both cohorts has another effort."""
+    old, new = (dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort).tolist(), strict=True))
+                for cohort in (before, after))
+    return any(old[k] != new[k] for k in old.keys() & new.keys())
 
 
 def _depends_on_shares(algorithm: Algorithm, shapes: ExchangeShapes) -> bool:

@@ -58,6 +58,12 @@ class NvflareTransport(Transport):
         self._replies: dict[str, bytes | memoryview] = {}
         self._late: list[tuple[str, bytes | memoryview]] = []
         self._number = 0
+        self._asked: tuple[str, ...] = ()
+
+    @override
+    def missing(self) -> tuple[str, ...]:
+        with self._arrival:
+            return tuple(name for name in self._asked if name not in self._replies)
 
     @override
     def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
@@ -65,7 +71,7 @@ class NvflareTransport(Transport):
         start = time.monotonic()
         with self._arrival:
             self._number += 1
-            self._replies = {}
+            self._replies, self._asked = {}, (*messages,)
             number = self._number
         try:
             tasks = {name: self._send(name, message, number) for name, message in messages.items()}
@@ -85,7 +91,7 @@ class NvflareTransport(Transport):
                 if not pending or left <= 0:
                     break
                 self._arrival.wait(min(left, _WAKE_UP))
-            replies, self._replies = self._replies, {}
+            replies, self._replies, self._asked = self._replies, {}, ()
             self._number += 1  # what arrives from here on is late
         for name, task in tasks.items():
             if name not in replies and task.completion_status is None:
@@ -175,6 +181,10 @@ class ServerProgram(Controller):
         """Tell the lead about progress; the event is plain data."""
         self._events.append(dict(event))
 
+    def waiting(self) -> Mapping[str, Any]:
+        """What the work of the server waits for at this moment, as plain data for the lead."""
+        return {}
+
     @override
     def start_controller(self, fl_ctx: FLContext) -> None:
         end_without_parent()  # otherwise it would keep the lock of its store while the engine starts the job again
@@ -184,7 +194,7 @@ class ServerProgram(Controller):
         since = data.get("since") if isinstance(data, dict) else None
         since = since if type(since) is int and since >= 0 else 0
         events = self._events[since:since + 1000]
-        return {"events": events, "next": since + len(events)}
+        return {"events": events, "next": since + len(events), "waiting": dict(self.waiting())}
 
     @override
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:

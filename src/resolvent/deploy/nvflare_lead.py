@@ -14,7 +14,7 @@ from resolvent.deploy.kits import KitNote
 from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, write_job
 from resolvent.errors import InputError, shorten
 
-__all__ = ["JobState", "LeadSession", "open_session"]
+__all__ = ["JobProgress", "JobState", "LeadSession", "open_session"]
 
 _CONNECT_SECONDS = 15.0
 _NO_JOBS = "no_jobs"  # a site's state in the engine's report
@@ -32,6 +32,20 @@ class JobState(NamedTuple):
     text: str
     is_done: bool
     is_known: bool = True
+
+
+class JobProgress(NamedTuple):
+    """What a running job reports.
+
+    Attributes:
+        events: the events since a number.
+        next: number of the next event.
+        waiting: what the job waits for; empty if it does not say so, such as before it is running.
+    """
+
+    events: list[dict[str, Any]]
+    next: int
+    waiting: Mapping[str, Any]
 
 
 class LeadSession:
@@ -79,13 +93,14 @@ class LeadSession:
         entries = self._session.get_client_job_status() or []
         return {str(entry["client_name"]) for entry in entries if entry.get("status") == _NO_JOBS}
 
-    def progress(self, job: str, since: int) -> tuple[list[dict[str, Any]], int]:
-        """The events of a running job from number ``since`` on, and the number of the next one."""
+    def progress(self, job: str, since: int) -> JobProgress:
+        """The events of a running job from number ``since`` on, and what it waits for."""
         try:
             answer = self._session.do_app_command(job, PROGRESS_TOPIC, {"since": since})
         except Exception:  # the job is not running yet, or any more: its state says so
-            return [], since
-        return list(answer.get("events", [])), int(answer.get("next", since))
+            return JobProgress([], since, {})
+        return JobProgress(list(answer.get("events", [])), int(answer.get("next", since)),
+                           answer.get("waiting", {}))
 
     def abort(self, job: str) -> None:
         """End a running job at the server and at all sites."""

@@ -15,10 +15,11 @@ party keeps only the ``Private`` parts of that state. If the reply did not arriv
 before the work. A message that arrives again gets the stored reply, so that the party works only once.
 
 The server sends the random key of the work, so that a federation repeats a simulation. For a differentially private
-algorithm the site draws the key itself, because whoever knows the key can compute the noise and subtract it.
+algorithm the site has a key of its own, and its noise comes from the operating system, because whoever knows the key
+can compute the noise and subtract it. The reply is stored before it is sent, so that no message gets a second reply
+with other noise.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,9 +35,10 @@ from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state, uses_shared_model
 from resolvent.algorithms.shapes import exchange_shapes
-from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse
-from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect, random_key
-from resolvent.deploy.refusals import RefusalCode
+from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse, refusal_of_limits, scored_splits
+from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect
+from resolvent.deploy.refusals import Refusal, RefusalCode, outgoing
+from resolvent.deploy.round_ledger import RoundLedger
 from resolvent.deploy.shapes import has_valid_numbers, with_weak_scalars
 from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.stores import PartyRecord, PartyStore
@@ -51,15 +53,15 @@ from resolvent.deploy.wire import (
     size_of,
 )
 from resolvent.errors import InputError, shorten
+from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulate.evaluate import evaluate_models
 from resolvent.simulate.fingerprint import fingerprint_of
 from resolvent.simulate.party_metrics import HELD_OUT, PartyMetrics
 
-__all__ = ["Departure", "Party", "Refusal"]
+__all__ = ["Departure", "Party"]
 
-_log = logging.getLogger(__name__)
 _ZERO = np.int32(0)  # the party's own problem has one party
 
 
@@ -77,18 +79,6 @@ class Departure(NamedTuple):
     bytes: int
 
 
-class Refusal(Exception):
-    """A message that the party does not act on.
-
-    Attributes:
-        code: the kind of reason, for the server.
-    """
-
-    def __init__(self, code: RefusalCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
 class Party:
     """One party of a federation.
 
@@ -100,6 +90,8 @@ class Party:
         method: name of the algorithm in the experiment, such as ``fedprox``.
         name: name of the site, as the server knows it.
         limits: what the site allows.
+        min_count: a score on fewer samples does not leave the site.
+        ledger: the rounds in which the site has answered in all experiments; None: they are not counted.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
         finished: a function that is called with the personal and the shared model when the run has ended.
         metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
@@ -115,12 +107,14 @@ class Party:
     """
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
-                 method: str = "algorithm", name: str = "party", limits: Limits | None = None, rehearsal: bool = False,
+                 method: str = "algorithm", name: str = "party", limits: Limits | None = None, min_count: int = 1,
+                 ledger: RoundLedger | None = None, rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None) -> None:
         self.name = name
         self._store, self._limits, self._finished, self._metrics = store, limits or Limits(), finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
+        self._min_count, self._ledger = min_count, ledger
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
@@ -130,28 +124,28 @@ class Party:
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._state_shapes)
 
-    def _find_obstacle(self) -> str | None:
+    def _find_obstacle(self) -> Refusal | None:
         """Why this site does not take part in the experiment."""
         try:
             check_parts(self._plain_algorithm, rehearsal=self._rehearsal)
         except InputError as error:
-            return str(error)
+            return Refusal(RefusalCode.EXPERIMENT, str(error))
         reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
                                     samples=int(self._problem.sizes[0]))
         exchanged = (*self._shapes.messages, *self._shapes.replies)
         if self._limits.clip is not None and any(map(has_encoded_vector, exchanged)):
-            reasons.append("the site clips its updates, which is not possible after their compression, nor from a "
-                           "compressed model: use an experiment without compression")
-        return "; ".join(reasons) or None
+            reasons["clip"] = ("the site clips its updates, which is not possible after their compression, nor from a "
+                               "compressed model: use an experiment without compression")
+        return refusal_of_limits(reasons, self._limits) if reasons else None
 
     def check(self) -> None:
         """Check the experiment against the site's limits; nothing leaves the site.
 
         Raises:
-            InputError: the site does not take part; the message has every reason.
+            Refusal: the site does not take part; the message has every reason.
         """
         if self._obstacle is not None:
-            raise InputError(self._obstacle)
+            raise self._obstacle
 
     def preview(self) -> list[Departure]:
         """Everything that would leave the site in a run, by name and size, without values."""
@@ -161,44 +155,33 @@ class Party:
         for phase, reply in enumerate(self._shapes.replies):
             title = f"reply of phase {phase + 1}, every round"
             departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
-        if self._limits.scores:
+        if scored := self._scored:
             scores = jax.eval_shape(evaluate_models, self._problem, tree_of_one(self._shapes.model), jnp.zeros(1, int))
-            measured = [([*scores], splits), ([*self._metric_names], HELD_OUT)]
+            held_out = tuple(split for split in HELD_OUT if split in scored)
+            measured = [([*scores], scored), ([*self._metric_names], held_out)]
             models = ("personal",) if self._shapes.shared is None else ("personal", "shared")
             departures += [Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the "
                                      f"{model} model", 8 * len(names) * len(of_splits))
-                           for model in models for names, of_splits in measured if names]
+                           for model in models for names, of_splits in measured if names and of_splits]
         return departures
 
     def handle(self, data: bytes | memoryview) -> bytes:
-        """Answer a message. Whatever the bytes are, the result is a message: a refusal says why.
-
-        A refusal names no value of the site's data; details are in the log of this process.
-        """
+        """Answer a message. Whatever the bytes are, the result is a message: a refusal has a code, see ``outgoing``."""
         run, position = "", (0, 0)
         try:
             message = decode(data, self._limits.max_bytes)
             run, position = message.run, (message.round, message.phase)
             return self._answer(message, identity_of_message(data))
-        except Refusal as error:
-            code, reason = error.code, str(error)
         except WireError as error:
-            code, reason = RefusalCode.DAMAGED, str(error)
-        except OSError as error:
-            _log.exception("the store of %s cannot be written", self.name)
-            code = RefusalCode.STORAGE
-            reason = f"the site's disk cannot be written: {error.strerror or type(error).__name__}"
-        except Exception as error:  # of the model or the solver; its text can contain values of the samples
-            _log.exception("%s failed", self.name)
-            code = RefusalCode.FAILED
-            reason = f"the work at the site failed with {type(error).__name__}; its log says where"
+            content = outgoing(Refusal(RefusalCode.DAMAGED, str(error)), self.name)
+        except Exception as error:  # of the model or the solver, too; its text can contain values of the samples
+            content = outgoing(error, self.name)
         identity = identity_of_message(data) if isinstance(data, bytes | memoryview) else ""
         return encode(Message("refusal", run[:100], *position,
-                              facts={"code": code, "reason": reason, "answers": identity, "party": self.name}))
+                              facts={**content, "answers": identity, "party": self.name}))
 
     def _answer(self, message: Message, identity: str) -> bytes:
-        if self._obstacle is not None:
-            raise Refusal(RefusalCode.LIMITS, self._obstacle)
+        self.check()
         if message.fact("party", str) != self.name:
             raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
         answers: Mapping[str, Callable[[Message, str], bytes]] = {
@@ -255,9 +238,11 @@ class Party:
         content = self._restored(message, like)
         if not 0 <= content["effort"] <= 1:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
+        if message.round > record.round:
+            self._count_round(message, identity)
         before = _state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
-        key = random_key() if self._draws_own_noise else content["key"]
+        key = system_key() if self._draws_own_noise else jax.random.wrap_key_data(content["key"], impl=GENERATOR)
         after, reply = _party_step(self._algorithm, self._problem, before, payload, key, content["effort"],
                                    np.int32(message.round), phase=message.phase)
         if self._limits.clip is not None:
@@ -266,15 +251,30 @@ class Party:
         self._write(PartyRecord(record.run, record.start, before, *position, identity, after), sent)
         return self._logged("reply", message, sent)
 
+    def _count_round(self, message: Message, identity: str) -> None:
+        """Write to the ledger that the site answers in one more round.
+
+        Raises:
+            Refusal: no round is left.
+        """
+        ledger, limit = self._ledger, self._limits.max_total_rounds
+        if ledger is None or ledger.has(message.run, message.round, identity):
+            return
+        if limit is not None and ledger.used >= limit:
+            raise Refusal(RefusalCode.LIMITS, f"the site has answered in {ledger.used} rounds about its table, and "
+                          f"max_total_rounds is {limit}", limits={"max_total_rounds": limit})
+        ledger.add(message.run, message.round, identity)
+
     def _evaluate(self, message: Message, identity: str) -> bytes:
-        if not self._limits.scores:
+        if not self._scored:
             return self._send("scores", message, identity, {"withheld": True})
         personal, shared = self._models(message)
-        scores = scores_of_model(self._problem, personal, self._metrics)
+        scores = scores_of_model(self._problem, personal, self._metrics, self._min_count, self._scored)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
             facts["shared"] = (scores if self._uses_shared_model(message)
-                               else scores_of_model(self._problem, shared, self._metrics))
+                               else scores_of_model(self._problem, shared, self._metrics, self._min_count,
+                                                    self._scored))
         return self._send("scores", message, identity, facts)
 
     def _finish(self, message: Message, identity: str) -> bytes:
@@ -299,6 +299,11 @@ class Party:
         server = jax.eval_shape(lambda w: self._algorithm.init(w, jnp.ones(1)), self._shapes.model)
         return uses_shared_model(self._algorithm, server, self._state_shapes,
                                  jax.eval_shape(self._problem.oracle, _ZERO))
+
+    @property
+    def _scored(self) -> tuple[str, ...]:
+        """The splits of which the site lets scores out."""
+        return scored_splits(self._limits, self._plain_algorithm, self._problem.splits)
 
     @property
     def _metric_names(self) -> tuple[str, ...]:
@@ -385,7 +390,7 @@ def _party_step(algorithm: Algorithm, problem: Problem, state: PartyState, paylo
                 effort: Float[Array, ""], t: Int[Array, ""], *, phase: int) -> tuple[PartyState, Reply]:
     oracle = problem.at(t).oracle(jnp.asarray(_ZERO))
     after, reply, _ = algorithm_of_round(algorithm, t).phases[phase].party(
-        state, payload, oracle, jax.random.wrap_key_data(key, impl=GENERATOR), effort)
+        state, payload, oracle, key, effort)
     return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), reply
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ __all__ = ["ENGINE_LOG", "EngineProcess", "end_with_parent", "end_without_parent
            "start_process"]
 
 ENGINE_LOG = "engine.log"  # in the folder of a kit
+_MAX_LOG = 2**23  # bytes; then the log is moved to engine.log.1, and that one to engine.log.2
 _TAIL = 2**16  # bytes of a log that are read for its last lines
 _TERMINATION = 8.0  # seconds that the processes have after SIGTERM
 _PARENT_CHECK = 0.5  # seconds between two checks whether the parent process has ended
@@ -59,6 +61,9 @@ class EngineProcess:
             content = file.read()
         content = content[:content.rfind(b"\n") + 1]
         self._next_line += len(content)
+        if self._next_line > _MAX_LOG:
+            _rotate(self.log)
+            self._log_start = self._next_line = 0
         return content.decode("utf-8", "replace").splitlines()
 
     def output(self) -> str:
@@ -110,6 +115,18 @@ def _group_exists(group: int) -> bool:
     return True
 
 
+def _rotate(log: Path) -> None:
+    """Move the content of a log to ``engine.log.1``. The processes append to the file that they have opened.
+
+    It is therefore emptied and not renamed; a line that is written between the copy and this moment is lost.
+    """
+    older = log.with_name(f"{log.name}.1")
+    if older.is_file():
+        older.replace(log.with_name(f"{log.name}.2"))
+    shutil.copyfile(log, older)
+    os.truncate(log, 0)
+
+
 def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> EngineProcess:
     """Start a Python module as a process whose output goes to ``ENGINE_LOG`` in its kit.
 
@@ -121,6 +138,8 @@ def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str,
     """
     module, *others = arguments
     log = kit / ENGINE_LOG
+    if log.is_file() and log.stat().st_size > _MAX_LOG:
+        _rotate(log)
     output = log.open("ab")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", module, str(os.getpid()), *others], stdin=subprocess.DEVNULL, stdout=output,

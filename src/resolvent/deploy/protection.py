@@ -5,27 +5,32 @@
     update = reply - reference
     sent   = reference + update * min(1, clip / |update|) + noise * clip * N(0, I)
 
-The reference is the model that the server sent if the replies are models, and zero otherwise. The noise comes from
-the site's own source of randomness, not from the key that the server sent: the server cannot compute it. A reply is
+The reference is the model that the server sent if the replies are models, and zero otherwise. With noise, the update is
+rounded towards zero to a grid with the step clip/unit, and the noise on it is discrete Gaussian, see
+``math.gaussian_noise``. It comes from the operating system: the server cannot compute it. A reply is
 stored before it is sent, so that the same question never gets an answer with other noise. The standard deviation holds
 for one reply; the privacy loss of a run is not computed here.
 """
 
 import math
-import secrets
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
 from resolvent.algorithms.combinators.combinator import layers
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.math.codecs import Wire
+from resolvent.math.discrete_gaussian import discrete_gaussian
 from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["adds_private_noise", "has_encoded_vector", "protect", "random_key"]
+__all__ = ["adds_private_noise", "has_encoded_vector", "protect", "protects_parties"]
+
+_UNIT = 2.0**40
+_ROUNDING = 1e-9  # relative errors of the norm and of the products, at most
 
 
 def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip: float, noise: float) -> PyTree[Any]:
@@ -46,13 +51,20 @@ def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip
     if norm <= clip and not noise:
         return reply
     scale = min(1.0, clip / norm) if norm > 0 else 1.0
-    random = np.random.default_rng(secrets.randbits(256))
+    unit = _UNIT / (1 + noise)  # grid steps in ``clip``
+
+    def on_grid(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The update with its noise, from which the server cannot read more than from the integers."""
+        integers = np.trunc(difference * (scale * unit / clip * (1 - _ROUNDING))).astype(np.int64)
+        released: NDArray[np.float64] = (clip / unit) * (
+            integers + discrete_gaussian(noise * unit, integers.size).reshape(integers.shape)).astype(np.float64)
+        return released
 
     def protected(new: Any, old: Any) -> Any:
         if not _is_real(new):
             return new
         difference = np.asarray(new, np.float64) - np.asarray(old, np.float64)
-        sent = np.asarray(old, np.float64) + scale * difference + noise * clip * random.standard_normal(np.shape(new))
+        sent = np.asarray(old, np.float64) + (on_grid(difference) if noise else scale * difference)
         return sent.astype(np.asarray(new).dtype)
 
     return jax.tree.map(protected, reply, reference)
@@ -69,9 +81,9 @@ def adds_private_noise(algorithm: Algorithm) -> bool:
             or any(isinstance(layer, PrivateParties) and layer.noise == "parties" for layer in layers(algorithm)))
 
 
-def random_key() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The data of a key from the operating system's randomness."""
-    return np.frombuffer(secrets.token_bytes(8), np.uint32)
+def protects_parties(algorithm: Algorithm) -> bool:
+    """Whether the server adds noise for differential privacy, or counts on cohorts that others do not know."""
+    return any(isinstance(layer, PrivateParties) for layer in layers(algorithm))
 
 
 def _is_real(leaf: Any) -> bool:

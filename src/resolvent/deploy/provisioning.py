@@ -147,6 +147,9 @@ def prepare_kit(kit: Path, allowed_classes: Sequence[str]) -> None:
     # The lead does not need the logs of a site: they could quote values of its table.
     resources["components"] = [c for c in resources.get("components", [])
                                if c["id"] not in ("site_log_streamer", "log_receiver")]
+    kind = "ServerSessions" if (kit / "startup" / "fed_server.json").is_file() else "SiteSession"
+    resources["components"].append({"id": "resolvent_sessions", "path": f"resolvent.deploy.nvflare_sessions.{kind}",
+                                    "args": {"kit": str(kit.resolve())}})
     if "allow_log_streaming" in resources:
         resources["allow_log_streaming"] = False
     write_text(local / "resources.json", json.dumps(resources, indent=2))

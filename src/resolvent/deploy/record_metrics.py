@@ -98,12 +98,14 @@ def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed
 
     Raises:
         InputError: a simulation cannot repeat the run: a party answered in one phase of a round and not in the next, or
-            lost its state, or added noise.
+            lost its state, or the server or a party added noise.
     """
     for title, parties in (("started again without its state", record.restarted),
                            ("clips its replies or adds noise", record.protected)):
         if parties:
             raise InputError(f"{record.parties[parties[0]]} {title}, which a simulation cannot repeat")
+    if record.protects:
+        raise InputError("the server drew cohorts and noise from a secret of its own, which a simulation cannot repeat")
     participation, rounds = Full() if participation is None else participation, max(record.round, 1)
     absent: dict[int, set[int]] = {t: set() for t in range(rounds)}
     for report in reports:
@@ -113,7 +115,7 @@ def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed
                     f"in round {report.round + 1}, {record.parties[min(report.absent)]} answered the first phase and "
                     f"not phase {report.phase + 1}: a simulation has one cohort for all phases of a round")
             absent[report.round] |= {*report.absent}
-    drawn = [draw_cohort(participation, members_of_round(record.members, t), record.sizes, seed, t)
+    drawn = [draw_cohort(participation, members_of_round(record.members, t), record.sizes, keys.root_key(seed), t)
              for t in range(rounds)]
     capacity = max(len(cohort.index) for _, cohort in drawn)
     cohorts = [_padded(cohort, absent[t], capacity, len(record.parties)) for t, (_, cohort) in enumerate(drawn)]

@@ -1,33 +1,174 @@
-"""The reasons for which a party does not act on a message, as codes that the server reads."""
+"""Why a site does not act on a message: the only place at which an error of a site becomes something that leaves it.
 
+The text of an exception can quote a cell, the number of a row, a count or a path, whoever has composed it: a reader of
+tables, the model, pandas. So no text leaves. What leaves is a code of a closed list, and at most the name of a column
+and the limits of the site's file that are exceeded. The server turns them into a sentence. The full text is in the
+site's own log.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any
 
-__all__ = ["REPEATABLE", "RefusalCode"]
+from resolvent.errors import InputError, quote, shorten
+
+__all__ = ["REPEATABLE", "Refusal", "RefusalCode", "is_column_name", "outgoing", "read_refusal", "refusing"]
+
+_log = logging.getLogger(__name__)
+_MAX_NAME = 200  # characters of the name of a column
+_MAX_LIMITS = 20
 
 
 class RefusalCode(StrEnum):
-    """Why a party does not act on a message.
+    """Why a site does not act on a message.
 
     Attributes:
         DAMAGED: the bytes are not a valid message.
         STORAGE: the site's disk cannot be written.
-        FAILED: the model or the solver has raised an exception.
+        BUSY: another process of the site has the run.
+        FAILED: the model, the solver or another part has raised an exception.
         LIMITS: the experiment is beyond the site's limits.
         LOST_STATE: the party has no state of the run, or an old one.
         OTHER_RUN: the message is of another run.
         OLD: the message is of an earlier round or phase.
         CONFLICT: the message does not fit the experiment, or an earlier message.
+        VERSION: the site has another version of the library.
+        EXPERIMENT: the experiment is wrong, or has a part that the site does not have or does not allow.
+        TABLE: the site's table cannot be read, has no rows, or has a column whose name cannot be one.
+        ABSENT: the site's table does not have the column.
+        TWICE: two columns of the site's table have the name.
+        VALUES: a value of the column cannot be used.
+        MISSING: a value of the column is missing.
+        RARE: a class or a sum of weights has fewer rows at the site than its minimum count.
+        ENCODING: the rows of the site do not fit the encoding.
     """
 
     DAMAGED = "damaged"
     STORAGE = "storage"
+    BUSY = "busy"
     FAILED = "failed"
     LIMITS = "limits"
     LOST_STATE = "lost state"
     OTHER_RUN = "other run"
     OLD = "old"
     CONFLICT = "conflict"
+    VERSION = "version"
+    EXPERIMENT = "experiment"
+    TABLE = "table"
+    ABSENT = "absent column"
+    TWICE = "column twice"
+    VALUES = "values"
+    MISSING = "missing values"
+    RARE = "rare"
+    ENCODING = "encoding"
 
 
 # The cause can be temporary: the same message may succeed in the next attempt.
-REPEATABLE = frozenset({RefusalCode.DAMAGED, RefusalCode.STORAGE, RefusalCode.FAILED})
+REPEATABLE = frozenset({RefusalCode.DAMAGED, RefusalCode.STORAGE, RefusalCode.BUSY, RefusalCode.FAILED})
+
+_SENTENCES: Mapping[RefusalCode, str] = {
+    RefusalCode.DAMAGED: "the message is damaged, or is not one of the site's version of resolvent",
+    RefusalCode.STORAGE: "the site's disk cannot be written",
+    RefusalCode.BUSY: "another process of the site has the run",
+    RefusalCode.FAILED: "the work at the site failed",
+    RefusalCode.LIMITS: "the experiment is beyond the site's limits",
+    RefusalCode.LOST_STATE: "the site has no state of the run, or an older one than the server",
+    RefusalCode.OTHER_RUN: "the site's folder belongs to another run",
+    RefusalCode.OLD: "the message is of an earlier round or phase than that of the site",
+    RefusalCode.CONFLICT: "the message does not fit the site's experiment, or an earlier message",
+    RefusalCode.VERSION: "the site has another version of resolvent than the server: install the same",
+    RefusalCode.EXPERIMENT: "the experiment is wrong, or has a part that the site does not have or does not allow",
+    RefusalCode.TABLE: "the site's table cannot be read, has no rows, or has a column whose name cannot be one",
+    RefusalCode.ABSENT: "the site's table does not have the column: the site can name its own in columns",
+    RefusalCode.TWICE: "two columns of the site's table have this name",
+    RefusalCode.VALUES: "the column has values that cannot be used: correct them at the site, or exclude the column",
+    RefusalCode.MISSING: "the column has missing values: fill them in, leave the rows out, or set missing: impute",
+    RefusalCode.RARE: "a class has fewer rows at the site than its min_count: leave these rows out, or lower min_count",
+    RefusalCode.ENCODING: "the site's rows do not fit the encoding",
+}
+# What the limits of a site's file say about an experiment, with the allowed value.
+_LIMITS: Mapping[str, str] = {
+    "algorithms": "the site allows the algorithms {}",
+    "solvers": "the site allows the solvers {}",
+    "max_rounds": "the site allows at most {} rounds of a method",
+    "max_total_rounds": "the site allows {} rounds on its table in all experiments, and too few are left",
+    "max_local_steps": "the site allows at most {} local steps",
+    "min_rows": "the site has fewer training rows than the {} with which it takes part",
+    "clip": "the site clips updates to the norm {}, which is not possible with compressed messages",
+}
+
+
+class Refusal(InputError):
+    """A message that a site does not act on. Its text is for the site; code, column and limits leave.
+
+    Args:
+        code: the kind of reason.
+        reason: the full text, for the site's log and for commands at the site.
+        column: the column with the reason. It must be one that the experiment names, or ``is_column_name``.
+        limits: the limits of the site's file that are exceeded, by name.
+    """
+
+    def __init__(self, code: RefusalCode, reason: str, *, column: str | None = None,
+                 limits: Mapping[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.code, self.column, self.limits = code, column, dict(limits or {})
+
+
+@contextmanager
+def refusing(code: RefusalCode, column: str | None = None) -> Iterator[None]:
+    """Make an ``InputError`` of the block a ``Refusal`` with this code, which keeps the text for the site."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except InputError as error:
+        raise Refusal(code, str(error), column=column) from error
+
+
+def is_column_name(text: str) -> bool:
+    """Whether a text can be the name of a column: one line of at most 200 characters.
+
+    A quotation mark that is missing in the first line of a text file makes rows part of a name.
+    """
+    return len(text) <= _MAX_NAME and "\n" not in text and "\r" not in text
+
+
+def outgoing(error: Exception, site: str) -> dict[str, Any]:
+    """What leaves a site because of an error: plain values, without the text of the error, which is logged.
+
+    Args:
+        error: the error.
+        site: name of the site, for its log.
+    """
+    if isinstance(error, Refusal):
+        _log.warning("%s refuses: %s: %s", site, error.code, error)
+        return {"code": str(error.code), "column": error.column, "limits": error.limits}
+    _log.error("%s failed", site, exc_info=error)
+    code = RefusalCode.STORAGE if isinstance(error, OSError) else RefusalCode.FAILED
+    return {"code": str(code), "column": None, "limits": {}}
+
+
+def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:
+    """The code and the sentence of a site's refusal; nothing in it is trusted.
+
+    Args:
+        content: plain values of ``outgoing``, as they have arrived.
+
+    Returns:
+        The code, None if it is not known; and a sentence for the lead.
+    """
+    content = content if isinstance(content, Mapping) else {}
+    code = next((known for known in RefusalCode if known == content.get("code")), None)
+    if code is None:
+        return None, f"refused ({quote(content.get('code'))})"
+    column, limits = content.get("column"), content.get("limits")
+    title = f"column {shorten(repr(column))}: " if isinstance(column, str) else ""
+    exceeded = [_LIMITS[name].format(_value(value)) for name, value in (
+        [*limits.items()][:_MAX_LIMITS] if isinstance(limits, Mapping) else ()) if name in _LIMITS]
+    return code, f"refused ({code}): {title}{'; '.join(exceeded) or _SENTENCES[code]}; the site's log has the details"
+
+
+def _value(value: Any) -> str:
+    return shorten(", ".join(map(str, value)) if isinstance(value, list | tuple) else value)

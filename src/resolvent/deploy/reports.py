@@ -53,6 +53,8 @@ class PhaseReport(NamedTuple):
         refused: party id -> why its reply did not count, although it arrived in time.
         absent: party id -> why it has no reply.
         late: ids of parties whose reply to an earlier message arrived during the phase; it did not count.
+        norms: party id -> norm of its update (``admission.update_norm``), also if it did not count; None if the norm is
+            too large for a number.
     """
 
     round: int
@@ -63,6 +65,7 @@ class PhaseReport(NamedTuple):
     refused: Mapping[int, str]
     absent: Mapping[int, str]
     late: tuple[int, ...]
+    norms: Mapping[int, float | None] = {}
 
 
 class EvaluationReport(NamedTuple):

@@ -2,8 +2,8 @@
 
 Each site reports the names and kinds of its columns, the levels of categories, and the classes. For each column of
 numbers it reports the count, the mean and the sum of squared deviations over the training rows. No smallest or largest
-value leaves a site, because it is the value of one row. Levels and classes with fewer rows than the site's minimum
-count are not named.
+value leaves a site, because it is the value of one row. Levels with fewer rows than the site's minimum count are not
+named, and a mean over fewer rows is not reported: the mean of the other sites is used.
 
 The reports determine one encoding for all sites. Means and deviations equal those of the pooled training rows up to
 rounding: with counts n_k, means m_k and sums of squared deviations S_k, the pooled sum is
@@ -109,7 +109,8 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
     conflicts = [f"{site}: {title} holds {column.kind} values, and {usual} values at most sites: convert it, or "
                  "exclude it" for site, column in by_site.items() if column.kind != usual]
     if not conflicts and not any(column.count for column in by_site.values()):
-        conflicts.append(f"{title} has no value in any training row: exclude it")
+        conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_count: exclude "
+                         "it")
     levels = {level for column in by_site.values() for level in column.levels or {}}
     if len(levels) > MAX_CATEGORIES:
         conflicts.append(f"{title} has {len(levels)} levels at all sites, at most {MAX_CATEGORIES} are allowed: "

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms import keys
+from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round
 from resolvent.algorithms.algorithm import Message as Payload
 from resolvent.deploy.reports import SiteScores
@@ -17,8 +18,8 @@ from resolvent.deploy.stores import ServerRecord
 from resolvent.deploy.wire import Message, WireError, arrays_of, encode, restore_tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Ready", "Scores", "model_message", "read_ready", "read_reply", "read_scores", "read_stored",
-           "start_message", "work_message"]
+__all__ = ["Ready", "Scores", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
+           "read_stored", "start_message", "work_message"]
 
 _MAX_SPLITS = 100
 _MAX_SCORES = 1000
@@ -172,6 +173,14 @@ def _phase_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""], 
     key = keys.party_key(keys.phase_key(round_key, phase), k)
     of_round = algorithm_of_round(algorithm, jnp.asarray(t))
     return of_round.phases[phase].message(state, k), jax.random.key_data(key)
+
+
+@partial(jax.jit, static_argnames="phase")
+def norm_of_reply(algorithm: Algorithm, state: ServerState, t: int, k: int, reply: PyTree[Any], *,
+                  phase: int) -> Float[Array, ""]:
+    """The norm of the update of party k in round t; ``state`` is the server's, from which the message was made."""
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return update_norm(of_round, of_round.phases[phase].message(state, jnp.asarray(k)), reply, phase)
 
 
 @jax.jit

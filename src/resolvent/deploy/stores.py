@@ -93,6 +93,7 @@ class ServerRecord(NamedTuple):
         restarted: ids of parties that lost their state and restarted.
         excluded: ids of parties that are no longer asked, because they lost their state.
         protected: ids of parties that clip their replies or add noise.
+        protects: whether the server draws cohorts and noise from its own secret, and not from the seed.
         log_bytes: length of the log up to this record.
         bytes_down: bytes of all messages to parties.
         bytes_up: bytes of all replies.
@@ -116,6 +117,7 @@ class ServerRecord(NamedTuple):
     restarted: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
     protected: tuple[int, ...] = ()
+    protects: bool = False
     log_bytes: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
@@ -285,6 +287,7 @@ class ServerStore(_Store):
     _record_name = "server.record"
     _log_name = "rounds.jsonl"
     _NAME = "run"
+    _SECRET = "secret.key"
 
     def new_run(self) -> str:
         """A random name for a run. It is stored, because parties may have started it before the first record."""
@@ -292,6 +295,25 @@ class ServerStore(_Store):
         if not path.exists():
             write_text(path, secrets.token_hex(8))
         return path.read_text("utf-8")
+
+    def new_secret(self, length: int) -> bytes:
+        """Random bytes of the operating system, which only the owner of the folder can read. They are stored."""
+        path = self.folder / self._SECRET
+        if not path.exists():
+            write_atomically(path, lambda partial: _write_secret(partial, secrets.token_bytes(length)))
+        return self.read_secret()
+
+    def read_secret(self) -> bytes:
+        """The bytes of ``new_secret``.
+
+        Raises:
+            DamagedFileError: they are missing: without them the cohorts of a run cannot be drawn again.
+        """
+        path = self.folder / self._SECRET
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise DamagedFileError(f"{path} is missing: it was there before. Use another folder") from None
 
     def exists(self) -> bool:
         """Whether the folder has a record."""
@@ -334,6 +356,12 @@ class ServerStore(_Store):
             del facts[name]
         arrays = _prefixed("state.", record.state)
         self.write_file(self._record_name, Message("record", record.run, record.round, record.phase, facts, arrays))
+
+
+def _write_secret(path: Path, data: bytes) -> None:
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)  # before the content
+    path.write_bytes(data)
 
 
 def _prefixed(prefix: str, tree: PyTree[Any]) -> dict[str, Any]:

@@ -34,11 +34,11 @@ class ColumnReport:
         name: name of the column.
         kind: ``number``, ``boolean`` or ``text``.
         has_missing: whether a value is missing.
-        count: number of training rows with a value.
+        count: number of training rows with a value; 0 if it is below the site's minimum count.
         mean: over these rows; 0 for text.
         squares: sum of squared deviations from the mean over these rows; 0 for text.
-        levels: named level -> number of training rows with it; empty for numbers.
-        unnamed: number of levels that are not named.
+        levels: named level -> number of training rows with it, 0 if it is below the minimum count; empty for numbers.
+        has_hidden: whether levels are not named, because they have fewer rows than the minimum count.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ColumnReport:
     mean: float = 0.0
     squares: float = 0.0
     levels: Mapping[str, int] | None = None
-    unnamed: int = 0
+    has_hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,12 @@ class LabelReport:
     Attributes:
         kind: ``boolean``, ``integer``, ``decimal`` or ``text``.
         classes: class -> number of rows; empty for regression.
-        unnamed: number of classes that are not named.
         weights: class -> sum of the weights of its training rows, with the empty text as the class of a regression;
             None if the experiment has no weights.
     """
 
     kind: str
     classes: Mapping[str, int]
-    unnamed: int = 0
     weights: Mapping[str, float] | None = None
 
 

@@ -47,6 +47,13 @@ class Transport(ABC):
             TransportError: the engine does not move messages any more.
         """
 
+    def missing(self) -> tuple[str, ...]:
+        """The parties whose reply the current broadcast waits for, as far as the adapter knows them.
+
+        It is for messages to a person, and another thread may call it.
+        """
+        return ()
+
     @abstractmethod
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""

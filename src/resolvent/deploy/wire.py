@@ -198,8 +198,8 @@ def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
     return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"], arrays)
 
 
-def run_of_message(data: bytes | memoryview) -> str:
-    """The run to which a message belongs. The checksum and the arrays are not read.
+def head_of_message(data: bytes | memoryview) -> Message:
+    """A message without its arrays. The checksum and the arrays are not read.
 
     Raises:
         WireError: the bytes do not begin a message.
@@ -207,8 +207,16 @@ def run_of_message(data: bytes | memoryview) -> str:
     if data[:len(_MAGIC)] != _MAGIC:
         raise WireError("the bytes are not a message of this version of resolvent")
     _, header, _ = _read_header(memoryview(data)[_CONTENT:])
-    run: str = header["run"]
-    return run
+    return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"])
+
+
+def run_of_message(data: bytes | memoryview) -> str:
+    """The run to which a message belongs, see ``head_of_message``.
+
+    Raises:
+        WireError: the bytes do not begin a message.
+    """
+    return head_of_message(data).run
 
 
 def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], int]:

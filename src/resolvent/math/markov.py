@@ -63,8 +63,8 @@ class PPMC(eqx.Module):
         return total + weight * remaining / jnp.maximum(jnp.sum(remaining), 1)
 
     def following(self, context: Int[Array, ""], symbol: Int[Array, ""]) -> Int[Array, ""]:
-        """The context after another symbol."""
-        result: Array = (context * self.alphabet + symbol) % self.alphabet**self.order
+        """The context after another symbol, in the dtype of the context."""
+        result: Array = (context * self.alphabet + symbol.astype(context.dtype)) % self.alphabet**self.order
         return result
 
     def sample(self, key: Array, length: int, context: Int[ArrayLike, ""]) -> Int[Array, " length"]:

@@ -15,6 +15,7 @@ Source: Fed+ (newest notation), (6), (11) and (19), with the soft threshold as a
 To write a penalty of your own, derive from ``Penalty`` and define ``value`` and ``prox``.
 """
 
+import functools
 from abc import abstractmethod
 from typing import Any
 
@@ -66,6 +67,15 @@ class Penalty(CheckedArguments, eqx.Module):
         iteratively reweighted least squares, with which medians are fast to compute.
         """
         return jax.tree.map(jnp.ones_like, x)
+
+    def threshold(self, x: Vector) -> Float[Array, ""]:
+        """The smallest t for which ``prox(x, t)`` is zero; of a norm it is the dual norm of x.
+
+        Raises:
+            TypeError: no t does that, or the penalty does not define it.
+        """
+        raise TypeError(f"{type(self).__name__} has no smoothing for which the proximal operator of a given vector is "
+                        "zero: use a norm, such as L2Norm(), or give your penalty a method threshold()")
 
     def envelope(self, x: Vector, t: ArrayLike) -> Float[Array, ""]:
         """The Moreau envelope; its gradient is ``pull(x, t) / t``, also where the prox is not differentiable."""
@@ -165,6 +175,13 @@ class L1(Penalty):
         """min(1, t/|x_j|) for each coordinate j: 1 where the prox is 0, and smaller farther away."""
         return jax.tree.map(lambda a: (t / jnp.maximum(jnp.abs(tree.widen(a)), t)).astype(a.dtype), x)
 
+    @override
+    def threshold(self, x: Vector) -> Float[Array, ""]:
+        """The largest absolute value."""
+        start = jnp.zeros((), tree.dtype(x))
+        return functools.reduce(jnp.maximum, (jnp.max(jnp.abs(leaf), initial=0) for leaf in
+                                              jax.tree.leaves(tree.widen(x))), start)
+
 
 class L2Norm(Penalty):
     """Euclidean norm (not squared) of the whole vector: prox is the block soft threshold, which shortens it by t.
@@ -201,6 +218,11 @@ class L2Norm(Penalty):
         """min(1, t/|x|) for every entry: Weiszfeld's weight."""
         d = t / jnp.maximum(tree.norm(x), t)
         return jax.tree.map(lambda a: jnp.broadcast_to(d, a.shape).astype(a.dtype), x)
+
+    @override
+    def threshold(self, x: Vector) -> Float[Array, ""]:
+        """The length |x|."""
+        return tree.norm(x)
 
 
 class SquaredL2(Penalty):
@@ -323,6 +345,10 @@ class Scaled(Penalty):
     def curvature(self, x: Vector, t: ArrayLike) -> Vector:
         return self.penalty.curvature(x, self.scale * t)
 
+    @override
+    def threshold(self, x: Vector) -> Float[Array, ""]:
+        return self.penalty.threshold(x) / self.scale
+
 
 class PerLayer(Penalty):
     """A sum of penalties over layers, which are the top-level entries of a dict of parameters.
@@ -379,3 +405,9 @@ class PerLayer(Penalty):
     @override
     def curvature(self, x: PyTree[Any], t: ArrayLike) -> Vector:
         return {key: p.curvature(x[key], t) for key, p in self._by_layer(x).items()}
+
+    @override
+    def threshold(self, x: PyTree[Any]) -> Float[Array, ""]:
+        """The largest of the layers' thresholds."""
+        start = jnp.zeros((), tree.dtype(x))
+        return functools.reduce(jnp.maximum, (p.threshold(x[key]) for key, p in self._by_layer(x).items()), start)

@@ -2,8 +2,9 @@
 
 Points are pytrees with leaves [C, ...]. Weights [C] are non-negative and need not sum to one. A point of weight zero is
 absent: it has no influence, whatever finite value it has, and is not counted. Memory is C x d numbers for the points
-and C x C numbers for their distances. Distances are sums of squared differences, not differences of squared norms,
-which would cancel. Distances and means of points in half precision are computed in float32.
+and C x C numbers for their distances. Distances are norms of differences, not differences of squared norms, which would
+cancel; no square over- or underflows, whatever the scale of the points is. Distances and means of points in half
+precision are computed in float32.
 """
 
 import jax
@@ -14,8 +15,8 @@ from resolvent.math import centres, tree
 from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
-__all__ = ["bucket_means", "bulyan", "clipped_mean", "krum", "median_distance", "nearest_neighbour_means",
-           "squared_distances", "trimmed_mean"]
+__all__ = ["bucket_means", "bulyan", "clipped_mean", "distances", "krum", "median_distance", "nearest_neighbour_means",
+           "trimmed_mean"]
 
 
 def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLike) -> Vector:
@@ -45,14 +46,15 @@ def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLik
     return jax.tree.map(of_leaf, points)
 
 
-def squared_distances(points: Vector) -> Float[Array, "C C"]:
-    """|p_i - p_j|^2 over all leaves; infinite where it overflows. Rows are computed one by one to save memory."""
-    leaves = jax.tree.leaves(tree.widen(points))
-    count = leaves[0].shape[0]
+def distances(points: Vector) -> Float[Array, "C C"]:
+    """|p_i - p_j| over all leaves; infinite where it overflows. Rows are computed one by one to save memory."""
+    wide = tree.widen(points)
+    count = jax.tree.leaves(wide)[0].shape[0]
 
     def from_point(i: Array) -> Array:
-        squares = [jnp.square(leaf - leaf[i]).reshape(count, -1).sum(axis=1) for leaf in leaves]
-        return jnp.sum(jnp.stack(squares), axis=0)
+        point = tree.rows(wide, i)
+        row: Array = jax.vmap(lambda p: tree.norm(tree.sub(p, point)))(wide)
+        return row
 
     rows: Array = jax.lax.map(from_point, jnp.arange(count))
     return rows
@@ -129,8 +131,8 @@ def nearest_neighbour_means(points: Vector, weights: Float[Array, " C"], malicio
         Leaves [C, ...]; rows of weight zero are unchanged.
     """
     present = weights > 0
-    squares = jnp.where(present[None, :], squared_distances(points), jnp.inf)
-    rank = jnp.argsort(jnp.argsort(squares, axis=1), axis=1)
+    from_present = jnp.where(present[None, :], distances(points), jnp.inf)
+    rank = jnp.argsort(jnp.argsort(from_present, axis=1), axis=1)
     count = jnp.maximum(jnp.sum(present) - jnp.asarray(malicious), 1)
     chosen = jnp.where((rank < count) & present[None, :], weights[None, :], 0)
     mixed = jax.vmap(lambda row: centres.mean(points, row))(chosen)
@@ -200,17 +202,17 @@ def _broadcast(of_points: Array, p: Array) -> Array:
 
 
 def _neighbours(points: Vector) -> tuple[Int[Array, "C C"], Float[Array, "C C"]]:
-    """The other points of each point, the nearest first, and their squared distances; the point itself comes last."""
-    squares = squared_distances(points)
-    squares = jnp.where(jnp.eye(len(squares), dtype=bool), jnp.inf, squares)
-    order = jnp.argsort(squares, axis=1)
-    return order, jnp.take_along_axis(squares, order, axis=1)
+    """The other points of each point, the nearest first, and their distances; the point itself comes last."""
+    lengths = distances(points)
+    lengths = jnp.where(jnp.eye(len(lengths), dtype=bool), jnp.inf, lengths)
+    order = jnp.argsort(lengths, axis=1)
+    return order, jnp.take_along_axis(lengths, order, axis=1)
 
 
 def _krum_scores(order: Int[Array, "C C"], near: Float[Array, "C C"], remaining: Bool[Array, " C"],
                  malicious: ArrayLike) -> Float[Array, " C"]:
-    """Krum's scores among the remaining points; infinite for the others."""
+    """The square roots of Krum's scores among the remaining points; infinite for the others."""
     count = jnp.maximum(jnp.sum(remaining) - jnp.asarray(malicious) - 2, 2)
     is_neighbour = remaining[order] & (order != jnp.arange(len(remaining))[:, None])
     is_nearest = is_neighbour & (jnp.cumsum(is_neighbour, axis=1) <= count)
-    return jnp.where(remaining, jnp.sum(jnp.where(is_nearest, near, 0), axis=1), jnp.inf)
+    return jnp.where(remaining, jax.vmap(tree.norm)(jnp.where(is_nearest, near, 0)), jnp.inf)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from resolvent.data.html_tables import html_table
 from resolvent.data.samples import Task
-from resolvent.problem.metrics.influences import influences
-from resolvent.problem.metrics.intervals import Interval, interval_of, resample
+from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
+from resolvent.problem.metrics.site_values import SiteRows, measure_site
 from resolvent.problem.models.model import Model
 from resolvent.problem.party_predictions import has_probabilities, predicted_labels
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Evaluation", "evaluate_outputs"]
-
-_SEED = 20_240_229  # seed of the bootstrap: the same rows have the same intervals
 
 
 class Evaluation(dict[str, float]):
@@ -67,7 +65,7 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         task: task of the data.
         outputs: [n, ...] outputs of the model.
         y: [n] class numbers or targets.
-        metrics: further metrics by name.
+        metrics: further metrics by name, none with that of the score: see ``name_metrics``.
         weights: [n] weights of the rows in the mean of the loss; None: equal weights. The score and the metrics count
             every row once, as in a run with class weights.
 
@@ -77,14 +75,13 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
     loss, score = (np.asarray(of_rows, np.float64)
                    for of_rows in _scores(model, jnp.asarray(outputs), jnp.asarray(y)))
     values = {"loss": _weighted(loss, weights), model.loss.score_name: score}
-    further = {name: metric for name, metric in metrics.items() if name not in values}  # the score has its own name
-    if further:
+    if metrics:
         predictions = _predictions(model, task, outputs, y)
-        for name, metric in further.items():
+        for name, metric in metrics.items():
             check_metric(name, metric, task, model.loss, has_probabilities=predictions.probabilities is not None)
-            values[name] = influences(predictions, metric)
-    limits = {name: metric.limits for name, metric in further.items()}
-    return Evaluation(len(y), {name: _interval(of_rows, limits.get(name)) for name, of_rows in values.items()})
+            values[name] = metric.row_values(predictions)
+    return Evaluation(len(y), {name: _interval(of_rows, metrics.get(name), y, task)
+                               for name, of_rows in values.items()})
 
 
 @jax.jit
@@ -109,18 +106,21 @@ def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64] | None) 
     return influence
 
 
-def _interval(values: NDArray[np.float64], limits: tuple[float, float] | None) -> Interval:
-    """The mean of values [n], with the bootstrap interval of comparisons.
+def _interval(values: NDArray[np.float64], metric: Metric | None, labels: NDArray[Any], task: Task) -> Interval:
+    """The mean of values [n], with the interval of comparisons.
 
     Args:
         values: the values of the rows.
-        limits: the smallest and the largest possible mean; None: 0 and 1 if all values are 0 or 1, otherwise no limits.
+        metric: the metric whose values they are; None for the loss and the score of the model.
+        labels: [n] class numbers or targets.
+        task: task of the data.
     """
     if not np.isfinite(values).all():
         return Interval(float(np.mean(values)), np.nan, np.nan)
-    is_binary = bool(np.isin(values, (0.0, 1.0)).all())
-    bounds = np.array([[0.0, 1.0] if is_binary else [values.min(), values.max()]])
-    ends = np.array([limits]) if limits is not None else bounds if is_binary else None
-    rng = np.random.default_rng(_SEED)
-    sample = resample(values[None, None], np.ones((1, len(values)), bool), bounds, rng)
-    return interval_of(sample, rng, ends)[0]
+    by_class = metric is not None and metric.sampling != "rows" and task == "classification"
+    rows = SiteRows({"model": values[None]}, np.ones((1, len(values)), bool),
+                    labels.astype(np.int64) if by_class else None)
+    interval = measure_site(rows, ["model"], None, metric.sampling if metric is not None and by_class else "rows", 0,
+                            higher_is_better=True).intervals[0]
+    low, high = (-np.inf, np.inf) if metric is None else metric.limits
+    return Interval(interval.value, max(interval.low, low), min(interval.high, high))

@@ -16,7 +16,8 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, UnusualRowsWarning
-from resolvent.errors import InputError, shorten
+from resolvent.errors import DivergedError, InputError, quote, shorten
+from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
@@ -40,12 +41,16 @@ class Fitted:
     refused. Rows that it can represent, but that differ from the training rows (values far outside their range,
     imputed values, columns that are not used), are predicted with an ``UnusualRowsWarning``.
 
+    A model whose training diverged can be read but not used: every method that needs its outputs raises a
+    ``DivergedError``.
+
     Attributes:
         model: the predictor and its loss.
         params: the trained parameters, as NumPy arrays.
         encoding: how rows become inputs.
         method: name of the method that trained it.
         site: name of the party whose personal model it is; None for the shared model.
+        rounds: number of rounds that it was trained for; None if it is not known.
 
     Raises:
         InputError: the model has another number of outputs than the data has classes.
@@ -62,6 +67,7 @@ class Fitted:
     encoding: Encoding
     method: str = "run"
     site: str | None = None
+    rounds: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", jax.tree.map(np.asarray, self.params))  # which keep their precision anywhere
@@ -164,9 +170,10 @@ class Fitted:
         from resolvent.data.weights import weights_of_labels
         from resolvent.problem.evaluation import evaluate_outputs
 
+        named = name_metrics(metrics, self.model.loss.score_name)
         weights = None if class_weight is None else weights_of_labels(y, self.classes, class_weight)
         with self._precision():
-            return evaluate_outputs(self.model, self.encoding.task, outputs, y, name_metrics(metrics), weights)
+            return evaluate_outputs(self.model, self.encoding.task, outputs, y, named, weights)
 
     def outputs(self, rows: Any) -> NDArray[Any]:
         """[n, ...] the outputs of the model: logits, or predicted numbers.
@@ -187,7 +194,12 @@ class Fitted:
         return self.outputs_of_inputs(encoded.x)
 
     def outputs_of_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """[n, ...] the outputs for inputs of the model."""
+        """[n, ...] the outputs for inputs of the model.
+
+        Raises:
+            DivergedError: a parameter, or an output for one of these inputs, is not finite.
+        """
+        self.check_parameters()
         size = min(_MAX_BLOCK, 1 << (len(x) - 1).bit_length())
         with self._precision():
             dtype = x.dtype if self.encoding.vocabulary else np.result_type(*jax.tree.leaves(self.params))
@@ -197,7 +209,30 @@ class Fitted:
                 filled = np.concatenate([block, np.repeat(block[-1:], size - len(block), axis=0)])
                 outputs = _apply(self.model, self.params, jnp.asarray(filled, dtype))
                 blocks.append(np.asarray(outputs)[:len(block)])
-        return np.concatenate(blocks)
+        outputs = np.concatenate(blocks)
+        if not np.isfinite(outputs).all():
+            row = int(np.argmin(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1)))
+            raise DivergedError(f"{self._title()} has outputs that are not finite, first for row {row + 1} of "
+                                f"{len(outputs)}: look for extreme values in this row, or train again with a smaller "
+                                "learning rate")
+        return outputs
+
+    def check_parameters(self) -> None:
+        """Refuse a model whose training diverged.
+
+        Raises:
+            DivergedError: a parameter is not finite.
+        """
+        for name, leaf in tree.named_leaves(self.params):
+            if wrong := int(np.size(leaf) - np.isfinite(leaf).sum()):
+                raise DivergedError(f"{self._title()} cannot be used, because its training diverged: {wrong} of the "
+                                    f"{np.size(leaf)} numbers of {quote(name or 'its parameter')} are not finite. "
+                                    "Train again with a smaller learning rate, look for extreme values in the training "
+                                    "rows, or use another method")
+
+    def _title(self) -> str:
+        owner = "the shared model" if self.site is None else f"the model of {shorten(self.site)}"
+        return f"{shorten(self.method)}: {owner}{'' if self.rounds is None else f' after round {self.rounds}'}"
 
     def probabilities(self, outputs: NDArray[Any]) -> NDArray[Any]:
         """[n, classes] the probabilities of the classes from outputs of the model.
@@ -242,8 +277,11 @@ class Fitted:
         Raises:
             InputError: the packages of the extra ``onnx`` are not installed, an operation of the model has no form in
                 ONNX, or the loss defines no probabilities.
+            DivergedError: a parameter is not finite.
         """
         from resolvent.problem.onnx_export import write_onnx
+
+        self.check_parameters()
 
         write_onnx(Path(path), self, batch)
 
@@ -255,7 +293,9 @@ class Fitted:
 
         Raises:
             InputError: the model does not come from PyTorch.
+            DivergedError: a parameter is not finite.
         """
+        self.check_parameters()
         from resolvent.problem.models.torch_models import torch_module
 
         return torch_module(self.model, self.params)

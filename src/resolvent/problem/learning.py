@@ -15,7 +15,7 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, WeightedLoss
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, WeightedLoss, score_rows
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.problem import Problem
@@ -165,9 +165,9 @@ def _evaluate_rows(problem: LearningProblem, w: Vector,
         first = jnp.minimum(i * block, size - block)  # the last block repeats some rows of the block before it
         of_block = jax.lax.dynamic_slice_in_dim(rows, first, block)
         outputs, y = model.rewritten(model.apply)(w, problem.x[of_block]), problem.y[of_block]
+        values = model.loss.loss(outputs, y), score_rows(model.loss, outputs, y)
         loss, score = (jax.lax.dynamic_update_slice_in_dim(result, new.astype(result.dtype), first, 0)
-                       for result, new in zip(results, (model.loss.loss(outputs, y), model.loss.score(outputs, y)),
-                                              strict=True))
+                       for result, new in zip(results, values, strict=True))
         return loss, score
 
     zeros = jnp.zeros(size, tree.dtype(w))

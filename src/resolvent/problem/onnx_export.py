@@ -15,6 +15,7 @@ from resolvent.data.atomic_files import write_atomically
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import to_plain
+from resolvent.data.folder_lock import check_names
 from resolvent.errors import InputError, shorten
 from resolvent.xla.small_call import call_metadata
 
@@ -66,6 +67,7 @@ def write_onnx(path: Path, fitted: "Fitted", batch: int | None = None) -> None:
     def write(partial: Path) -> None:
         partial.write_bytes(proto.SerializeToString())
 
+    check_names(path)
     write_atomically(path, write)
 
 

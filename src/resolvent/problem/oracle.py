@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.losses import score_rows
 from resolvent.problem.models.model import Model
 
 __all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "SampleOracle", "ShapeOracle", "remembering"]
@@ -193,7 +194,7 @@ class SampleOracle(Oracle):
         rows = self.offset + jnp.where(mask, positions, 0)
         outputs = self.model.apply(w, self.x[rows])
         loss = jnp.where(mask, self.model.loss.loss(outputs, self.y[rows]), 0)
-        score = jnp.where(mask, self.model.loss.score(outputs, self.y[rows]), 0)
+        score = jnp.where(mask, score_rows(self.model.loss, outputs, self.y[rows]), 0)
         return jnp.sum(loss), jnp.sum(score)
 
     def _sum_over_blocks(self, f: Callable[[Array, Array], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:

@@ -5,6 +5,7 @@ over parties. Their state is the table of metrics, so that a resumed run continu
 ``EvaluationEvent``.
 """
 
+import hashlib
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["CSV", "Callback", "EarlyStopping", "EvaluationEvent", "KeepBest", "MLflow", "TensorBoard", "WandB"]
+
+
+_MAX_LABEL = 150  # bytes of a method's name in a file name
 
 
 @dataclass(eq=False)
@@ -111,7 +115,7 @@ class KeepBest(Callback):
     @override
     def __call__(self, event: EvaluationEvent) -> None:
         values = _larger_is_better(event, self.metric, self.split, self.higher_is_better)
-        of_rounds = values.loc[values.index > 0]  # the first model is not a result of the run
+        of_rounds = values.loc[values.index > 0].dropna()  # the first model is not a result of the run
         if of_rounds.empty or of_rounds.idxmax() != event.round:
             return
         target = Path(self.folder).expanduser() / label_of(event)
@@ -308,9 +312,12 @@ class WandB(Writer):
 
 
 def label_of(event: EvaluationEvent) -> str:
-    """Method and seed as a file name."""
+    """Method and seed as a file name. A name that cannot be one as it is gets a digest, so that no two become one."""
     name = re.sub(r"[^\w.+=() -]", "_", event.name).strip(". ")
-    return f"{name or 'run'}-seed-{event.seed}"
+    name = name.encode()[:_MAX_LABEL].decode(errors="ignore") or "run"
+    if name != event.name:
+        name += f"-{hashlib.sha256(event.name.encode(errors='surrogatepass')).hexdigest()[:8]}"
+    return f"{name}-seed-{event.seed}"
 
 
 def _evaluated_rounds(event: EvaluationEvent) -> list[int]:

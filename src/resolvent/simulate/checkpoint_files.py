@@ -1,8 +1,8 @@
 """The files of a checkpoint: a folder per checkpoint, named after the number of rounds.
 
-``state.safetensors`` has the state, ``metrics.parquet`` the metrics, and ``run.json`` the run's fingerprint, the
-versions of resolvent and jax, the facts, and the digests of the other files and of itself. The last two checkpoints
-of a run are on the disk, so that a run continues from the one before if the newest is damaged.
+``state.safetensors`` has the state, ``metrics.parquet`` the metrics, and ``run.json`` what identifies the run, the
+facts, and the digests of the other files and of itself. The last two checkpoints of a run are on the disk, so that a
+run continues from the one before if the newest is damaged.
 """
 
 import warnings
@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from resolvent.data.atomic_files import finish_before_interruption, hidden_sibling, remove_folder, sync_to_disk
 from resolvent.data.digests import DamagedFileError, check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
-from resolvent.simulate.fingerprint import RunIdentity
+from resolvent.simulate.identity import RunIdentity
 from resolvent.simulate.tree_files import read_tree, write_tree
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Checkpoint(NamedTuple):
         sync_to_disk(folder / _METRICS)
         write_tree(folder / _STATE, self.state)
         write_sealed(folder / _RUN, {
-            "rounds": self.rounds, "fingerprint": identity.fingerprint, "versions": identity.versions,
+            "rounds": self.rounds, **identity.as_json(),
             "facts": dict(self.facts), "files": file_digests(folder, (_STATE, _METRICS))})
         sync_to_disk(folder)
 
@@ -119,7 +119,7 @@ class Checkpoint(NamedTuple):
         if not {"rounds", "fingerprint", "versions", "facts", "files"} <= set(run) or path.name != _name(run["rounds"]):
             raise DamagedFileError(f"{path / _RUN} does not belong to this checkpoint: {_ADVICE}")
         # Before the state is read: the leaves of another run would be reported as a damaged file.
-        identity.check(RunIdentity(run["fingerprint"], run["versions"]), path)
+        identity.check(RunIdentity.from_json(run), path)
         check_files(path, run["files"], _ADVICE)
         state, _ = read_tree(path / _STATE, like)
         return cls(run["rounds"], state, pd.read_parquet(path / _METRICS), run["facts"])

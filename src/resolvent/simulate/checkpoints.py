@@ -10,7 +10,7 @@ import numpy as np
 from resolvent.data.atomic_files import finish_before_interruption
 from resolvent.errors import InputError
 from resolvent.simulate.checkpoint_files import Checkpoint
-from resolvent.simulate.fingerprint import RunIdentity, identity_of
+from resolvent.simulate.identity import RunIdentity, identity_of
 from resolvent.simulate.measurements import Measurements
 from resolvent.simulate.plan import Plan
 from resolvent.simulate.processes import from_writer, gather_over_processes

@@ -5,6 +5,7 @@ the rows back and hands the replies to the server's function. It knows no algori
 round, phase, party), so neither the scheduler nor the cohort's order changes what a party computes.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.algorithms import keys
+from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import (
     Algorithm,
     Info,
@@ -42,13 +44,13 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.cohort_parts import CohortPart, part_of_cohort
 from resolvent.simulate.scheduler_choice import SchedulerName, scheduler_named
-from resolvent.simulate.schedulers import Jobs
+from resolvent.simulate.schedulers import Jobs, Sequential
 from resolvent.simulate.shards import REPLICATED, SHARDED, PartyShard, on_every_device, shard_specs
 from resolvent.simulate.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.xla.fallback import FallbackJit
 from resolvent.xla.small_call import allow_small_calls, call_metadata
 
-__all__ = ["estimated_work", "initial_state", "run_chunk"]
+__all__ = ["estimated_work", "initial_state", "program_of_round", "run_chunk"]
 
 _FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
 _SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
@@ -161,6 +163,25 @@ def _run_round(algorithm: Algorithm, problem: Problem, participation: Participat
         return _run_phases(algorithm, problem, participation, key, state, t, static)
 
 
+def program_of_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
+                     record: tuple[str, ...], trace: Callable[..., jax.stages.Traced]) -> jax.stages.Traced:
+    """The program of a round with the parties one after the other.
+
+    Args:
+        algorithm: the algorithm.
+        problem: the parties' objectives, or their shapes.
+        participation: draws the cohorts.
+        state: the state before the round, or its shapes.
+        record: names of the parties' scalars to record, see ``run_chunk``.
+        trace: traces a compiled function for these arguments.
+    """
+    static = _Static(record, Sequential(), plain=False)
+    # The number of a round is a weak type in ``_run_rounds``, whose trace is found again if all types are the same.
+    number = jax.ShapeDtypeStruct((), jnp.result_type(int), weak_type=True)  # type: ignore[no-untyped-call]
+    return trace(_run_round, algorithm, problem, participation, jax.eval_shape(keys.root_key, jnp.array(0)), state,
+                 number, static=static)
+
+
 def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participation, key: Array, state: Federation,
                 t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
@@ -204,33 +225,37 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
                working: Bool[Array, " C"], key: Array, state: Federation, static: _Static) -> _PhaseResult:
     """Message, party and server of one phase.
 
-    Absent parties keep their states, and the server keeps its own if no reply counts. A reply that does not count, such
-    as one that is not finite, does not count in the following phases of the round either.
+    Absent parties keep their states, and the server keeps its own if no reply counts, see ``server_step``. A reply that
+    does not count, such as one that is not finite, does not count in the following phases of the round either.
     """
     effort = part.select(jnp.where(working, cohort.effort, 0))
     slots = problem.row(part.index)
     rows = tree.rows(state.parties, slots)
 
-    def work(shared: tuple[Algorithm, Problem, ServerState, Array], job: Jobs) -> tuple[PartyState, Reply, Info]:
+    def work(shared: tuple[Algorithm, Problem, ServerState, Array],
+             job: Jobs) -> tuple[PartyState, tuple[Reply, Array], Info]:
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
+        message = phase.message(server, k)
         with allow_small_calls(), record_info(static.record):
-            row, payload, info = party_work(phase, job.rows, phase.message(server, k), problem.oracle(k),
-                                            keys.party_key(key, k), job.effort)
+            row, payload, info = party_work(phase, job.rows, message, problem.oracle(k), keys.party_key(key, k),
+                                            job.effort)
+        norm = update_norm(algorithm, message, payload, number)
+        info = {**info, "update_norm": norm}
         # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.
-        return row, payload, {name: info[name] for name in info if name in ("model", *static.record)}
+        return row, (payload, norm), {name: info[name] for name in info if name in ("model", *static.record)}
 
-    new_rows, payload, info = scheduler_named(static.scheduler)(
+    new_rows, replies, info = scheduler_named(static.scheduler)(
         work, (algorithm, problem, state.server, key), Jobs(part.index, rows, effort),
         effort * estimated_work(algorithm, problem.sizes[part.index]))
     models = {"model": info.pop("model")} if "model" in info else {}  # they stay where they are
-    payload, info = part.exchange((payload, info))
-    counted = counted_parties(payload, cohort, working)
+    (payload, norms), info = part.exchange((replies, info))
+    counted = counted_parties(algorithm, norms, cohort, working)
     committed = commit_rows(new_rows, rows, working=part.select(working), counted=part.select(counted))
     parties = jax.tree.map(
         lambda leaf, row: leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True),
         state.parties, committed)
-    server, server_info = server_step(algorithm.phases[number], state.server,
+    server, server_info = server_step(algorithm, number, state.server,
                                       stacked_replies(payload, cohort, counted), keys.server_key(key))
     return _PhaseResult(Federation(server, parties), counted, info | models, server_info)
 

@@ -1,15 +1,19 @@
 """Evaluation events and the callbacks of a run. A callback can read metrics and models, and stop the run."""
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
+from resolvent.simulate.metrics_table import means_by
 from resolvent.simulate.processes import from_writer, is_writer
 
 if TYPE_CHECKING:
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
     from resolvent.simulate.result import Result
 
-__all__ = ["EvaluationEvent", "OnEvaluation", "RunCallbacks", "as_callbacks", "copy_arrays"]
+__all__ = ["EvaluationEvent", "OnEvaluation", "RunCallbacks", "as_callbacks", "copy_arrays", "read_only"]
 
 
 @dataclass(eq=False)
@@ -32,7 +36,7 @@ class EvaluationEvent:
         score_name: name of the score that is reported in addition to the loss.
         directions: name of a metric -> whether larger values are better.
         is_resumed: whether the run continued from a checkpoint.
-        metrics: all metrics so far, the table of ``Result.metrics``.
+        metrics: a copy of all metrics so far, the table of ``Result.metrics``.
 
     Example:
         >>> problem = rv.problems.least_squares(parties=3, samples=20, features=2)
@@ -75,19 +79,19 @@ class EvaluationEvent:
         return self.result().server_model
 
     def means(self, round: int | None = None) -> dict[str, float]:
-        """The mean over parties of every metric, as ``{"test/accuracy": 0.8, ...}``.
+        """The mean over parties of every metric, as ``{"test/accuracy": 0.8, ...}``; NaN if the model of one diverged.
 
         Args:
             round: number of rounds at the evaluation; default: this evaluation.
         """
         rows = self.metrics[(self.metrics["round"] == (self.round if round is None else round))
                             & self.metrics["party"].notna() & self.metrics["split"].notna()]
-        means = rows.groupby(["split", "metric"], observed=True)["value"].mean().reset_index()
+        means = means_by(rows, ["split", "metric"]).rename("value").reset_index()
         return {f"{split}/{metric}": float(value) for split, metric, value in zip(
             means["split"], means["metric"], means["value"], strict=True)}
 
     def history(self, metric: str | None = None, split: str = "validation") -> "pd.Series[float]":
-        """The mean over parties of a metric, by round.
+        """The mean over parties of a metric, by round; NaN if the model of a party diverged.
 
         Args:
             metric: name of the metric; default: the score.
@@ -104,7 +108,7 @@ class EvaluationEvent:
             raise InputError(f"there is no metric {quote(name)} of the split {quote(split)}"
                              + (alternatives(name, known) if known else
                                 ": the parties have no such samples; set a share for them in the data"))
-        return rows.groupby("round")["value"].mean()
+        return means_by(rows, "round")
 
 
 OnEvaluation: TypeAlias = Callable[[EvaluationEvent], None]
@@ -142,10 +146,10 @@ class RunCallbacks:
             return None
         reason = None
         if is_writer():
-            event = self._make_event(rounds)
-            for callback in self._callbacks:
+            for callback in self._callbacks:  # each has an event of its own, whose table it may edit
+                event = self._make_event(rounds)
                 callback(event)
-            reason = event._stop_reason
+                reason = event._stop_reason or reason
         stops = bool(from_writer(reason is not None))
         return (reason or "in the writer process") if stops else None
 
@@ -161,6 +165,20 @@ class RunCallbacks:
                     close()
 
 
+def read_only(data: FederatedData | None) -> FederatedData | None:
+    """The same data whose arrays cannot be edited: in host memory, the next rounds read them."""
+    shown = copy.copy(data)
+    for name in ("x", "y", "weights"):
+        if isinstance(array := getattr(data, name, None), np.ndarray):
+            view = array.view()
+            view.flags.writeable = False
+            object.__setattr__(shown, name, view)
+    return shown
+
+
 def copy_arrays(tree: Any) -> Any:
     """Copies of all arrays: compiled rounds take over the buffers of the state that they start from."""
-    return jax.tree.map(lambda leaf: jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
+    def copied(leaf: Any) -> Any:
+        return jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+    return jax.tree.map(copied, tree)

@@ -1,17 +1,11 @@
-"""What identifies a run: a digest of each of its parts, and the versions that computed it.
-
-A checkpoint stores them, so that a run continues only from its own checkpoint, and the error names what differs.
-"""
+"""Digests of settings: of what the parts of a run are given, not of what they compute with it (see ``program``)."""
 
 import dataclasses
 import functools
 import hashlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,64 +14,8 @@ import numpy as np
 from resolvent.data.array_files import PackedArray
 from resolvent.data.federated import FederatedData
 from resolvent.data.own_rows import OwnRows
-from resolvent.errors import InputError
 
-if TYPE_CHECKING:
-    from resolvent.simulate.plan import Plan
-
-__all__ = ["RunIdentity", "describe", "digest_of_array", "fingerprint_of", "identity_of"]
-
-
-class RunIdentity(NamedTuple):
-    """What a checkpoint must have in common with the run that continues from it.
-
-    Attributes:
-        fingerprint: part of the run (``algorithm``, ``data``, ``seed``, ...) -> SHA-256.
-        versions: package -> version.
-    """
-
-    fingerprint: Mapping[str, str]
-    versions: Mapping[str, str]
-
-    def check(self, stored: "RunIdentity", path: Path) -> None:
-        """Compare with the identity that a checkpoint stores.
-
-        Warns if a version differs: the rest of the run may then round differently.
-
-        Raises:
-            InputError: a part of the run differs.
-        """
-        names = [*self.fingerprint, *(name for name in stored.fingerprint if name not in self.fingerprint)]
-        different = [name for name in names if self.fingerprint.get(name) != stored.fingerprint.get(name)]
-        if different:
-            raise InputError(f"the checkpoint {path} belongs to another run, with another value of "
-                             f"{', '.join(different)}: choose another folder, or start afresh without resume")
-        changed = [f"{name} {stored.versions.get(name, 'unknown')}, now {self.versions[name]}" for name in self.versions
-                   if self.versions[name] != stored.versions.get(name)]
-        if changed:
-            warnings.warn(f"the checkpoint {path} was written with {'; '.join(changed)}. The run continues, but its "
-                          "results can differ in rounding from those of one version", stacklevel=2)
-
-
-def identity_of(plan: "Plan") -> RunIdentity:
-    """The identity of a planned run. It reads all samples.
-
-    The number of rounds, diagnostics, the scheduler and the progress report may differ between the parts of a run.
-    """
-    task, evaluation = plan.task, plan.evaluation
-    parts = {
-        "algorithm": plan.algorithm,
-        **({"problem": task.problem} if task.data is None else {"model": task.model, "data": task.data}),
-        "participation": plan.participation,
-        "seed": plan.seed,
-        "memory": plan.memory,
-        "evaluate_every": evaluation.every,
-        "evaluate_parties": len(evaluation.parties),
-        "clock": evaluation.clock,
-        "precision": "float64" if jax.config.values["jax_enable_x64"] else "float32",
-    }
-    return RunIdentity({name: fingerprint_of(part) for name, part in parts.items()},
-                       {name: version(name) for name in ("resolvent", "jax")})
+__all__ = ["describe", "digest_of_array", "fingerprint_of"]
 
 
 def fingerprint_of(part: Any) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-import tempfile
 import uuid
 import weakref
 from functools import partial
@@ -19,6 +18,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.algorithms.round import initial_party
 from resolvent.data.atomic_files import sync_to_disk
+from resolvent.data.folder_lock import make_temporary_folder
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import PartySubset
 from resolvent.simulate.device_memory import party_state_shapes
@@ -60,7 +60,7 @@ class HostStates:
         self.shapes = party_state_shapes(algorithm, problem)
         self._checkpoint_folder = None if folder is None else folder.parent
         if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="resolvent-"))
+            folder = make_temporary_folder()
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._folder = folder
         # A new name, because the rows of an earlier run stay until the first checkpoint of this run.

@@ -58,7 +58,7 @@ class Measurements:
         self._bytes = {"down": 0, "up": 0}
         self._ledger = None if plan.privacy is None else PrivacyLedger(
             plan.privacy, plan.algorithm, shapes_of(plan.task.init, keys.root_key(0)), plan.task.sizes,
-            plan.participation)
+            plan.participation, plan.spent)
         self._index = plan.evaluation.parties
         self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
         # The parties of a subset under local ids, for functions of all parties of a problem.
@@ -72,7 +72,9 @@ class Measurements:
     def facts(self) -> dict[str, Any]:
         """Seconds and bytes so far."""
         stopped = {} if self.stop_reason is None else {"stopped": self.stop_reason}
-        private = {} if self._ledger is None else {"private_rounds": self._ledger.rounds.tolist()}
+        private = {} if self._ledger is None else {"private_rounds": self._ledger.rounds.tolist(),
+                                                   "privacy": self._ledger.account.facts(),
+                                                   "noise": "simulated noise"}
         return {"seconds_per_round": self._seconds_per_round, "cpu_per_round": self._cpu_per_round,
                 "restored_cpu_seconds": self._restored_cpu_seconds, "seconds": self._seconds, "bytes": self._bytes,
                 "evaluated_parties": len(self._index), **stopped,

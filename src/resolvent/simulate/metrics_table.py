@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MetricsTable"]
+__all__ = ["MetricsTable", "means_by"]
 
 
 class _Rows(NamedTuple):
@@ -57,6 +57,12 @@ class MetricsTable:
     def restore(self, table: "pd.DataFrame") -> None:
         """Continue from an earlier table."""
         self._table, self._rows = table, []
+
+
+def means_by(rows: "pd.DataFrame", keys: str | list[str]) -> "pd.Series[float]":
+    """The mean value of each group of rows; NaN if a value of the group is NaN, because a model diverged."""
+    groups = rows.groupby(keys, observed=True)["value"]
+    return groups.mean().where(groups.count() == groups.size())
 
 
 def _as_table(method: str, rows: list[_Rows]) -> "pd.DataFrame":

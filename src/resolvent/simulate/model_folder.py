@@ -46,6 +46,7 @@ class SavedModels(NamedTuple):
         shared: the shared model, or None.
         model: the predictor, or None for a problem without samples.
         encoding: the encoding of its inputs, or None for a problem without samples.
+        digest: SHA-256 of the last state of their run; empty if it is not known.
     """
 
     method: str
@@ -55,6 +56,7 @@ class SavedModels(NamedTuple):
     shared: Vector | None
     model: Model | None
     encoding: Encoding | None
+    digest: str = ""
 
 
 def write_model_folder(folder: Path, saved: SavedModels) -> None:
@@ -75,8 +77,9 @@ def write_model_folder(folder: Path, saved: SavedModels) -> None:
     leaves = {name: {"shape": list(leaf.shape[1:]), "dtype": str(leaf.dtype)}
               for name, leaf in named_leaves(saved.personal).items()}
     write_sealed(folder / NOTE_FILE, {
-        "version": _VERSION, "method": saved.method, "round": saved.rounds, "parties": list(saved.parties),
-        "leaves": leaves, "model": None if description is None else description[0], "files": files,
+        "version": _VERSION, "method": saved.method, "round": saved.rounds, "run": saved.digest,
+        "parties": list(saved.parties), "leaves": leaves,
+        "model": None if description is None else description[0], "files": files,
         "digests": file_digests(folder, files)})
 
 
@@ -86,6 +89,7 @@ class ModelFolder:
     Attributes:
         method: name of the method.
         parties: the parties' names.
+        digest: SHA-256 of the last state of the run of the models; empty if it is not known.
 
     Raises:
         InputError: the folder has no models, or was written by another version.
@@ -96,6 +100,7 @@ class ModelFolder:
         if self._note.get("version") != _VERSION:
             raise InputError(f"{folder} was written by another version of resolvent: {_ADVICE}")
         self.method: str = self._note["method"]
+        self.digest: str = self._note.get("run", "")
         self.parties: tuple[str, ...] = tuple(self._note["parties"])
 
     @property
@@ -157,7 +162,8 @@ class ModelFolder:
         encoding, predictor = self.encoding, self._predictor(model)
         assert predictor is not None
         name = None if site is None else self.parties[self.index(site)]
-        return Fitted(predictor, self.parameters(site, predictor), encoding, self.method, name)
+        return Fitted(predictor, self.parameters(site, predictor), encoding, self.method, name,
+                      self._note["round"])
 
     def parameters(self, site: int | str | None, model: Model | None = None) -> Vector:
         """The parameters of a site's model, or of the shared model.

@@ -17,7 +17,7 @@ from resolvent.problem.party_predictions import has_probabilities, predictions_o
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import PartySubset
 
-__all__ = ["HELD_OUT", "MetricValues", "PartyMetrics"]
+__all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "uninformative"]
 
 HELD_OUT = ("validation", "test")  # metrics are computed on samples on which the party does not train
 
@@ -63,7 +63,7 @@ class PartyMetrics:
                                                                    self._task):
             at = position, HELD_OUT.index(split)
             is_finite = bool(np.isfinite(predictions.outputs).all())
-            readable = predictions if is_finite else _uninformative(predictions)
+            readable = predictions if is_finite else uninformative(predictions)
             for number, metric in enumerate(self.metrics.values()):
                 value = metric.value(readable)
                 is_defined[(*at, number)] = not np.isnan(value)
@@ -72,7 +72,7 @@ class PartyMetrics:
         return MetricValues(values, is_defined)
 
 
-def _uninformative(predictions: Predictions) -> Predictions:
+def uninformative(predictions: Predictions) -> Predictions:
     """Finite predictions for the same labels: they show whether a metric is defined for them."""
     probabilities = predictions.probabilities
     return predictions._replace(

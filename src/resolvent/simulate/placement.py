@@ -23,7 +23,7 @@ from resolvent.simulate.storage import DeviceStorage, Storage
 from resolvent.simulate.systems import MessageBytes, message_bytes
 from resolvent.simulate.user_errors import USER_ERRORS, message_of
 
-__all__ = ["Placement", "place"]
+__all__ = ["Placement", "limit_batches", "place"]
 
 _MIN_BATCH_LIMIT = 1024  # samples; smaller batches stay as they are, and sums over them have the same rounding errors
 
@@ -52,7 +52,7 @@ def place(plan: Plan) -> Placement:
     """
     try:
         check_memory(plan)
-        return _place(_limit_batches(plan))
+        return _place(limit_batches(plan))
     except USER_ERRORS as error:
         message = message_of(error)
         if message is None:
@@ -87,7 +87,7 @@ def _storage_of(plan: Plan, scheduler: Scheduler) -> Storage:
     return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, _problem_of(plan.task), scheduler)
 
 
-def _limit_batches(plan: Plan) -> Plan:
+def limit_batches(plan: Plan) -> Plan:
     """The plan with minibatches that are no larger than the largest party: the remainder would be padding."""
     sizes = np.asarray(plan.task.sizes)
     largest = max(_MIN_BATCH_LIMIT, int(sizes.sum() if plan.pools_data else sizes.max(initial=1)))

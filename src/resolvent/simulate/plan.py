@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
@@ -149,7 +149,10 @@ class CheckpointPlan:
     @property
     def rows_folder(self) -> Path | None:
         """The folder of the party states on the host; it is next to the checkpoints, because it is not replaced."""
-        return None if self.folder is None else self.folder.with_name(f"{self.folder.name}.parties")
+        if self.folder is None:
+            return None
+        folder = self.folder.resolve()  # "." has no name
+        return folder.with_name(f"{folder.name}.parties")
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +172,7 @@ class Plan:
         checkpoint: where checkpoints are.
         callbacks: functions that are called at evaluations.
         privacy: measures what the parties spend of their privacy, and stops the run; or None.
+        spent: what the parties released in the run from whose model this one starts; or None.
     """
 
     name: str
@@ -183,6 +187,7 @@ class Plan:
     checkpoint: CheckpointPlan
     callbacks: tuple[OnEvaluation, ...] = ()
     privacy: PrivacyBudget | None = None
+    spent: PrivacyAccount | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -270,9 +275,7 @@ def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -
     Raises:
         InputError: they do not fit the data or the model, or there are no data.
     """
-    named = name_metrics(metrics)
-    if task.model is not None:  # the run has this score anyway
-        named = {name: metric for name, metric in named.items() if name != task.model.loss.score_name}
+    named = name_metrics(metrics, None if task.model is None else task.model.loss.score_name)
     if not named:
         return None
     if task.model is None or task.data is None:

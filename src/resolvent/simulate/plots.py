@@ -5,6 +5,8 @@ from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from resolvent.simulate.metrics_table import means_by
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -63,7 +65,8 @@ def learning_curves(axes: "Axes", metrics: "pd.DataFrame", metric: str, split: s
     methods = list(dict.fromkeys(rows["method"]))
     for method, (colour, dashes) in colour_of(methods).items():
         by_round = rows[rows["method"] == method].groupby("round")["value"]
-        mean, low, high = by_round.mean(), by_round.quantile(0.1), by_round.quantile(0.9)
+        mean = means_by(rows[rows["method"] == method], "round")  # with a gap where a party's model diverged
+        low, high = (by_round.quantile(q).where(mean.notna()) for q in (0.1, 0.9))
         axes.plot(mean.index, mean, dashes, color=colour, label=method)
         axes.fill_between(mean.index, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel("round")

@@ -65,12 +65,14 @@ class Result(RunReadings):
         state: the last state of the server and of every party; in host memory ``state.parties[k]`` reads party k's.
         metrics: a table with the columns method, round, party (id, or none), split, metric and value. ``loss`` and the
             score are those of the party's personal model on its own samples; ``global_loss`` and the global score are
-            those of the shared model. ``refused`` is 1 for a reply that was not finite and therefore did not count.
+            those of the shared model. ``refused`` is 1 for a reply that did not count
+            (``admission``).
         facts: ``stopped``, the reason, if a callback ended the run before its last round; ``seconds`` (compile,
             rounds, evaluation), ``seconds_per_round`` and ``cpu_per_round`` between evaluations (the first CPU seconds
             include compilation), ``restored_cpu_seconds`` of the rounds before the checkpoint from which the run
-            continued, ``bytes`` (down, up), ``evaluated_parties``; with
-            ``scheduler="measured"`` also ``scheduler_seconds``, the seconds of a round with each candidate.
+            continued, ``bytes`` (down, up), ``evaluated_parties``; with ``privacy=`` also ``privacy``, what the parties
+            have released, see ``privacy_account``, and ``noise``, "simulated noise"; with ``scheduler="measured"`` also
+            ``scheduler_seconds``, the seconds of a round with each candidate.
         rounds: number of rounds.
         seed: seed of all random numbers.
         digest: SHA-256 of the last state; in host memory, of the server's state and the states of the parties that have
@@ -160,14 +162,15 @@ class Result(RunReadings):
         if params is None:
             raise InputError(f"{self.name} has no shared model: name a site")
         name = None if site is None else self.data.parties[self.data.index(site)]
-        return Fitted(self.model, params, encoding_of(self.data), self.name, name)
+        return Fitted(self.model, params, encoding_of(self.data), self.name, name, self.rounds)
 
     @property
     def saved_models(self) -> SavedModels:
         """The models of the run with what is needed to use them, as they are written to a folder."""
         names = [f"party {k}" for k in range(self.problem.parties)] if self.data is None else self.data.parties
         encoding = None if self.data is None else encoding_of(self.data)
-        return SavedModels(self.name, self.rounds, names, self.personal_models, self.server_model, self.model, encoding)
+        return SavedModels(self.name, self.rounds, names, self.personal_models, self.server_model, self.model, encoding,
+                           self.digest)
 
     def save(self, folder: Path | str) -> None:
         """Write the models, the metrics and the facts to a folder, from which ``rv.load`` reads them.

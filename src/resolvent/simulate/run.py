@@ -3,6 +3,7 @@
 A run has three steps: its plan is checked (``plan``), its parts are placed in memory (``placement``), and it is run.
 """
 
+import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,14 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError
+from resolvent.data.folder_lock import locked
+from resolvent.errors import DivergedError, InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.metrics.metric import Metric
@@ -26,7 +31,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulate.cache import enable_compilation_cache
 from resolvent.simulate.checkpoints import RunCheckpoints
 from resolvent.simulate.diagnostics import Diagnostic
-from resolvent.simulate.events import EvaluationEvent, OnEvaluation, RunCallbacks, as_callbacks, copy_arrays
+from resolvent.simulate.events import EvaluationEvent, OnEvaluation, RunCallbacks, as_callbacks, copy_arrays, read_only
 from resolvent.simulate.host_storage import HostStorage
 from resolvent.simulate.measurements import Measurements
 from resolvent.simulate.pace import Pace
@@ -41,7 +46,8 @@ from resolvent.simulate.plan import (
     plan_evaluation,
     plan_metrics,
 )
-from resolvent.simulate.processes import detect_lost_process
+from resolvent.simulate.processes import detect_lost_process, is_writer
+from resolvent.simulate.program import check_repeatable
 from resolvent.simulate.progress import Progress, progress_bar
 from resolvent.simulate.result import CollectedModels, Result
 from resolvent.simulate.run_readings import RunReadings
@@ -89,7 +95,9 @@ def simulate(
         rounds: number of rounds, at least 1.
         seed: seed of all random numbers: first model, cohorts, stragglers, minibatches.
         start: a trained model with which the server and all parties begin, instead of the first model of the seed: its
-            parameters, a ``Fitted``, or a ``Result`` with a shared model.
+            parameters, a ``Fitted``, or a ``Result`` with a shared model. With ``privacy``, what the parties of a
+            ``Result`` have spent counts for parties with the same names; parameters count as trained on samples of
+            others.
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations; fewer, but at least
             5, when the cohort is small.
@@ -128,7 +136,8 @@ def simulate(
         The models, the metrics and the time that the run took.
 
     Raises:
-        InputError: the arguments do not fit together. It is raised before the first round.
+        InputError: the arguments do not fit together, or another run writes to the folder of the checkpoints. It is
+            raised before the first round.
         ProcessLostError: the run has several processes, and another one has ended.
 
     Example:
@@ -145,31 +154,62 @@ def simulate(
     algorithm = with_memory(algorithm, task.init if task.problem is None else task.problem)
     place_of_states = choose_memory(memory, algorithm, task, name)
     participation = Full() if participation is None else participation
+    spent = None if privacy is None or not isinstance(start, RunReadings) else _spent(start, task)
     plan = Plan(
         name, algorithm, task, participation, rounds, seed, scheduler, place_of_states,
         plan_evaluation(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
             diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task)),
-        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy)
-    with detect_lost_process():
-        return _run(plan, place(plan), progress)
+        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy,
+        spent)
+    with detect_lost_process(), _lock_of(plan.checkpoint.folder):
+        placement = place(plan)
+        check_repeatable(plan)
+        return _run(plan, placement, progress)
+
+
+def _lock_of(folder: Path | None) -> contextlib.AbstractContextManager[None]:
+    """A lock on the folder of the checkpoints, which the writer process holds."""
+    return locked(folder, "give checkpoint= another folder") if folder is not None and is_writer() else (
+        contextlib.nullcontext())
 
 
 def _parameters(start: Any) -> Vector:
     """The parameters of a start.
 
     Raises:
-        InputError: it is a result without a shared model.
+        InputError: it is a result without a shared model, or its training diverged.
     """
     if isinstance(start, Fitted):
+        start.check_parameters()
         return start.params
     if not isinstance(start, RunReadings):
         return start
     if (shared := start.server_model) is None:
         raise InputError("the run to start from has no shared model: give the model of one party, such as "
                          "result.personal_model(0)")
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(shared)):
+        raise DivergedError(f"{start.name}: the shared model after round {start.rounds} is no start, because its "
+                            "training diverged: train it again with a smaller learning rate")
     return shared
+
+
+def _spent(start: RunReadings, task: Task) -> PrivacyAccount | None:
+    """What the parties of a task have released in the run from which it starts.
+
+    Raises:
+        InputError: the run did not count it.
+    """
+    names = None if task.data is None else task.data.parties
+    account = start.privacy_account
+    if account is not None:
+        return account.for_parties(start.parties, names, task.parties)
+    if names is None or start.parties is None or {*names} & {*start.parties}:
+        raise InputError("privacy: the run to start from did not count what its parties released: run it with "
+                         "privacy=; or, if it was trained on samples of others, start from its parameters, "
+                         "result.server_model")
+    return None
 
 
 def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
@@ -217,7 +257,8 @@ def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed:
     """The event of an evaluation; the models are copied only when a callback reads them."""
     def snapshot() -> Result:
         state = storage.evaluated_parties()[0].state
-        result = Result(plan.name, plan.algorithm, storage.problem, plan.task.data, state, measurements.metrics(),
+        result = Result(plan.name, plan.algorithm, storage.problem, read_only(plan.task.data), state,
+                        measurements.metrics().copy(),
                         copy.deepcopy(measurements.facts()), rounds, plan.seed, storage.digest())
         if isinstance(storage, HostStorage | ShardStorage):  # the state has some of the parties only
             models = CollectedModels(replace(result, storage=storage).personal_models)
@@ -229,4 +270,4 @@ def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed:
     directions = {name: metric.higher_is_better for name, metric in metrics.items()} | {
         "loss": False, problem.score_name: problem.higher_is_better}
     return EvaluationEvent(plan.name, plan.seed, rounds, plan.rounds, problem.score_name, directions, is_resumed,
-                           measurements.metrics(), snapshot)
+                           measurements.metrics().copy(), snapshot)

@@ -10,11 +10,12 @@ from typing_extensions import override
 
 from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically
 from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
+from resolvent.data.folder_lock import check_names
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models.model import Model
-from resolvent.simulate.model_folder import ModelFolder, write_model_folder
+from resolvent.simulate.model_folder import NOTE_FILE, ModelFolder, write_model_folder
 from resolvent.simulate.run_readings import RunReadings
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["RESULT_FILE", "SavedResult", "write_result"]
 RESULT_FILE = "result.json"
 _VERSION = 1
 _METRICS, _MODELS = "metrics.parquet", "models"
+_BOUND = (_METRICS, f"{_MODELS}/{NOTE_FILE}")  # the note of the models has the digests of their files
 _ADVICE = "save the result again"
 
 
@@ -34,6 +36,7 @@ def write_result(folder: Path, result: "Result") -> None:
     Raises:
         InputError: the folder is in use.
     """
+    check_names(folder)
     target = folder.expanduser().resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{folder} is in use: save the result to a folder that does not exist or is empty")
@@ -46,7 +49,7 @@ def write_result(folder: Path, result: "Result") -> None:
         write_sealed(work / RESULT_FILE, {
             "version": _VERSION, "name": result.name, "rounds": result.rounds, "seed": result.seed,
             "digest": result.digest, "score": result.score_name, "has_data": result.data is not None,
-            "facts": _plain(result.facts), "files": file_digests(work, [_METRICS])})
+            "facts": _plain(result.facts), "files": file_digests(work, _BOUND)})
         sync_to_disk(work)
         if target.exists():
             target.rmdir()

@@ -29,7 +29,8 @@ class RoundRecord(eqx.Module):
         index: [C] ids of the parties in the cohort.
         counted: [C] whether the party's reply counted.
         invited: [C] whether a message was sent to the party.
-        refused: [C] whether the party's reply was refused: it was not finite, or the total weight of the replies was 0.
+        refused: [C] whether the party's reply was refused: it is not admitted, or the total weight of the
+            replies was 0.
         party: name -> [C], a scalar of each party.
         server: name -> scalar.
     """

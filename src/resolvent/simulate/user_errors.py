@@ -11,7 +11,7 @@ import jax
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["USER_ERRORS", "message_of"]
+__all__ = ["USER_ERRORS", "is_of_user", "message_of"]
 
 # Others, such as those of files, memory and other processes, are no mistakes in a function.
 USER_ERRORS = (TypeError, ValueError, LookupError, AttributeError, NameError, ArithmeticError, AssertionError)
@@ -44,7 +44,7 @@ def message_of(error: Exception) -> str | None:
     """
     if isinstance(error, InputError):
         return None
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_user(frame.filename)]
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_user(frame.filename)]
     if not lines:
         return None
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
@@ -53,6 +53,7 @@ def message_of(error: Exception) -> str | None:
     return f"{Path(frame.filename).name}:{frame.lineno}: in {frame.name}, `{shorten(frame.line)}`: {reason}"
 
 
-def _is_of_user(filename: str) -> bool:
+def is_of_user(filename: str) -> bool:
+    """Whether a source file is neither of this library, nor of Python, nor of an installed package."""
     return not filename.startswith("<") and not any(
         Path(filename).resolve().is_relative_to(folder) for folder in _LIBRARIES)

@@ -16,6 +16,7 @@ import pydantic
 
 from resolvent.arguments import hints_of
 from resolvent.errors import InputError, alternatives, quote, shorten
+from resolvent.simulate.own_code import digest_of_code
 from resolvent.study.docstrings import help_of
 from resolvent.study.file_types import choices, file_type
 from resolvent.study.own_parts import describe_failure, is_own_part, own_part
@@ -96,6 +97,14 @@ class Bound:
                  for key, part in self.parts.items()}
         order = [p for p in parameters(self.function) if p in self.values or p in parts]
         return named | {p: parts[p] if p in parts else _as_lists(self.values[p]) for p in order}
+
+    def codes(self) -> dict[str, str]:
+        """The functions of the user's own, as a file names them -> the digest of their code (``digest_of_code``)."""
+        codes = {self.name: digest_of_code(self.function)} if self.name is not None and self.kinds else {}
+        for part in self.parts.values():
+            for inner in part.values() if isinstance(part, dict) else (part,):
+                codes |= inner.codes()
+        return codes
 
     def build(self, **supplied: Any) -> Any:
         """Call the function, after those of its parts.

@@ -10,7 +10,7 @@ from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote, shorten
-from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
@@ -21,6 +21,7 @@ from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.simulate.systems import VirtualClock
 from resolvent.study.checks import check_labels, check_test_samples
 from resolvent.study.comparison import Comparison, ProgressOfMethod, run_comparison
+from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.experiment import Experiment
 
@@ -41,10 +42,11 @@ def compare(
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     diagnostics: Sequence[Diagnostic] = (),
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
     decide_by: str | None = None,
     clock: VirtualClock | None = None,
     privacy: PrivacyBudget | None = None,
+    decision: DecisionRule | None = None,
     scheduler: SchedulerChoice = "auto",
     out: Path | str | None = None,
     resume: bool = False,
@@ -64,18 +66,19 @@ def compare(
         data: the parties' samples; or a function from a seed to the samples, which must have the same shapes.
         rounds: number of rounds.
         seeds: number of seeds, counted up from ``seed``. With every further seed the first model, the cohorts and the
-            minibatches are drawn again, and each party's samples are split again into training, validation and test
-            samples of the same numbers. All seeds share their compiled programs.
+            minibatches are drawn again, and each party's samples that are no test samples are split again into training
+            and validation samples of the same numbers. All seeds share their compiled programs.
         seed: the first seed. Its run has the data as they are.
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations, see ``simulate``.
         diagnostics: what is measured in addition to losses and scores, see ``simulate``.
-        metrics: further metrics by name, see ``rv.metrics``.
+        metrics: further metrics of ``rv.metrics``, or a name for each.
         decide_by: the metric that compares the methods; default: the score of the model, or the balanced accuracy if
             one class has more than 80 % of the samples.
         clock: virtual clock of the seconds and the bytes of each round.
         privacy: measure each party's epsilon in every run, and stop a run before one exceeds a limit, see ``simulate``.
             All methods must be differentially private.
+        decision: how a site weighs gains and losses; default: the same.
         scheduler: how the work is distributed on the machine, see ``simulate``.
         out: a folder for models, metrics, summary and report; it is complete when the function returns. Without it
             nothing is written; ``Comparison.save`` writes it later.
@@ -105,7 +108,7 @@ def compare(
         raise InputError("resume: there is no folder to continue from: give out=")
     samples = data(seed) if callable(data) else data
     task = Task.from_arguments(model, samples)
-    extra = dict(metrics or {})
+    extra = name_metrics(metrics)
     if task.model is not None and samples is not None:
         check_test_samples(samples)
         choice = choose_decisive_metric(samples, task.model, extra, decide_by)
@@ -117,7 +120,7 @@ def compare(
         data=samples, model=task.model, problem=task.problem, solver=_SOLVER, algorithms=dict(algorithms),
         participation=Full() if participation is None else participation, rounds=rounds, seed=seed, seeds=seeds,
         evaluate_every=evaluate_every, diagnostics=tuple(diagnostics), clock=clock, metrics=extra or None,
-        decide_by=decide_by, title=title, privacy=privacy)
+        decide_by=decide_by, title=title, privacy=privacy, decision=decision)
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     with bars as report:

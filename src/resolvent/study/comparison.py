@@ -22,7 +22,7 @@ from resolvent.simulate.run import simulate
 from resolvent.simulate.scheduler_choice import SchedulerChoice
 from resolvent.study.decisive_metric import decisive_score
 from resolvent.study.experiment import Experiment, ExperimentFile
-from resolvent.study.load import load_fitted
+from resolvent.study.load import load_start
 from resolvent.study.metrics import GAP
 from resolvent.study.row_values import RowValues, Score, baseline_name, measure_rows
 from resolvent.study.sites import Evidence
@@ -55,7 +55,7 @@ class MethodRun(NamedTuple):
     Attributes:
         metrics: the metrics of the run, with a column ``seed``.
         facts: seconds and bytes, see ``Result``.
-        refused: party -> number of its replies that were not finite.
+        refused: party -> number of its replies that did not count.
         digest: SHA-256 of the last state.
     """
 
@@ -121,14 +121,16 @@ class Comparison:
             baseline = baseline_name(data, self.results)
             baseline = baseline if baseline in self.rows.values else None
         return Evidence(score, split, higher, tuple(self.results), self.alone if score != GAP else None,
-                        self.experiment.parties, self.metrics, self.seeds, self.rows, baseline)
+                        self.experiment.parties, self.metrics, self.seeds, self.rows, baseline,
+                        data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
+                        {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()})
 
     @cached_property
     def verdict(self) -> "Verdict":
         """The table of scores, the finding, and the judgement of every site."""
         from resolvent.study.verdict import judge
 
-        return judge(self.evidence)
+        return judge(self.evidence, rule=self.experiment.decision)
 
     @property
     def finding(self) -> str:
@@ -148,13 +150,17 @@ class Comparison:
     def recommend(self) -> "pd.DataFrame":
         """The method that each site should use, and the gain over training alone that it can expect.
 
-        The method is chosen on the site's validation rows and judged on its test rows. A site for which the gain cannot
-        be distinguished from zero should train alone.
+        The federation runs one method, which the validation rows of all sites choose. Each site then joins it or trains
+        alone, by the gain that it can expect.
 
         Returns:
-            A row per site: ``use``, the method; ``chosen``, the method with the best validation score, and
-            ``chosen_in``, the number of seeds that chose it; ``gain``, ``low`` and ``high``, the gain of the chosen
-            method on test rows and its interval of level 0.95; ``test_rows``.
+            A row per site: ``use``, the method; ``advice``: ``join``, ``probably join``, ``no difference`` or ``stay
+            alone``; ``probability``, that the site gains; ``expected``, ``expected_low`` and ``expected_high``, the
+            gain to expect, from the test rows of all sites; ``gain``, ``low`` and ``high``, that on the site's own test
+            rows, with its interval of level 0.95; ``test_rows``; ``gain_to_see``, ``further_rows`` and
+            ``further_rarest``, the number of further test rows, and of the rarest class, that would show this gain
+            with a probability of 80 %, where the advice is not certain. ``use`` and ``advice`` are None and the
+            numbers nan at a site where training alone diverged, because there is no reference there.
 
         Raises:
             InputError: training alone is not among the methods, or the sites have no test rows and there is one seed.
@@ -204,8 +210,9 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                    scheduler: SchedulerChoice = "auto", needs_rows: bool = True) -> Comparison:
     """Run every algorithm of an experiment with every seed.
 
-    The first seed has the data as they are. With every further seed the samples of each party are split again, and the
-    first model, the cohorts and the minibatches are drawn again. All seeds share their compiled programs.
+    The first seed has the data as they are. With every further seed the training and validation samples of each party
+    are drawn again among both, and the first model, the cohorts and the minibatches are drawn again.
+    All seeds share their compiled programs.
 
     Args:
         experiment: what to compare.
@@ -221,8 +228,9 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
     """
     subject = experiment.model if experiment.problem is None else experiment.problem
     assert isinstance(subject, Model | Problem)
-    start = None if experiment.start is None else load_fitted(
-        Path(experiment.start).expanduser(), None, None, subject if isinstance(subject, Model) else None)
+    start = None if experiment.start is None else load_start(
+        Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else None,
+        is_private=experiment.privacy is not None)
     seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
     first: dict[str, Result] = {}
     runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())

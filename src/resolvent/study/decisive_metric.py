@@ -8,7 +8,7 @@ import numpy as np
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote, shorten
 from resolvent.problem.metrics import BalancedAccuracy
-from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.study.registry import REGISTRIES
@@ -67,8 +67,9 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
         decide_by: the user's choice; None for the default.
 
     Raises:
-        InputError: there is no such metric.
+        InputError: there is no such metric, or one has the name of the score or of another quantity.
     """
+    metrics = name_metrics(metrics, score)
     if decide_by is None:
         if share <= _MAX_SHARE or score != "accuracy":
             return DecisiveMetric(score, dict(metrics), "")

@@ -29,6 +29,7 @@ from resolvent.simulate.systems import VirtualClock
 from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes
 from resolvent.study.checks import check_model, check_settings, check_shared_models
+from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.tuning.settings import Search
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
@@ -54,8 +55,8 @@ class Experiment:
         participation: which parties take part in a round, with which weights, and which are slow.
         rounds: number of rounds.
         seed: seed of the first model, the cohorts, the stragglers and the minibatches.
-        seeds: number of seeds, counted up from `seed`. With every further seed the samples of each party are also split
-            again, and the scores are means over the seeds.
+        seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
+            each party are also drawn again; test samples stay. The scores are means over the seeds.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
@@ -73,6 +74,8 @@ class Experiment:
         privacy: the delta at which each party's epsilon is measured, and the epsilon before which a run stops, such as
             {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private.
         callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
+        decision: how a site weighs gains and losses, such as {cost: 2} if a loss is twice as bad as a gain of the same
+            size; default: cost 1.
     """
 
     data: FederatedData | MarketData | None = None
@@ -96,6 +99,7 @@ class Experiment:
     start: str | None = None
     privacy: PrivacyBudget | None = None
     callbacks: dict[str, Callback] | None = None
+    decision: DecisionRule | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -219,6 +223,8 @@ class ExperimentFile:
             parts["clock"] = self._part("clock").build()
         if "privacy" in self.bound.parts:
             parts["privacy"] = self._part("privacy").build()
+        if "decision" in self.bound.parts:
+            parts["decision"] = self._part("decision").build()
         callbacks = self.bound.parts.get("callbacks", {})
         assert isinstance(callbacks, dict)
         parts["callbacks"] = {label: part.build() for label, part in callbacks.items()}

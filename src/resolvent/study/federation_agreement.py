@@ -5,7 +5,7 @@ site that joins later must fit the encoding of the run and does not change it: t
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from resolvent.deploy.row_weights import agree_weights
 from resolvent.deploy.schema import agree, misfits
 from resolvent.deploy.table_reports import TableReport
 from resolvent.deploy.transport import Transport
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_protocol import FederationRefusedError, ask_all, library_version, request_bytes
@@ -36,11 +36,13 @@ class RunAgreement(NamedTuple):
         sites: all sites of the run, also those that have left, in the order in which they joined.
         encoding: how rows become inputs.
         decisive: the metrics of the experiment, and the one that compares methods.
+        notes: facts about the tables for the reader of the report.
     """
 
     sites: tuple[str, ...]
     encoding: TableEncoding
     decisive: DecisiveMetric
+    notes: tuple[str, ...] = ()
 
 
 class _Tables(NamedTuple):
@@ -104,7 +106,15 @@ def agree_on_run(job: "FederationJob", experiment: FederatedExperiment, transpor
     decisive = _choose_metric(experiment, encoding, tables)
     _prepare(job, experiment, transport, encoding, tables, decisive)
     tables.write(folder)  # last: a site that joins and refuses does not belong to the run
-    return RunAgreement(tuple(tables.reports), encoding, decisive)
+    return RunAgreement(tuple(tables.reports), encoding, decisive, tuple(_notes(tables.reports)))
+
+
+def _notes(reports: Mapping[str, TableReport]) -> Iterator[str]:
+    """A line for each site with levels that it does not name."""
+    for site, report in reports.items():
+        if hidden := [shorten(repr(column.name)) for column in report.columns if column.has_hidden]:
+            yield (f"{site} has levels with fewer rows than its min_count, in {', '.join(hidden)}: in training these "
+                   "rows have no level")
 
 
 def _ask_for_reports(job: "FederationJob", experiment: FederatedExperiment, transport: Transport,

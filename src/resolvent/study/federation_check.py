@@ -61,13 +61,14 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
         for column in report.columns:
             if column.kind == "text":
                 levels = column.levels or {}
-                yield (f"  {column.name}: the names of {len(levels)} levels with their numbers of rows; "
-                       f"{column.unnamed} rarer levels are not named")
+                rarer = (f"; rarer levels than min_count {file.min_count} are not named and not used"
+                         if column.has_hidden else "")
+                yield f"  {column.name}: the names of {len(levels)} levels with their numbers of rows{rarer}"
             else:
                 yield f"  {column.name}: kind, number of values, mean and sum of squared deviations"
         known = len(report.label.classes)
         classes = f"{known} classes with their numbers of rows" if known else "its kind"
-        yield f"  {experiment.table.label} (the label): {classes}; {report.label.unnamed} rarer classes are not named"
+        yield f"  {experiment.table.label} (the label): {classes}"
         if experiment.has_weights:
             yield "  the sum of the weights of the training rows of each class"
         encoding, conflicts = agree({name: report}, experiment.table)

@@ -8,12 +8,18 @@ from typing import NamedTuple
 
 from resolvent.deploy.kits import SERVER_KIT, Engine, KitNote
 from resolvent.deploy.processes import EngineProcess
+from resolvent.deploy.second_sessions import SECOND_SESSION
 from resolvent.errors import InputError
 from resolvent.study.federation_files import Consortium
 from resolvent.study.federation_lead import write_sites
 from resolvent.study.federation_names import ALLOWED_CLASSES
 
 __all__ = ["ENGINES", "lead_kit", "make_federation_kits", "require_engine", "start_participant"]
+
+
+_REFUSED = "refused, because another process is connected as this site (a copy of its kit, or a kit in wrong hands): "
+_CONNECTED = "connected to the server"
+_SECOND = "the server refuses this process: another one is connected as this site, or was until a minute ago"
 
 
 class _EngineFacts(NamedTuple):
@@ -26,6 +32,7 @@ class _EngineFacts(NamedTuple):
             all participants need the same version.
         server_ready: the text in the log of a server that accepts sites.
         site_ready: the text in the log of a site that is connected.
+        site_news: text in the log of a site -> message for the person who runs it.
         server_news: text in the log of the server -> message for the person who runs it.
         lead_kind: the kind of kit with which experiments are started.
     """
@@ -35,15 +42,20 @@ class _EngineFacts(NamedTuple):
     version: str
     server_ready: str | None
     site_ready: str
+    site_news: Mapping[str, str]
     server_news: Mapping[str, str]
     lead_kind: str
 
 
 ENGINES: Mapping[Engine, _EngineFacts] = {
     "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", None, "Successfully registered client",
-                            {"New client ": "joined: ", "client_dead": "lost: "}, "person"),
+                            {"Successfully registered client": _CONNECTED, "The client could not register": _SECOND},
+                            {"New client ": "joined: ", "client_dead": "lost: ", SECOND_SESSION: _REFUSED},
+                            "person"),
     "flower": _EngineFacts("Flower", "flwr", "1.41.0", "resolvent: ready", "SuperNode ID:",
-                           {"resolvent: joined ": "joined: ", "resolvent: lost ": "lost: "}, "server"),
+                           {"SuperNode ID:": _CONNECTED, "Failed to activate SuperNode": _SECOND},
+                           {"resolvent: joined ": "joined: ", "resolvent: lost ": "lost: ", SECOND_SESSION: _REFUSED},
+                           "server"),
 }
 
 

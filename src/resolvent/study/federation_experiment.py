@@ -20,6 +20,7 @@ from resolvent.errors import InputError
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.study.binding import Bound
+from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.own_parts import limit_own_parts
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
@@ -82,6 +83,11 @@ class FederatedExperiment:
         """The user's choice of the metric that compares methods."""
         name: str | None = self.file.bound.values["decide_by"]
         return name
+
+    @property
+    def decision(self) -> DecisionRule | None:
+        """How a site weighs gains and losses."""
+        return self._part("decision").build() if "decision" in self.file.bound.parts else None
 
     @property
     def class_weight(self) -> ClassWeights | None:

@@ -94,7 +94,8 @@ class SiteFile:
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: character encoding of a text file, such as utf-8 or cp1252.
-        min_count: the name of a category or a class with fewer rows does not leave this site.
+        min_count: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
+            level is not used in training. A table with a class of fewer rows does not take part.
         models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
             installs them, or has the module in the folder of this file.
         limits: what the site allows; an experiment beyond it is refused at the site.
@@ -109,7 +110,7 @@ class SiteFile:
     separator: str = "auto"
     decimal: str = "auto"
     encoding: str = "auto"
-    min_count: int = 1
+    min_count: int = 5
     models: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     folder: Path | None = None

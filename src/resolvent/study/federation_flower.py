@@ -16,11 +16,13 @@ from typing import Any
 
 from resolvent.deploy.kits import KitNote
 from resolvent.deploy.processes import EngineProcess, end_with_parent, free_port, start_process
+from resolvent.deploy.second_sessions import SecondSessions
 from resolvent.errors import InputError, shorten
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_files import read_site
 from resolvent.study.federation_names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
-from resolvent.study.federation_server import FederationJob, Observer, serve_federation
+from resolvent.study.federation_server import FederationJob, Observer, serve_federation, titles_of_runs
+from resolvent.study.federation_waits import WaitReporter, WatchedTransport
 
 __all__ = ["FlowerServer", "start_flower"]
 
@@ -53,8 +55,8 @@ class FlowerServer:
 
     def __init__(self, note: KitNote, experiment: FederatedExperiment, job: FederationJob, results: Path,
                  observe: Observer, notify: Callable[[str], None]) -> None:
-        self._note, self._experiment, self._job, self._results, self._observe, self._notify = (
-            note, experiment, job, results, observe, notify)
+        self._note, self._experiment, self._job, self._results, self._notify = note, experiment, job, results, notify
+        self._waits = WaitReporter(observe)
         self._quiet_since = time.monotonic()
         self._rounds, self._rounds_at_restart = 0, -1  # rounds that this command has observed
 
@@ -63,19 +65,21 @@ class FlowerServer:
         os.environ.update(_QUIET | {"FLWR_HOME": str(self._note.kit / "engine")})
         from resolvent.deploy.flower_link import SuperLink  # imports the engine, after its variables are set
 
-        while True:
-            try:
-                with SuperLink(self._note) as link:
-                    outcome = self._serve(link)
-            except InputError:
-                raise
-            except Exception as error:  # an error of the network, or the SuperLink has ended
-                self._check_patience(reason := f"the connection to the server is lost ({shorten(error)})")
-                self._notify(f"{reason}: trying again")
-                time.sleep(_RECONNECT)
-                continue
-            if outcome is not None:
-                return outcome
+        with self._waits:
+            while True:
+                self._waits.expect(lambda: {"for": "connection"})
+                try:
+                    with SuperLink(self._note) as link:
+                        outcome = self._serve(link)
+                except InputError:
+                    raise
+                except Exception as error:  # an error of the network, or the SuperLink has ended
+                    self._check_patience(reason := f"the connection to the server is lost ({shorten(error)})")
+                    self._notify(f"{reason}: trying again")
+                    time.sleep(_RECONNECT)
+                    continue
+                if outcome is not None:
+                    return outcome
 
     def _serve(self, link: Any) -> Mapping[str, Any] | None:
         """Serve the federation once; None if a site was lost or started again, and the run can be continued.
@@ -87,7 +91,11 @@ class FlowerServer:
         nodes = self._await_sites(link)
         with link.open_run() as grid:
             transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
-            outcome = serve_federation(self._job, self._experiment, transport, runs_of(self._note.kit) / self._job.run,
+            watched = WatchedTransport(
+                transport, self._job.run, titles_of_runs(self._job.run, self._experiment), self._experiment.rounds,
+                SecondSessions(self._note.kit), self._waits.observe)
+            self._waits.expect(watched.waiting)
+            outcome = serve_federation(self._job, self._experiment, watched, runs_of(self._note.kit) / self._job.run,
                                        self._results, self._count_rounds)
         if outcome["status"] != "stopped":
             return outcome
@@ -100,14 +108,14 @@ class FlowerServer:
 
     def _count_rounds(self, event: Mapping[str, Any]) -> None:
         self._rounds += event.get("event") == "round"
-        self._observe(event)
+        self._waits.observe(event)
 
     def _await_sites(self, link: Any) -> dict[str, int]:
         """Wait until all sites are connected; returns the ids of their nodes."""
         reported: set[str] = set()
         while missing := {*self._job.sites} - (nodes := link.nodes()).keys():
             if missing != reported:
-                self._notify(f"waiting for {', '.join(sorted(missing))}")
+                self._waits.report({"for": "sites", "missing": sorted(missing)})
                 reported = missing
             self._check_patience(f"{', '.join(sorted(missing))} did not join")
             time.sleep(_POLL)

@@ -1,8 +1,8 @@
 """The judgement of each site: the site computes it from its own test rows, and the lead reads it.
 
 The value of a single row never leaves a site. If the site lets its scores out, the lead gets for each method the score
-and the gain over training alone, each with an interval, and the method that the site should use. The intervals are
-those of a simulation with the same rows and models.
+and the gain over training alone, each with an interval. The intervals are those of a simulation with the same rows and
+models, and so are the decisions, which the lead computes from the gains of all sites.
 
 The interval of a mean over the sites differs from that of a simulation, which adds the resampled means of all sites:
 from these the lead could compute values of single rows. Here the half width of the interval is
@@ -17,7 +17,7 @@ import numpy as np
 
 from resolvent.errors import InputError, shorten
 from resolvent.problem.metrics.intervals import Interval
-from resolvent.study.sites import Decision, Means, SiteJudgement, Sites
+from resolvent.study.sites import Means, SiteJudgement, Sites
 from resolvent.study.summary import as_number
 
 __all__ = ["join_judgements", "read_judgement"]
@@ -41,14 +41,14 @@ def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) 
         InputError: they are no judgement of these methods.
     """
     try:
-        rows, decision = content["test_rows"], content["decision"]
+        rows, rarest = content["test_rows"], content["rarest_class"]
         scores, gains = (_read_intervals(content[key], methods) for key in ("scores", "gains"))
-        if type(rows) is not int or not 0 <= rows < _MAX_ROWS:
-            raise ValueError("the number of test rows is not valid")
+        if any(type(number) is not int or not 0 <= number < _MAX_ROWS for number in (rows, rarest)):
+            raise ValueError("a number of test rows is not valid")
         unknown = {*scores, *gains} - {*methods}
         if len(unknown) > 1 or (unknown and not all(label.isprintable() and len(label) < 200 for label in unknown)):
             raise ValueError("there is a method that the experiment does not have")
-        return SiteJudgement(party, name, rows, scores, gains, _read_decision(decision, methods))
+        return SiteJudgement(party, name, rows, rarest, scores, gains)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the site sent no judgement of the methods: {shorten(error)}") from error
 
@@ -65,15 +65,6 @@ def _read_interval(ends: Any) -> Interval:
     if not isinstance(ends, list) or len(ends) != 3 or any(type(end) not in kinds for end in ends):
         raise ValueError("an interval does not have three numbers")
     return Interval(*map(as_number, ends))
-
-
-def _read_decision(content: Any, methods: Sequence[str]) -> Decision | None:
-    if content is None:
-        return None
-    use, chosen, count = content["use"], content["chosen"], content["chosen_in"]
-    if use not in methods or (chosen is not None and chosen not in methods) or type(count) is not int:
-        raise ValueError("the decision names no method of the experiment")
-    return Decision(use, chosen, count, _read_interval(content["gain"]))
 
 
 def join_judgements(judgements: Sequence[SiteJudgement], methods: Sequence[str], alone: str | None, *,

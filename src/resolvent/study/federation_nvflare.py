@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from resolvent.deploy.nvflare import ServerProgram, SiteProgram
+from resolvent.deploy.second_sessions import SecondSessions
 from resolvent.deploy.transport import PartyHandler, Transport
 from resolvent.errors import InputError
 from resolvent.simulate.cache import enable_compilation_cache
@@ -16,8 +18,9 @@ from resolvent.study.federation_experiment import experiment_from_text
 from resolvent.study.federation_files import read_site
 from resolvent.study.federation_names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
 from resolvent.study.federation_protocol import check_run_name
-from resolvent.study.federation_server import FederationJob, serve_federation
+from resolvent.study.federation_server import FederationJob, serve_federation, titles_of_runs
 from resolvent.study.federation_site import Site
+from resolvent.study.federation_waits import WatchedTransport
 
 __all__ = ["FederationServer", "FederationSite"]
 
@@ -39,10 +42,17 @@ class FederationServer(ServerProgram):
             experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
                                               models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
             folder = runs_of(kit) / check_run_name(plan.run)
-            outcome = serve_federation(plan, experiment, transport, folder, results, observe)
+            self._watched = WatchedTransport(transport, plan.run, titles_of_runs(plan.run, experiment),
+                                             experiment.rounds, SecondSessions(kit), observe)
+            outcome = serve_federation(plan, experiment, self._watched, folder, results, observe)
         except InputError as error:
             outcome = {"status": "refused", "message": f"server: {error}"}
         return {**outcome, "events": events}
+
+    @override
+    def waiting(self) -> Mapping[str, Any]:
+        watched = getattr(self, "_watched", None)
+        return {} if watched is None else watched.waiting()
 
 
 class FederationSite(SiteProgram):

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from resolvent.deploy.coordinator import FederationStoppedError
+from resolvent.deploy.refusals import read_refusal
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, quote, shorten
 
@@ -44,7 +45,7 @@ def request_bytes(kind: str, **content: Any) -> bytes:
 
 
 def reply_bytes(content: Mapping[str, Any]) -> bytes:
-    """A site's answer to a request: ``{"refused": reason}`` if it does not take part."""
+    """A site's answer to a request: ``{"refused": refusals.outgoing(error, site)}`` if it does not take part."""
     return json.dumps(dict(content), allow_nan=False).encode()
 
 
@@ -111,16 +112,11 @@ def ask_each(transport: Transport, requests: Mapping[str, bytes],
                                    "says which")
             answer = _read_json(received[site])
             if "refused" in answer:
-                raise RequestError(_shorten_parts(str(answer["refused"])))
+                raise RequestError(read_refusal(answer["refused"])[1])
             answers[site] = answer
         except RequestError as error:
             problems[site] = str(error)
     return answers, problems
-
-
-def _shorten_parts(text: str) -> str:
-    """A text of another participant on one line, cut after 1,000 characters."""
-    return "; ".join(shorten(part) for part in text[:1000].split("; "))
 
 
 def _read_json(data: bytes | memoryview) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from resolvent.problem.models.losses import Loss
 from resolvent.simulate.model_folder import SavedModels, write_model_folder
 from resolvent.study.checks import folder_name
 from resolvent.study.decisive_metric import DecisiveMetric
+from resolvent.study.divergence import divergences
 from resolvent.study.environment import device, versions
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.row_values import RowValues, Score
@@ -96,7 +97,7 @@ class FederationRun:
 
 def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, MethodRun],
                     loss: Loss, sites: Mapping[int, str], rows: RowValues | None = None,
-                    baseline: str | None = None) -> Evidence:
+                    baseline: str | None = None, train: Sequence[int] | None = None) -> Evidence:
     """The measurements by which the methods of a federation are judged.
 
     Args:
@@ -107,14 +108,16 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
         sites: id of a site -> its name.
         rows: the values of single test rows, which a site has of its own rows only.
         baseline: label of the predictions that need no training.
+        train: number of training rows of each site, if they are known.
     """
     import pandas as pd
 
     score = score_of(decisive, loss)
     metrics = pd.concat([method.metrics for method in methods.values()], ignore_index=True)
     alone = experiment.alone if experiment.alone in methods else None
+    traffic = {label: float(method.bytes_down + method.bytes_up) for label, method in methods.items()}
     return Evidence(score.name, SPLIT, score.higher_is_better, tuple(methods), alone, sites, metrics, experiment.seeds,
-                    rows, baseline)
+                    rows, baseline, train, traffic)
 
 
 def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:
@@ -144,8 +147,11 @@ def write_run_folder(folder: Path, run: FederationRun) -> dict[str, Any]:
 def _summary(run: FederationRun) -> dict[str, Any]:
     experiment, values = run.experiment, run.experiment.file.bound.values
     return {
-        "name": experiment.file.name, "title": values["title"] or experiment.file.name, "warnings": list(run.warnings),
-        "experiment": experiment.file.bound.settings(), "seed": experiment.seed, "seeds": list(experiment.seeds),
+        "name": experiment.file.name, "title": values["title"] or experiment.file.name,
+        "warnings": [*run.warnings, *(line for label, sites in run.verdict.diverged.items()
+                                      if (line := divergences(label, sites, experiment.algorithm(label))) is not None)],
+        "experiment": experiment.file.bound.settings(), "code": experiment.file.bound.codes(),
+        "seed": experiment.seed, "seeds": list(experiment.seeds),
         "rounds": experiment.rounds, **judgement(run.verdict),
         "data": {"name": "tables of the sites", "parties": list(run.sites), "train": list(run.train),
                  "test": list(run.test), "notes": list(run.notes)},
@@ -156,7 +162,7 @@ def _summary(run: FederationRun) -> dict[str, Any]:
 def _method(run: FederationRun, label: str) -> dict[str, Any]:
     method, verdict = run.methods[label], run.verdict
     rows = method.metrics[(method.metrics["metric"] == verdict.score) & (method.metrics["split"] == verdict.split)]
-    means = rows.groupby("round")["value"].mean()
+    means = rows.groupby("round")["value"].agg(lambda values: values.mean(skipna=False))
     best: dict[str, Any] = {"round": run.experiment.rounds, "mean": None}
     if len(means):
         values = means.fillna(-np.inf if verdict.higher_is_better else np.inf).to_numpy()

@@ -4,12 +4,13 @@ It does not depend on an engine, and has no rows. Its files are enough to resume
 """
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +21,7 @@ from resolvent.deploy.reports import EvaluationReport, FinishReport, MembersRepo
 from resolvent.deploy.stores import ServerStore
 from resolvent.deploy.transport import Transport, TransportError
 from resolvent.errors import InputError, shorten
+from resolvent.simulate.metrics_table import MetricsTable
 from resolvent.simulate.model_folder import SavedModels
 from resolvent.simulate.tree_files import digest
 from resolvent.study.federation_agreement import RunAgreement, agree_on_run
@@ -27,11 +29,13 @@ from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_judgement import join_judgements, read_judgement
 from resolvent.study.federation_protocol import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.study.federation_results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
-from resolvent.study.metrics import format_value
 from resolvent.study.sites import SiteJudgement
-from resolvent.study.verdict import judge
+from resolvent.study.verdict import judge, refusals
 
-__all__ = ["FederationJob", "Observer", "serve_federation"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FederationJob", "Observer", "serve_federation", "titles_of_runs"]
 
 _log = logging.getLogger(__name__)
 Observer = Callable[[Mapping[str, Any]], None]
@@ -128,6 +132,13 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
     return {"status": "complete"}
 
 
+def titles_of_runs(run: str, experiment: FederatedExperiment) -> dict[str, str]:
+    """The name in the messages of each method with each seed, see ``run_of_method`` -> its title for the lead."""
+    titles = [label if len(experiment.seeds) == 1 else f"{label}, seed {seed}"
+              for seed in experiment.seeds for label in experiment.labels]
+    return {run_of_method(run, number): title for number, title in enumerate(titles)}
+
+
 class _Rounds:
     """The rounds of every method with every seed.
 
@@ -154,7 +165,7 @@ class _Rounds:
 
     def _run_method(self, number: int, label: str, seed: int) -> MethodRun:
         job, experiment = self._job, self._experiment
-        title = label if len(experiment.seeds) == 1 else f"{label}, seed {seed}"
+        title = titles_of_runs(job.run, experiment)[run_of_method(job.run, number)]
         ends = [time.monotonic()]  # of rounds
 
         def report_event(report: Report) -> None:
@@ -168,7 +179,7 @@ class _Rounds:
                 rounds=experiment.rounds, seed=seed, participation=experiment.participation(),
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
-                rehearsal=job.rehearsal, run=run_of_method(job.run, number))
+                rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number))
             result = coordinator.run(report_event)
         record = result.record
         absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
@@ -181,6 +192,8 @@ class _Rounds:
         return self._method_run(label, seed, result, float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0)
 
     def _method_run(self, label: str, seed: int, result: FederationResult, seconds: float) -> MethodRun:
+        import pandas as pd
+
         # The lead has no personal models: the tensors have no rows.
         shapes = jax.eval_shape(self.model.init, jax.random.key(0))
         personal = jax.tree.map(lambda s: np.zeros((0, *s.shape), s.dtype), shapes)
@@ -191,11 +204,27 @@ class _Rounds:
         # A method that began after a site had joined or left has other ids than the run.
         ids = {k: self._agreement.sites.index(name) for k, name in enumerate(result.record.parties)}
         metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
+        metrics = pd.concat([metrics, _norms(label, seed, result.reports, ids)], ignore_index=True)
         metrics["party"] = metrics["party"].astype("Int64")
         models = SavedModels(label, self._experiment.rounds, (), personal, result.shared, self.model,
-                             self._agreement.encoding)
+                             self._agreement.encoding, digest(result.state))
         return MethodRun(models, metrics, (digest(result.state),), seconds, result.record.bytes_down,
                          result.record.bytes_up, refused)
+
+
+def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
+    """The norm of each site's update by round, also of those that did not count; the longest of the phases."""
+    table = MetricsTable(label)
+    norms: dict[int, dict[int, float]] = {}
+    for report in reports:
+        if isinstance(report, PhaseReport):
+            of_round = norms.setdefault(report.round + 1, {})
+            for k, norm in report.norms.items():
+                of_round[ids[k]] = max(of_round.get(ids[k], 0.0), math.inf if norm is None else norm)
+    for rounds, of_round in norms.items():
+        table.add(rounds, np.array(sorted(of_round), int), None, "update_norm",
+                  np.array([of_round[k] for k in sorted(of_round)]))
+    return table.table().assign(seed=seed)
 
 
 class _Ends(NamedTuple):
@@ -251,18 +280,19 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, e
 def _joined(experiment: FederatedExperiment, agreement: RunAgreement, rounds: _Rounds, methods: dict[str, MethodRun],
             ends: _Ends) -> FederationRun:
     """The outcome of the run for the lead."""
+    train, test = zip(*(rounds.sizes.get(site, (0, 0)) for site in agreement.sites), strict=True)
     evidence = evidence_of_run(experiment, agreement.decisive, methods, rounds.model.loss,
-                               dict(enumerate(agreement.sites)))
-    is_share = format_value(1.0, evidence.score) == "100.0%"
-    sites = join_judgements(ends.judgements, evidence.methods, evidence.alone, is_share=is_share)
+                               dict(enumerate(agreement.sites)), train=train)
+    sites = join_judgements(ends.judgements, evidence.methods, evidence.alone, is_share=evidence.is_share)
     has_scores = bool(((evidence.metrics["metric"] == evidence.score) & (evidence.metrics["split"] == SPLIT)).any())
-    verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites)
+    verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites, experiment.decision)
     if not has_scores:
         verdict = replace(verdict, finding="No site lets its scores out: each site can see its own.")
-    train, test = zip(*(rounds.sizes.get(site, (0, 0)) for site in agreement.sites), strict=True)
     note = [agreement.decisive.note] if agreement.decisive.note else []
-    return FederationRun(experiment, agreement.sites, train, test, methods, verdict, (*note, *ends.notes),
-                         ends.warnings)
+    notes = (*note, *agreement.notes, *ends.notes)
+    not_counted = [line for label, method in methods.items() if (line := refusals(label, method.refused)) is not None]
+    return FederationRun(experiment, agreement.sites, train, test, methods, verdict, notes,
+                         [*not_counted, *ends.warnings])
 
 
 def _event(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:

@@ -5,7 +5,6 @@ after the last round, and the logs of all data that left the site.
 """
 
 import json
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -23,13 +22,15 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.folder_lock import RunningError
 from resolvent.data.resplit import Resplit, resplit
 from resolvent.data.text_formats import TextFormat
-from resolvent.deploy.limits import check_parts, reasons_to_refuse
+from resolvent.deploy.limits import check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.deploy.party import Departure, Party
+from resolvent.deploy.refusals import Refusal, RefusalCode, outgoing, refusing
+from resolvent.deploy.round_ledger import RoundLedger
+from resolvent.deploy.second_sessions import SECOND_SESSION
 from resolvent.deploy.site_scores import scores_of_model
 from resolvent.deploy.site_table import SiteTable, read_site_table
 from resolvent.deploy.stores import PartyStore, append_to_log
 from resolvent.deploy.wire import run_of_message
-from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import name_metrics
@@ -60,7 +61,7 @@ from resolvent.study.verdict import judge
 
 __all__ = ["Site", "SiteRun"]
 
-_log = logging.getLogger(__name__)
+_LEDGER = "rounds.jsonl"  # in the folder of the runs
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 
 
@@ -91,7 +92,9 @@ class SiteRun:
     def __init__(self, folder: Path, site: SiteFile, name: str, experiment: FederatedExperiment, party: int) -> None:
         self.experiment, self._folder, self._site, self._name, self._party = experiment, folder, site, name, party
         text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
-        self.table: SiteTable = read_site_table(site.table, text, site.columns or {}, experiment.table, name, party)
+        self.table: SiteTable = read_site_table(site.table, text, site.columns or {}, experiment.table, name, party,
+                                                site.min_count)
+        self._ledger = RoundLedger(folder.parent / _LEDGER, site.table)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
         self._seeds: list[_SeedRows] = []
@@ -104,22 +107,29 @@ class SiteRun:
         A party checks again, with what follows from the agreed encoding.
 
         Raises:
-            InputError: the site does not take part; the message has every reason.
+            Refusal: the site does not take part; the message has every reason.
         """
-        reasons: dict[str, None] = {}
+        reasons: dict[str, str] = {}
         with self.experiment.file.precision():
             for label in self.experiment.labels:
                 algorithm = self.experiment.algorithm(label)
-                check_parts(algorithm, rehearsal=self.experiment.is_rehearsal)
-                reasons |= dict.fromkeys(reasons_to_refuse(
+                with refusing(RefusalCode.EXPERIMENT):
+                    check_parts(algorithm, rehearsal=self.experiment.is_rehearsal)
+                reasons |= reasons_to_refuse(
                     self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
-                    rounds=self.experiment.rounds, samples=self.table.training_rows))
+                    rounds=self.experiment.rounds, samples=self.table.training_rows)
+        limit, experiment = self._site.limits.max_total_rounds, self.experiment
+        needed = experiment.rounds * len(experiment.labels) * len(experiment.seeds)
+        others = self._ledger.used - self._ledger.used_by(self._folder.name)
+        if limit is not None and others + needed > limit:
+            reasons["max_total_rounds"] = (f"the experiment has {needed} rounds, and {others} of the allowed {limit} "
+                                           "have been used by other runs")
         if reasons:
-            raise InputError("; ".join(reasons))
+            raise refusal_of_limits(reasons, self._site.limits)
 
     def report(self) -> dict[str, Any]:
         """The report on the table, which leaves the site."""
-        return self.table.report(self._site.min_count, with_weights=self.experiment.has_weights).plain()
+        return self.table.report(with_weights=self.experiment.has_weights).plain()
 
     def prepare(self, encoding: TableEncoding, decide_by: str | None = None,
                 weights: Mapping[str, float] | None = None) -> str:
@@ -140,7 +150,7 @@ class SiteRun:
             model, data = self.experiment.model(encoding), self.table.encode(encoding, weights)
             score = model.loss.score_name
             self._decisive = choose_by_share(0.0, "", score, self.experiment.metrics, decide_by or score)
-            named = name_metrics(self._decisive.metrics)
+            named = name_metrics(self._decisive.metrics, score)
             self._metrics = PartyMetrics(named, model, data) if named else None
             for seed in self.experiment.seeds:
                 again = (Resplit(data, np.arange(len(data.x))) if seed == self.experiment.seed
@@ -155,7 +165,8 @@ class SiteRun:
         self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
         party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds,
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
-                      rehearsal=experiment.is_rehearsal, metrics=self._metrics)
+                      min_count=self._site.min_count, ledger=self._ledger, rehearsal=experiment.is_rehearsal,
+                      metrics=self._metrics)
         party.check()
         self._parties.append(party)
 
@@ -190,7 +201,9 @@ class SiteRun:
             run = self._judged({label: MethodRun.join([self._method(label, of_seed, *models[label, of_seed.seed])
                                                        for of_seed in self._seeds]) for label in labels}, models)
             write_run_folder(self._folder, run)
-        judged = next(iter(run.verdict.sites.sites), None) if self._site.limits.scores else None
+        judged = next(iter(run.verdict.sites.sites), None)
+        if not self._site.limits.scores or min(run.test) < self._site.min_count:
+            judged = None
         return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
 
     def _read_models(self) -> dict[tuple[str, int], tuple[Vector, Vector | None]]:
@@ -263,18 +276,13 @@ class Site:
             return self._handle_round(data)
         try:
             answer = self._answer(request)
-        except InputError as error:
-            _log.exception("the site refuses a request")
-            answer = {"refused": str(error)}
-        except Exception as error:  # its text could have values of the table
-            _log.exception("a request failed")
-            answer = {"refused": f"the work at the site failed with {type(error).__name__}; its log says where"}
+        except Exception as error:  # its text can have values of the table
+            answer = {"refused": outgoing(error, self.name)}
         reply = reply_bytes(answer)
         try:
             self._log_departure(str(request["kind"]), reply)
         except OSError as error:  # an answer that is not logged does not leave
-            _log.exception("the log of the site cannot be written")
-            return reply_bytes({"refused": f"the site's disk cannot be written: {error.strerror}"})
+            return reply_bytes({"refused": outgoing(error, self.name)})
         return reply
 
     def _handle_round(self, data: bytes | memoryview) -> bytes:
@@ -288,30 +296,37 @@ class Site:
         raise RequestError("the message is of another run or method, or the run is not prepared")
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        kind, run = request["kind"], check_run_name(request.get("run"))
+        kind = request["kind"]
+        with refusing(RefusalCode.CONFLICT):
+            run = check_run_name(request.get("run"))
+        if kind == "second session":
+            print(f"{SECOND_SESSION}{self.name}", flush=True)  # the command of the site reads it in the log
+            return {}
         if kind == "describe":
             return self._describe(run, request)
         if self._run is None or run != self._run_name:
-            raise RequestError(f"the run {run} has not begun at this site")
+            raise Refusal(RefusalCode.CONFLICT, f"the run {run} has not begun at this site")
         if kind == "prepare":
-            encoding = from_plain(_mapping(request, "encoding"))
+            with refusing(RefusalCode.CONFLICT):
+                encoding, choices = from_plain(_mapping(request, "encoding")), _choices(request)
             if not isinstance(encoding, TableEncoding):
-                raise RequestError("the encoding is none of a table")
-            return {"score": self._run.prepare(encoding, *_choices(request))}
+                raise Refusal(RefusalCode.CONFLICT, "the encoding is none of a table")
+            return {"score": self._run.prepare(encoding, *choices)}
         if kind == "finish":
             return self._run.finish()
-        raise RequestError(f"there is no request {kind!r}")
+        raise Refusal(RefusalCode.CONFLICT, f"there is no request {kind!r}")
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("version") != library_version():
-            raise RequestError(f"the site has version {library_version()} of resolvent, and the server another: "
-                               "install the same")
+            raise Refusal(RefusalCode.VERSION, f"the site has version {library_version()} of resolvent, and the server "
+                          "another: install the same")
         text, party = request.get("experiment"), request.get("party")
         if not isinstance(text, str) or type(party) is not int or party < 0:
-            raise RequestError("the request has no experiment, or no number of the party")
+            raise Refusal(RefusalCode.CONFLICT, "the request has no experiment, or no number of the party")
         self.close()
-        experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
-                                          folder=self._file.folder)
+        with refusing(RefusalCode.EXPERIMENT):
+            experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
+                                              folder=self._file.folder)
         self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
         self._run_name = run
         self._run.check_limits()
@@ -335,15 +350,15 @@ def _open_store(folder: Path) -> PartyStore:
     """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds.
 
     Raises:
-        RunningError: another process has used it for 30 seconds.
+        Refusal: another process has used it for 30 seconds.
     """
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
             return PartyStore(folder)
-        except RunningError:
+        except RunningError as error:
             if time.monotonic() > end:
-                raise
+                raise Refusal(RefusalCode.BUSY, str(error)) from error
         time.sleep(_LOCK_PAUSE)
 
 

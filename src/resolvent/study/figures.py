@@ -18,10 +18,11 @@ from resolvent.simulate.plots import colour_of, new_figure, style
 from resolvent.study.metrics import GAP, title_of
 
 __all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "legend", "line_panels",
-           "spread_panels"]
+           "norm_panels", "spread_panels"]
 
 _INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
+_MAX_NAMED_SITES = 8  # in a panel
 _TITLE_WIDTH = 32  # characters that fit above a panel
 
 
@@ -132,7 +133,7 @@ def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = F
     for method, (colour, dashes) in colour_of(methods).items():
         if method not in gains:
             continue
-        values = np.sort(gains[method].to_numpy()) * (100 if percent else 1)
+        values = np.sort(gains[method].dropna().to_numpy()) * (100 if percent else 1)
         axes.plot(np.linspace(0, 100, len(values)), values, dashes, color=colour, label=method)
     axes.axhline(0, color=_INK, linewidth=0.8)
     axes.set_xlabel("parties, from the lowest gain to the highest (%)")
@@ -156,6 +157,27 @@ def change_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str | None:
     axes.set_ylabel("change of a party's model")
     axes.set_ylim(bottom=0)
     return _svg(figure, "Size of the model change at each aggregation")
+
+
+def norm_panels(metrics: pd.DataFrame, methods: Sequence[str], names: Sequence[str]) -> list[str]:
+    """For each method of a federation the norm of each site's update against rounds; empty without such metrics."""
+    norms, panels = metrics[metrics["metric"] == "update_norm"], []
+    for method in methods:
+        rows = norms[norms["method"] == method]
+        if rows.empty:
+            continue
+        figure, axes = _figure(*_PANEL)
+        for k in sorted(rows["party"].unique()):
+            of_site = rows[rows["party"] == k]
+            values = of_site.groupby("round")["value"].max()
+            values = values.where((values > 0) & np.isfinite(values))
+            axes.plot(values.index, values, label=names[int(k)], linewidth=1, marker="." if len(values) < 3 else "")
+        axes.set_title(_title(method))
+        _set_gap_scale(axes)
+        if len(names) <= _MAX_NAMED_SITES:
+            axes.legend(frameon=False, labelcolor=_INK)
+        panels.append(_svg(figure, f"{method}: norms of the updates"))
+    return panels
 
 
 def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:

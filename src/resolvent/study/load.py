@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import overload
 
 from resolvent.arguments import checked
+from resolvent.data.digests import check_files
+from resolvent.data.folder_lock import check_names
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models.model import Model
 from resolvent.simulate.model_folder import NOTE_FILE, ModelFolder
 from resolvent.simulate.saved_result import RESULT_FILE, SavedResult
 
-__all__ = ["load", "load_fitted"]
+__all__ = ["load", "load_fitted", "load_start", "models_of"]
 
 _SUMMARY_FILE = "summary.json"
 _EXPERIMENT_FILE = "experiment.yaml"
@@ -43,6 +45,7 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
         >>> fitted = rv.load("outputs/hospitals", method="fedavg")  # doctest: +SKIP
     """
     folder = Path(path).expanduser()
+    check_names(folder)
     if method is None and site is None:
         if (folder / RESULT_FILE).is_file():
             return SavedResult(folder, model)
@@ -62,6 +65,23 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
     Raises:
         InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
     """
+    models = models_of(folder, method)
+    if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
+        model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
+    return models.fitted(site, model)
+
+
+def models_of(folder: Path, method: str | None) -> ModelFolder:
+    """The models of a method.
+
+    Args:
+        folder: the folder of a run or of a saved result, or one folder of its ``models``.
+        method: name of the method; None: the only one.
+
+    Raises:
+        InputError: there is no such folder or method; or the models are damaged, or those of another run.
+    """
+    check_names(folder)
     methods = _methods(folder)
     if method is None and len(methods) > 1:
         raise InputError(f"{folder} has several methods: name {_choices(methods)}")
@@ -69,10 +89,37 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
     if name not in methods:
         raise InputError(f"{folder} has no method {quote(name)}; there are {shorten(', '.join(methods))}"
                          f"{nearest(name, methods)}")
-    models = ModelFolder(methods[name])
-    if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
-        model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
-    return models.fitted(site, model)
+    return ModelFolder(methods[name])
+
+
+def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted | SavedResult:
+    """What a run starts from: a shared model; of a private run, the saved result, whose releases count.
+
+    Args:
+        folder: see ``load_fitted``.
+        model: the model of the run.
+        is_private: whether the run that starts has a privacy budget.
+
+    Raises:
+        InputError: see ``load_fitted``; or the folder's run spent a privacy budget and does not have its account.
+    """
+    if is_private and (folder / RESULT_FILE).is_file():
+        return SavedResult(folder, model)
+    if is_private and any(_has_budget(run) for run in (folder, folder.parent, folder.parent.parent)):
+        raise InputError(f"start: the run in {folder} spent privacy, and its models have no account that this run "
+                         "could continue: name the folder of a saved result (Result.save), or leave privacy out")
+    return load_fitted(folder, None, None, model)
+
+
+def _has_budget(folder: Path) -> bool:
+    """Whether a run folder, or a saved result, is that of a run with a privacy budget."""
+    if (folder / RESULT_FILE).is_file():
+        return SavedResult(folder).privacy_account is not None
+    if not (folder / _SUMMARY_FILE).is_file():
+        return False
+    from resolvent.study.summary import read_summary
+
+    return read_summary(folder).get("privacy") is not None
 
 
 def _methods(folder: Path) -> dict[str, Path]:
@@ -84,18 +131,24 @@ def _methods(folder: Path) -> dict[str, Path]:
     if (folder / NOTE_FILE).is_file():
         folders = [folder]
     elif (folder / RESULT_FILE).is_file():
+        SavedResult(folder)  # it checks that the models are those of the result
         folders = [folder / "models"]
     elif (folder / _SUMMARY_FILE).is_file():
         from resolvent.study.checks import folder_name
         from resolvent.study.summary import read_summary
 
-        folders = [folder / "models" / folder_name(label) for label in read_summary(folder)["methods"]]
+        summary = read_summary(folder)
+        names = [f"models/{folder_name(label)}" for label in summary["methods"]]
+        notes = {f"{name}/{NOTE_FILE}": summary["files"].get(f"{name}/{NOTE_FILE}", "") for name in names}
+        check_files(folder, notes, "these are not the models that the run wrote: restore them, or run it again")
+        folders = [folder / name for name in names]
     else:
-        partial = folder.with_name(f"{folder.name}.partial")
-        similar = [p.name for p in folder.parent.glob("*") if p.is_dir()] if folder.parent.is_dir() else []
+        named = folder.resolve()  # "." has no name, and neither has the root
+        partial = named.parent / f"{named.name}.partial"
+        similar = [p.name for p in named.parent.glob("*") if p.is_dir() and p != named] if named.name else []
         reason = (f"the run is not finished: finish it with --resume (it is in {partial})" if partial.is_dir() else
                   "there is no finished run and no saved result: name a folder that `resolvent run` or Result.save "
-                  f"wrote{nearest(folder.name, similar)}")
+                  f"wrote{nearest(named.name, similar)}")
         raise InputError(f"{folder}: {reason}")
     return {ModelFolder(path).method: path for path in folders}
 

@@ -2,10 +2,11 @@
 
 import math
 
-__all__ = ["GAP", "format_value", "higher_is_better", "title_of", "worst_value"]
+__all__ = ["GAP", "format_value", "higher_is_better", "is_share", "title_of", "worst_value"]
 
 # Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
 _HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
+_SHARES = ("accuracy", "average_precision", "calibration_error", "f1", "roc_auc")  # between 0 and 1
 _IN_PERCENT = ("accuracy", "annual_return", "max_drawdown", "turnover", "cash_share", "largest_weight")
 GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 
@@ -13,6 +14,11 @@ GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 def higher_is_better(metric: str) -> bool:
     """Whether higher values are better, as those of accuracies and returns; those of losses and gaps are not."""
     return metric.endswith(_HIGHER_IS_BETTER)
+
+
+def is_share(metric: str) -> bool:
+    """Whether values lie between 0 and 1."""
+    return metric.endswith(_SHARES)
 
 
 def worst_value(metric: str) -> float:

@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from resolvent.data.atomic_files import write_atomically
 from resolvent.data.columns import is_empty
+from resolvent.data.digests import file_digests, write_sealed
 from resolvent.data.encoded_rows import EncodedRows, Remarks
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.new_rows import read_rows
 from resolvent.data.text_formats import TextFormat
 from resolvent.errors import InputError, shorten
 from resolvent.problem.fitted import Fitted
-from resolvent.study.load import load_fitted
+from resolvent.study.load import load_fitted, models_of
 from resolvent.study.metrics import format_value, title_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class PredictedFile(NamedTuple):
 def predict_file(run: Path, method: str | None, site: str | None, rows: str, out: Path, text: TextFormat, *,
                  overwrite: bool = False) -> PredictedFile:
     """Predict the rows of a file, and write the predictions completely or not at all.
+
+    A second file, whose name has ``.json`` in addition, says which run and which rows they are of, with digests.
 
     Args:
         run: a run folder, or one that ``Result.save`` wrote.
@@ -64,6 +67,9 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         write_atomically(out, lambda path: table.to_csv(path, index=False))
     else:
         write_atomically(out, lambda path: table.to_parquet(path, index=False))
+    write_sealed(out.with_name(f"{out.name}.json"), {
+        "run": str(run), "method": fitted.method, "site": fitted.site, "digest_of_run": models_of(run, method).digest,
+        "rows": rows, "files": file_digests(out.parent, [out.name])})
     return PredictedFile(encoded.remarks, scores)
 
 

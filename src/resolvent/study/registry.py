@@ -44,6 +44,8 @@ from resolvent.problem.solvers import Batches, LocalSolver
 from resolvent.simulate import callbacks, systems
 from resolvent.simulate.callbacks import Callback
 from resolvent.simulate.systems import VirtualClock
+from resolvent.study import decision_rule
+from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.file_types import file_type, members
 from resolvent.study.tuning import settings as search_settings
 from resolvent.study.tuning.settings import Search
@@ -140,6 +142,7 @@ _REGISTRIES = (
     Registry(Partition, "partition", "partitions", (partitions,)),
     Registry(VirtualClock, "clock", "clocks", (systems,), default="VirtualClock"),
     Registry(PrivacyBudget, "privacy budget", "privacy", (privacy,), default="PrivacyBudget"),
+    Registry(DecisionRule, "decision rule", "decisions", (decision_rule,), default="DecisionRule"),
     Registry(Shift, "shift", "shifts", (shifts,)),
     Registry(Algorithm, "algorithm", "algorithms", (presets, combinators), supplied=frozenset({"solver"}),
              typical="fedavg"),

@@ -14,7 +14,7 @@ from resolvent.study import figures
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, as_number, read_summary, score_rows, sign_of
 from resolvent.study.verdict import columns_of
-from resolvent.study.wording import count_of, enumerate_names, format_signed
+from resolvent.study.wording import advice_of, choice_text, convergence_text, count_of, forecast_text, format_signed
 
 __all__ = ["write_report"]
 
@@ -50,6 +50,7 @@ def write_report(folder: Path) -> Path:
         **_pictures(metrics, summary),
         **_gain_section(metrics, summary),
         **_decision_section(summary),
+        convergence=convergence_text(summary.get("converged", {})),
         means=_mean_rows(summary),
         **_site_scores(summary),
     )
@@ -74,7 +75,8 @@ def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
     return {"legend": figures.legend(methods), "differences": score != GAP and summary["alone"] is not None
             and len(methods) > 1, "curves": Markup(curves), "panels": [Markup(p) for p in panels],
             "change": None if change is None else Markup(change),
-            "lines": [Markup(p) for p in figures.line_panels(metrics, methods)]}
+            "lines": [Markup(p) for p in figures.line_panels(metrics, methods)],
+            "norms": [Markup(p) for p in figures.norm_panels(metrics, methods, summary["data"]["parties"])]}
 
 
 def _seeds_text(summary: dict[str, Any]) -> str:
@@ -89,17 +91,11 @@ def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
     section: dict[str, Any] = {"decisions": [], "few": "", "decision_text": ""}
     if not sites or len(summary["methods"]) < 2:
         return section
-    ends = [as_number(end) for site in sites for end in site["decision"]["gain"]]
+    ends = [as_number(end) for site in sites for end in site["decision"]["expected"]]
     finite = [end for end in ends if np.isfinite(end)]
     limits = (min([0.0, *finite]), max([0.0, *finite]))
     section["decisions"] = [_decision_row(summary, site, limits) for site in sites]
-    counts = {use: sum(site["decision"]["use"] == use for site in sites)
-              for use in dict.fromkeys(site["decision"]["use"] for site in sites)}
-    alone = counts.pop(summary["alone"], 0)
-    parts = [f"{count_of(n, 'site')} should use {use}" for use, n in counts.items()]
-    parts += [f"{count_of(alone, 'site')} should train alone"] if alone else []
-    text = f"All {len(sites)} sites should train alone" if alone == len(sites) > 1 else enumerate_names(parts)
-    section["decision_text"] = f"{text}."
+    section["decision_text"] = choice_text(summary)
     few = [f"{site['name']} ({count_of(site['test_rows'], 'test row')})" for site in sites if site["has_few_rows"]]
     more = f", and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
     section["few"] = f"{', '.join(few[:_MAX_NAMED])}{more}"
@@ -108,21 +104,13 @@ def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _decision_row(summary: dict[str, Any], site: dict[str, Any], limits: tuple[float, float]) -> dict[str, Any]:
     decision, score = site["decision"], summary["score"]
-    value, low, high = (as_number(end) for end in decision["gain"])
-    is_alone = decision["use"] == summary["alone"]
-    seeds = len(summary["seeds"])
-    of_seeds = f" by {decision['chosen_in']} of {seeds} seeds" if seeds > 1 else ""
-    if decision["chosen"] is None:
-        chosen = "no validation rows to choose by"
-    elif is_alone and decision["chosen"] != summary["alone"]:
-        outcome = "worse than" if sign_of(decision["gain"]) < 0 else "not distinguishable from"
-        chosen = f"{decision['chosen']}, chosen{of_seeds}, is {outcome} training alone"
-    else:
-        chosen = f"chosen{of_seeds}" if of_seeds else ""
-    return {"site": site["name"], "use": "train alone" if is_alone else decision["use"],
-            "is_alone": is_alone, "chosen": chosen, "few": site["has_few_rows"], "test_rows": site["test_rows"],
-            "gain": _gain_text(value, score), "interval": "" if low == high else _interval_text(low, high, score),
-            "bar": _bar((value, low, high), limits)}
+    expected, gain = ([as_number(end) for end in decision[key]] for key in ("expected", "gain"))
+    return {"site": site["name"], "advice": advice_of(decision), "is_alone": decision["use"] == summary["alone"],
+            "few": site["has_few_rows"], "test_rows": site["test_rows"], "forecast": forecast_text(decision, score),
+            "expected": _gain_text(expected[0], score),
+            "expected_interval": _interval_text(expected[1], expected[2], score),
+            "gain": _gain_text(gain[0], score), "interval": _interval_text(gain[1], gain[2], score),
+            "bar": _bar((expected[0], expected[1], expected[2]), limits)}
 
 
 def _gain_text(value: float, score: str) -> str:
@@ -209,10 +197,12 @@ def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == summary.get("split", "test"))]
     runs = ["method", "seed"] if "seed" in rows else ["method"]
     last = rows[rows["round"] == rows.groupby(runs)["round"].transform("max")]
-    table = last.pivot_table(index="party", columns="method", values="value", aggfunc=lambda v: v.mean(skipna=False))
+    table = last.pivot_table(index="party", columns="method", values="value", aggfunc=lambda v: v.mean(skipna=False),
+                             dropna=False)
     sign = 1 if summary["higher_is_better"] else -1
     table = (table * sign).fillna(-np.inf)  # a method that diverged is worse than any other
-    gains: pd.DataFrame = table.sub(table[summary["alone"]], axis=0).fillna(0)
+    alone = table[summary["alone"]]
+    gains: pd.DataFrame = table.sub(alone.where(np.isfinite(alone)), axis=0)  # where it diverged, it is no reference
     gains = gains.loc[:, [m for m in summary["methods"] if m != summary["alone"]]]
     gains.index = pd.Index([summary["data"]["parties"][int(k)] for k in gains.index])
     return gains
@@ -239,7 +229,8 @@ def _gain_rows(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
             strength = 0.0 if value == 0 else 0.2 + 0.55 * min(abs(value) / largest, 1)
             side = "gain" if value > 0 else "loss" if value < 0 else "level"
             text = "0" if value == 0 else f"{100 * value:+.1f}" if percent else f"{value:+.3g}"
-            text = text.replace("-", "−").replace("inf", "∞")
+            text = "–" if np.isnan(value) else text.replace("-", "−").replace("inf", "∞")
+            strength = 0.0 if np.isnan(value) else strength
             cells.append({"text": text, "side": side, "strength": f"{strength:.2f}", "interval": ""})
         rows.append({"party": party, "badge": "", "cells": cells})
     return rows

@@ -1,6 +1,6 @@
 """The value of every test row with every method: the measurements from which intervals are computed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,21 +16,23 @@ from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
-from resolvent.problem.metrics.influences import influences
-from resolvent.problem.metrics.metric import Metric, Predictions
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from resolvent.problem.metrics.metric import Metric, Predictions, Sampling
+from resolvent.problem.metrics.site_values import SiteRows
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
 from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.subset import PartySubset
+from resolvent.simulate.party_metrics import uninformative
 from resolvent.simulate.processes import sum_over_processes
 from resolvent.simulate.result import Result
 from resolvent.simulate.shard_storage import ShardStorage
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["RowValues", "Score", "SiteRows", "baseline_name", "measure_models", "measure_rows"]
+__all__ = ["RowValues", "Score", "baseline_name", "measure_models", "measure_rows"]
 
 _SPLIT = "test"
 _MAX_BYTES = 2**28  # size of the personal models that are evaluated at a time
 _KEYS = ("seed", "party", "row")
+_BY_CLASS: tuple[Sampling, ...] = ("classes", "ranks")
 
 Values = NDArray[np.float64]
 
@@ -49,18 +51,6 @@ class Score(NamedTuple):
     metric: Metric | None = None
 
 
-class SiteRows(NamedTuple):
-    """The test rows of one site.
-
-    Attributes:
-        values: method -> [S, n] the value of each row with each seed; nan where the row was not tested.
-        is_tested: [S, n] whether a row is a test row of a seed.
-    """
-
-    values: dict[str, Values]
-    is_tested: NDArray[np.bool_]
-
-
 @dataclass(frozen=True, eq=False)
 class RowValues:
     """The values of the test rows of all sites and seeds.
@@ -69,19 +59,27 @@ class RowValues:
         seed: [R] the seed of the run.
         party: [R] id of the party.
         row: [R] number of the row in the data, the same in every seed.
-        values: method -> [R] the value of the row. The mean over the rows of a party is the score of the party.
+        values: method -> [R] the value of the row. The mean over the rows of a party is the score of the party. It is
+            the worst infinity where the outputs of the model are not finite, because the training diverged.
+        sampling: how intervals resample the rows, see ``Metric``.
+        classes: [R] the class of the row; None if ``sampling`` is ``rows``.
     """
 
     seed: NDArray[np.int64]
     party: NDArray[np.int64]
     row: NDArray[np.int64]
     values: dict[str, Values]
+    sampling: Sampling = "rows"
+    classes: NDArray[np.int64] | None = None
 
     @classmethod
     def concatenate(cls, parts: Sequence["RowValues"]) -> "RowValues":
         """The rows of several seeds, measured with the same methods."""
         seed, party, row = (np.concatenate([getattr(p, name) for p in parts]) for name in _KEYS)
-        return cls(seed, party, row, {m: np.concatenate([p.values[m] for p in parts]) for m in parts[0].values})
+        classes = None if parts[0].classes is None else np.concatenate(
+            [p.classes for p in parts if p.classes is not None])
+        return cls(seed, party, row, {m: np.concatenate([p.values[m] for p in parts]) for m in parts[0].values},
+                   parts[0].sampling, classes)
 
     def sites(self) -> Iterator[tuple[int, SiteRows]]:
         """The id and the rows of each party that has test rows."""
@@ -97,13 +95,22 @@ class RowValues:
             for method, of_method in self.values.items():
                 values[method] = np.full(is_tested.shape, np.nan)
                 values[method][cells] = of_method[index]
-            yield int(party), SiteRows(values, is_tested)
+            classes = None
+            if self.classes is not None:
+                classes = np.zeros(len(rows), np.int64)
+                classes[column] = self.classes[index]
+            yield int(party), SiteRows(values, is_tested, classes)
 
     def write(self, path: Path) -> None:
-        """Write a Parquet file with the columns seed, party and row, and ``value METHOD`` for each method."""
+        """Write a Parquet file with the columns seed, party and row, and ``value METHOD`` for each method.
+
+        A column named after ``sampling``, such as ``classes``, has the class of each row where intervals need it.
+        """
         import pandas as pd
 
         columns: dict[str, Any] = {name: getattr(self, name) for name in _KEYS}
+        if self.classes is not None:
+            columns[self.sampling] = self.classes
         columns |= {f"value {method}": values for method, values in self.values.items()}
         pd.DataFrame(columns).to_parquet(path, index=False)
 
@@ -114,8 +121,10 @@ class RowValues:
 
         frame = pd.read_parquet(path)
         seed, party, row = (frame[name].to_numpy(dtype=np.int64) for name in _KEYS)
+        sampling: Sampling = next((name for name in _BY_CLASS if name in frame), "rows")
+        classes = None if sampling == "rows" else frame[sampling].to_numpy(dtype=np.int64)
         return cls(seed, party, row, {c.removeprefix("value "): frame[c].to_numpy(dtype=float)
-                                     for c in frame.columns if c not in _KEYS})
+                                     for c in frame.columns if c.startswith("value ")}, sampling, classes)
 
 
 def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.integer] | None = None) -> RowValues | None:
@@ -142,14 +151,28 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
         return None
     sizes, offset = data.sizes(_SPLIT)[parties], data.splits[_SPLIT].offset[parties]
     position = np.concatenate([np.arange(o, o + n) for o, n in zip(offset, sizes, strict=True)])
-    values = {label: _collect(result, _predictions(result, parties, data), sizes, score)
-              for label, result in results.items()}
-    if isinstance(model.loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
+    by_class, loss = _is_by_class(score, data), model.loss
+    values, classes = dict[str, Values](), None
+    for label, result in results.items():
+        predictions = _predictions(result, parties, data)
+        values[label] = _collect(result, predictions, sizes, partial(_row_values, score=score, loss=loss))
+        if by_class and classes is None:
+            classes = _collect(result, predictions, sizes, _labels).astype(np.int64)
+    if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
         local = np.concatenate([view.positions for view in _views(first, parties)])
-        constant = dict(zip(local.tolist(), _constant_predictions(data, parties[local], model.loss), strict=True))
-        values[baseline_name(data, values)] = _collect(first, constant, sizes, score)
+        constant = dict(zip(local.tolist(), _constant_predictions(data, parties[local], loss), strict=True))
+        values[baseline_name(data, values)] = _collect(first, constant, sizes,
+                                                       partial(_row_values, score=score, loss=loss))
     return RowValues(np.full(len(position), first.seed), np.repeat(parties, sizes).astype(np.int64),
-                    position if rows is None else np.asarray(rows)[position], values)
+                     position if rows is None else np.asarray(rows)[position], values, _sampling(score, data), classes)
+
+
+def _is_by_class(score: Score, data: FederatedData) -> bool:
+    return _sampling(score, data) != "rows"
+
+
+def _sampling(score: Score, data: FederatedData) -> Sampling:
+    return "rows" if score.metric is None or data.task != "classification" else score.metric.sampling
 
 
 def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) -> str:
@@ -230,36 +253,49 @@ def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], los
     return predictions
 
 
-def _collect(result: Result, predictions: dict[int, Predictions], sizes: NDArray[np.integer], score: Score) -> Values:
+def _collect(result: Result, predictions: dict[int, Predictions], sizes: NDArray[np.integer],
+             values_of: Callable[[list[Predictions]], Values]) -> Values:
     """[R] the value of each row of all parties.
 
     Args:
         result: a result of the run, which says whether the parties are divided among processes.
         predictions: position of a party -> the predictions for its rows, for the parties of this process.
         sizes: [P] number of rows of each party.
-        score: the number that compares methods.
+        values_of: the values of all rows of some parties.
     """
-    assert result.model is not None
     starts = np.concatenate([[0], np.cumsum(sizes)])
     values = np.zeros(starts[-1])
     if predictions:
         index = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in predictions])
-        values[index] = _row_values(list(predictions.values()), score, result.model.loss)
+        values[index] = values_of(list(predictions.values()))
     return sum_over_processes(values) if isinstance(result.storage, ShardStorage) else values
 
 
+def _labels(predictions: list[Predictions]) -> Values:
+    return np.concatenate([p.labels for p in predictions]).astype(np.float64)
+
+
 def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Values:
-    """[R] the value of each row of all parties."""
+    """[R] the value of each row of all parties; the worst infinity where a model diverged."""
+    worst = -np.inf if score.higher_is_better else np.inf
     if score.metric is not None:
-        return np.concatenate([influences(p, score.metric) for p in predictions])
+        return np.concatenate([_metric_rows(p, score.metric, worst) for p in predictions])
     outputs, labels = (np.concatenate([getattr(p, name) for p in predictions]) for name in ("outputs", "labels"))
     values = _losses_or_scores(loss, jnp.asarray(outputs), jnp.asarray(labels), is_loss=score.name == "loss")
-    return np.asarray(values, dtype=np.float64)
+    return np.nan_to_num(np.asarray(values, dtype=np.float64), nan=worst, posinf=np.inf, neginf=-np.inf)
+
+
+def _metric_rows(predictions: Predictions, metric: Metric, worst: float) -> Values:
+    """[n] the values whose mean is a metric of one party; ``worst`` if its model diverged."""
+    if np.isfinite(predictions.outputs).all():
+        return metric.row_values(predictions)
+    is_defined = not np.isnan(metric.value(uninformative(predictions)))
+    return np.full(len(predictions.labels), worst if is_defined else np.nan)
 
 
 @partial(jax.jit, static_argnames="is_loss")
 def _losses_or_scores(loss: Loss, outputs: Array, labels: Array, *, is_loss: bool) -> Array:
-    return loss.loss(outputs, labels) if is_loss else loss.score(outputs, labels)
+    return loss.loss(outputs, labels) if is_loss else score_rows(loss, outputs, labels)
 
 
 def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data: FederatedData, score: Score, *,
@@ -289,4 +325,6 @@ def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data:
         predictions[baseline_name(data, predictions)] = _constant_predictions(data, first, loss)
     return RowValues(np.full(len(position), seed), np.full(len(position), party, np.int64),
                      position if rows is None else np.asarray(rows)[position],
-                     {label: _row_values(of_label, score, loss) for label, of_label in predictions.items()})
+                     {label: _row_values(of_label, score, loss) for label, of_label in predictions.items()},
+                     _sampling(score, data),
+                     _labels(next(iter(predictions.values()))).astype(np.int64) if _is_by_class(score, data) else None)

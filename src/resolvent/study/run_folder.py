@@ -9,6 +9,7 @@ from typing import Any
 from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
 from resolvent.data.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
+from resolvent.simulate.identity import versions_of_code
 from resolvent.study.comparison import Comparison
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models
@@ -65,7 +66,8 @@ def _latest(file: ExperimentFile) -> Path | None:
     if unfinished:
         return unfinished[0].with_name(unfinished[0].name.removesuffix(".partial"))
     settings = file.bound.settings()
-    return next((p for p in runs if is_complete(p) and read_summary(p)["experiment"] == settings), None)
+    return next((p for p in runs if is_complete(p) and (summary := read_summary(p))["experiment"] == settings
+                 and not _edited_parts(summary, file)), None)
 
 
 def _lock_free_folder(name: str, stack: contextlib.ExitStack) -> Path:
@@ -116,8 +118,15 @@ def remove_leftovers(out: Path) -> None:
             remove_folder(folder)
 
 
-def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
+def check_folder(out: Path, *, resume: bool, overwrite: bool,
+                 advice: str = "give --out another folder, or --overwrite") -> None:
     """Check that a run can be written to a folder.
+
+    Args:
+        out: the folder.
+        resume: whether a run in the folder may be continued.
+        overwrite: whether a run in the folder may be replaced.
+        advice: what to do if the folder is not empty, for the end of the error.
 
     Raises:
         InputError: the folder is in use, and neither an unfinished nor a complete run is resumed in it.
@@ -131,8 +140,7 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     if overwrite or (resume and (is_unfinished or is_complete(out))):
         return
     if target.exists() and any(target.iterdir()):
-        raise InputError(f"{out} is not empty{' and holds no run' if resume else ''}: give --out another folder, or "
-                         "--overwrite")
+        raise InputError(f"{out} is not empty{' and holds no run' if resume else ''}: {advice}")
     if is_unfinished:
         raise InputError(f"{partial_of(out)} is an unfinished run: give --resume to finish it, or --overwrite")
 
@@ -147,18 +155,39 @@ def is_complete(out: Path) -> bool:
     return (out / SUMMARY_FILE).is_file() and not partial_of(out.resolve()).exists()
 
 
-def finished_summary(out: Path, file: ExperimentFile) -> dict[str, Any]:
+def finished_summary(out: Path, file: ExperimentFile, advice: str = _ADVICE) -> dict[str, Any]:
     """The summary of a complete run.
 
+    Args:
+        out: the folder of the run.
+        file: the experiment, whose settings must be those of the run.
+        advice: what to do if they are others, for the end of the error.
+
     Raises:
-        InputError: it has other settings; or its summary, metrics or experiment are damaged.
+        InputError: it has other settings, or the code of a part of the user's own has been edited; or its summary,
+            metrics or experiment are damaged.
     """
     summary = read_summary(out)
     if differences := _differences(summary["experiment"], file.bound.settings()):
         raise InputError(f"{out} is a complete run of another experiment, with another value of {differences}: "
-                         f"{_ADVICE}")
+                         f"{advice}")
+    if edited := shorten(", ".join(_edited_parts(summary, file))):
+        reason = (f"of other code: {edited}, or what it calls, has been edited since" if "code" in summary else
+                  f"of an earlier version, which did not record the code of {edited}")
+        raise InputError(f"{out} is a complete run {reason}: {advice}")
     remove_leftovers(out)
     return summary
+
+
+def _edited_parts(summary: dict[str, Any], file: ExperimentFile) -> list[str]:
+    """The parts of the user's own whose code is not that of a complete run.
+
+    Another version of Python has other bytecode for the same code, so that nothing is compared.
+    """
+    recorded: dict[str, str] = summary.get("code", {})
+    if ".".join(summary["versions"]["python"].split(".")[:2]) != versions_of_code()["python"]:
+        return []
+    return [name for name, digest in file.bound.codes().items() if recorded.get(name) != digest]
 
 
 def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:

@@ -75,13 +75,13 @@ def run_experiment(
         if resume and not partial_of(folder).exists():
             notify(f"there is no unfinished run in {folder}: it starts from the beginning")
             resume = False
-        experiment = _build(file)  # wrong input is refused before the folder exists
+        source, experiment = Source.of_file(file), _build(file)  # wrong input is refused before the folder exists
         with file.precision(), open_folder(folder, resume=resume) as work:
             begin(work, file, resume=resume)
             _announce(_Decision(str(work), is_complete=False, resume=resume))
             comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
                                       progress=progress, scheduler=scheduler).collected()
-            summary = _write(work, Source.of_file(file), comparison)
+            summary = _write(work, source, comparison)
         return folder, summary
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,7 +67,9 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
     evidence = Evidence(
         first.summary["score"], first.summary["split"], first.summary["higher_is_better"], tuple(labels.values()),
         alone, first.summary["data"]["parties"], _metrics(runs, labels), tuple(first.summary["seeds"]),
-        RowValues(first.rows.seed, first.rows.party, first.rows.row, values), baseline)
+        replace(first.rows, values=values), baseline, first.summary["data"]["train"],
+        {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
+         for (number, method), label in labels.items()})
     verdict = judge(evidence)
     methods = {label: {"run": str(runs[number].folder), "method": method, "final": final_scores(verdict, label)}
                for (number, method), label in labels.items()}
@@ -86,7 +89,8 @@ def _read(folder: Path) -> _Run:
     rows = RowValues.read(folder / ROWS_FILE)
     order = np.lexsort((rows.row, rows.party, rows.seed))
     return _Run(folder, summary, pd.read_parquet(folder / METRICS_FILE), RowValues(
-        rows.seed[order], rows.party[order], rows.row[order], {m: v[order] for m, v in rows.values.items()}))
+        rows.seed[order], rows.party[order], rows.row[order], {m: v[order] for m, v in rows.values.items()},
+        rows.sampling, None if rows.classes is None else rows.classes[order]))
 
 
 def _check_same_rows(first: _Run, other: _Run) -> None:

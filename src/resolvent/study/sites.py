@@ -1,25 +1,28 @@
-"""The judgement of each site: the methods' scores and gains with intervals, and the method that it should use."""
+"""The judgement of each site: the methods' scores and gains, with their intervals."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.problem.metrics.intervals import Interval, Pool, Sample, interval_of, resample, seed_interval
-from resolvent.study.row_values import RowValues, SiteRows
+from resolvent.problem.metrics.intervals import Interval, Pool, seed_interval
+from resolvent.problem.metrics.site_values import SEED, difference, measure_site, not_finite
+from resolvent.study.metrics import is_share
+from resolvent.study.power_forecast import Forecast
+from resolvent.study.row_values import RowValues
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FEW_ROWS", "Decision", "Evidence", "Means", "SiteJudgement", "Sites", "judge_sites"]
+__all__ = ["FEW_ROWS", "Advice", "Decision", "Evidence", "Means", "MethodChoice", "SiteJudgement", "Sites",
+           "judge_sites"]
 
-FEW_ROWS = 20  # a site with fewer test rows is marked
-_SEED = 20_240_229  # seed of the bootstrap
+FEW_ROWS = 20  # a site with fewer test rows is marked, and one with less than half as many of a class
 
 Values = NDArray[np.float64]
+Advice = Literal["join", "probably join", "no difference", "stay alone"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,8 @@ class Evidence:
         seeds: the seeds of the runs.
         rows: the values of single test rows; None if the problem has none.
         baseline: the label of the predictions that need no training, if the rows have it.
+        train: number of training rows of each party, if they are known.
+        traffic: method -> bytes that are sent in a run, if they are known.
     """
 
     score: str
@@ -49,6 +54,13 @@ class Evidence:
     seeds: tuple[int, ...]
     rows: RowValues | None = None
     baseline: str | None = None
+    train: Sequence[int] | None = None
+    traffic: Mapping[str, float] | None = None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the score lies between 0 and 1."""
+        return is_share(self.score)
 
     def last(self, metric: str, split: str) -> "pd.Series":
         """The values of a metric at the last evaluation, by (method, seed, party)."""
@@ -59,21 +71,39 @@ class Evidence:
 
 
 class Decision(NamedTuple):
-    """The method that a site should use.
-
-    Each seed chooses a method by the score on the site's validation rows. The choice is judged on test rows.
+    """What a site should do, see ``resolvent.study.decisions``.
 
     Attributes:
-        method: the method to use; training alone, unless the interval of the gain is above zero.
-        chosen: the method that most seeds chose; None without validation rows.
-        chosen_in: number of seeds that chose it.
-        gain: mean gain over training alone, on test rows, of the method that each seed chose.
+        method: the method to use: that of the federation, or training alone.
+        advice: ``join``, ``probably join``, ``no difference`` or ``stay alone``.
+        probability: the probability that the site gains from the federation.
+        federation: the method that the federation should run; None without validation rows.
+        gain: gain of this method over training alone, on the site's own test rows.
+        expected: the gain to expect, from the test rows of all sites, with its interval.
+        forecast: the further test rows that would show the gain; None where the advice does not need them.
     """
 
     method: str
-    chosen: str | None
-    chosen_in: int
+    advice: Advice
+    probability: float
+    federation: str | None
     gain: Interval
+    expected: Interval
+    forecast: Forecast | None = None
+
+
+class MethodChoice(NamedTuple):
+    """The method that the federation should run.
+
+    Attributes:
+        method: its label.
+        best: the method with the best mean over the sites on validation rows; another one if a simpler is as good.
+        sites: number of sites whose validation rows were compared.
+    """
+
+    method: str
+    best: str
+    sites: int
 
 
 class SiteJudgement(NamedTuple):
@@ -83,23 +113,30 @@ class SiteJudgement(NamedTuple):
         party: id of the site.
         name: name of the site.
         test_rows: number of different rows on which models were tested.
+        rarest_class: number of these rows in the rarest class, if the score is computed by class; otherwise 0.
         scores: the score of each method and of the baseline.
         gains: the gain of each method and of the baseline over training alone; positive values are better for every
-            score.
-        decision: the method to use; None without training alone among the methods.
+            score; without numbers where training alone diverged.
+        decision: what the site should do; None before it is decided, without training alone among the methods, or if it
+            diverged at this site.
     """
 
     party: int
     name: str
     test_rows: int
+    rarest_class: int
     scores: dict[str, Interval]
     gains: dict[str, Interval]
-    decision: Decision | None
+    decision: Decision | None = None
+
+    def has_reference(self, alone: str | None) -> bool:
+        """Whether a method can be compared with training alone, which has not diverged at this site."""
+        return alone is not None and not np.isinf(self.scores[alone].value)
 
     @property
     def has_few_rows(self) -> bool:
         """Whether the test rows are so few that only large differences can be detected."""
-        return 0 < self.test_rows < FEW_ROWS
+        return 0 < self.test_rows < FEW_ROWS or 0 < self.rarest_class < FEW_ROWS // 2
 
 
 class Means(NamedTuple):
@@ -125,30 +162,31 @@ class Sites:
     Attributes:
         sites: one judgement per site.
         means: means over the sites; None without test rows, or if a method diverged.
+        choice: the method that the federation should run; None before it is chosen, or without validation rows.
     """
 
     sites: tuple[SiteJudgement, ...]
     means: Means | None
+    choice: MethodChoice | None = None
 
 
 def judge_sites(evidence: Evidence) -> Sites:
     """Judge every method at every site, by its test rows, or without them by the scores of several seeds."""
-    choices = _choices(evidence)
     if evidence.rows is None:
-        return Sites(tuple(_by_seeds(evidence, choices)), None)
+        return Sites(tuple(_by_seeds(evidence)), None)
+    methods = _methods_of(evidence)
     sites, pools, limits = [], (Pool(), Pool()), []
     for party, rows in evidence.rows.sites():
-        rng = np.random.default_rng([_SEED, party])  # so that other sites do not change the rows drawn at this site
-        site = _SiteValues.of(evidence, rows, choices.get(party))
-        sample = resample(site.values, rows.is_tested, site.bounds, rng)
-        intervals = [site.diverged.get(i, interval) for i, interval in enumerate(
-            interval_of(sample, rng, site.limits))]
-        tested = rows.is_tested.shape[1]
+        site = measure_site(rows, methods, evidence.alone, evidence.rows.sampling, party,
+                            higher_is_better=evidence.higher_is_better)
         if site.is_finite:
             for pool, weight in zip(pools, (1.0, rows.is_tested.sum() / len(evidence.seeds)), strict=True):
-                pool.add(Sample(*(part[:site.pooled] for part in sample)), weight)
+                pool.add(site.sample, weight)
             limits.append(site.limits)
-        sites.append(_site(evidence, party, tested, site, intervals, choices.get(party)))
+        others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
+        sites.append(SiteJudgement(party, evidence.parties[party], rows.is_tested.shape[1], rows.rarest_class,
+                                   dict(zip(methods, site.intervals, strict=False)),
+                                   dict(zip(others, site.intervals[len(methods):], strict=False))))
     has_diverged = any(np.isinf(i.value) for s in sites for i in (*s.scores.values(), *s.gains.values()))
     if has_diverged or pools[0].is_empty:
         return Sites(tuple(sites), None)
@@ -156,118 +194,8 @@ def judge_sites(evidence: Evidence) -> Sites:
     return Sites(tuple(sites), _means(evidence, pools, limits[0] if is_limited else None))
 
 
-def _choices(evidence: Evidence) -> dict[int, list[str]]:
-    """Party -> the method with the best validation score of each seed; ties go to training alone, then to the first."""
-    if evidence.alone is None:
-        return {}
-    order = [evidence.alone, *(m for m in evidence.methods if m != evidence.alone)]
-    scores = evidence.last(evidence.score, "validation")
-    if scores.empty:
-        return {}
-    scores = scores.fillna(-np.inf if evidence.higher_is_better else np.inf)
-    table = scores.unstack("method")
-    table = table[[m for m in order if m in table]] * (1 if evidence.higher_is_better else -1)
-    best = table.fillna(-np.inf).idxmax(axis=1)  # for equal scores, the first column
-    choices: dict[int, list[str]] = {}
-    for party, method in zip(best.index.get_level_values("party"), best, strict=True):  # by seed, then by party
-        choices.setdefault(int(party), []).append(str(method))
-    return {party: chosen for party, chosen in choices.items() if len(chosen) == len(evidence.seeds)}
-
-
-class _SiteValues(NamedTuple):
-    """The quantities of a site: the scores of M methods, the gains, and the gain of the chosen methods.
-
-    Attributes:
-        values: [Q, S, n] the value of each row and seed; values that are not finite are replaced by 0.
-        bounds: [Q, 2] the smallest and the largest value of a row.
-        limits: [Q, 2] the smallest and the largest possible mean if all values are 0 or 1; otherwise None.
-        diverged: quantity with a value that is not finite -> its interval.
-        methods: the methods, and the baseline.
-        others: the methods that have a gain: all except training alone.
-        pooled: number of quantities that are averaged over sites.
-    """
-
-    values: Values
-    bounds: Values
-    limits: Values | None
-    diverged: dict[int, Interval]
-    methods: tuple[str, ...]
-    others: tuple[str, ...]
-    pooled: int
-
-    @property
-    def is_finite(self) -> bool:
-        return not self.diverged
-
-    @classmethod
-    def of(cls, evidence: Evidence, rows: SiteRows, chosen: list[str] | None) -> "_SiteValues":
-        methods = _methods_of(evidence)
-        others = tuple(m for m in methods if m != evidence.alone) if evidence.alone is not None else ()
-        sign = 1.0 if evidence.higher_is_better else -1.0
-        tested = rows.is_tested
-        scores = [rows.values[m] for m in methods]
-        finite = np.concatenate([s[tested] for s in scores])
-        is_binary = bool(np.isin(finite, (0.0, 1.0)).all())
-        finite = finite[np.isfinite(finite)]
-        limits = (0.0, 1.0) if is_binary else (finite.min(initial=np.inf), finite.max(initial=-np.inf))
-        bounds = [limits] * len(methods)
-        values = list(scores)
-        if evidence.alone is not None:
-            alone = rows.values[evidence.alone]
-            gains = [_difference(rows.values[m], alone, sign) for m in others]
-            if chosen is not None:
-                picked = np.stack([rows.values[m][s] for s, m in enumerate(chosen)])
-                gains.append(_difference(picked, alone, sign))
-            values += gains
-            for gain in gains:
-                size = np.abs(gain[tested])
-                largest = 1.0 if is_binary else float(size[np.isfinite(size)].max(initial=0.0))
-                bounds.append((-largest, largest))
-        stacked = np.stack(values)
-        diverged = {i: _not_finite(stacked[i][tested]) for i in range(len(values))
-                    if not np.isfinite(stacked[i][tested]).all()}
-        limited = np.where(np.isfinite(np.asarray(bounds)), bounds, 0.0)
-        return cls(np.where(np.isfinite(stacked), stacked, 0.0), limited, limited if is_binary else None, diverged,
-                   methods, others, len(methods) + len(others))
-
-
-def _difference(values: Values, alone: Values, sign: float) -> Values:
-    """The gain of each row; the gain is 0 if both values are the same infinity."""
-    with np.errstate(invalid="ignore"):
-        gain = sign * (values - alone)
-    return np.where(np.isinf(values) & (values == alone), 0.0, gain)
-
-
-def _not_finite(values: Values) -> Interval:
-    """The interval of a mean that is infinite, or not defined."""
-    mean = float(np.nan if np.isnan(values).any() else values[np.isinf(values)].sum())
-    return Interval(mean, mean, mean)
-
-
 def _methods_of(evidence: Evidence) -> tuple[str, ...]:
     return (*evidence.methods, *(() if evidence.baseline is None else (evidence.baseline,)))
-
-
-def _site(evidence: Evidence, party: int, tested: int, site: _SiteValues, intervals: list[Interval],
-          chosen: list[str] | None) -> SiteJudgement:
-    first = len(site.methods)
-    gains = dict(zip(site.others, intervals[first:], strict=False))
-    gain = intervals[site.pooled] if chosen is not None else Interval(np.nan, np.nan, np.nan)
-    scores = dict(zip(site.methods, intervals, strict=False))
-    return SiteJudgement(party, evidence.parties[party], tested, scores, gains, _decide(evidence, chosen, gain))
-
-
-def _decide(evidence: Evidence, chosen: list[str] | None, gain: Interval) -> Decision | None:
-    if evidence.alone is None:
-        return None
-    if chosen is None:
-        return Decision(evidence.alone, None, 0, gain)
-    if set(chosen) == {evidence.alone}:
-        return Decision(evidence.alone, evidence.alone, len(chosen), Interval(0.0, 0.0, 0.0))
-    counts = Counter(chosen)
-    order = [m for m in evidence.methods if m in counts and m != evidence.alone]
-    favourite = max([*order, *([evidence.alone] if evidence.alone in counts else [])], key=lambda m: counts[m])
-    return Decision(favourite if gain.sign > 0 else evidence.alone, favourite, counts[favourite], gain)
 
 
 def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values | None) -> Means:
@@ -281,32 +209,31 @@ def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values | None) 
     methods = _methods_of(evidence)
     others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
     limits = None if limits is None else limits[:len(methods) + len(others)]
-    plain, weighted = (pool.intervals(_SEED, limits) for pool in pools)
+    plain, weighted = (pool.intervals(SEED, limits) for pool in pools)
     return Means(dict(zip(methods, plain, strict=False)), dict(zip(methods, weighted, strict=False)),
                  dict(zip(others, plain[len(methods):], strict=False)),
                  dict(zip(others, weighted[len(methods):], strict=False)))
 
 
-def _by_seeds(evidence: Evidence, choices: Mapping[int, list[str]]) -> list[SiteJudgement]:
+def _by_seeds(evidence: Evidence) -> list[SiteJudgement]:
     """Judgements from the scores of several seeds, without values of single rows; differences are paired by seed."""
     if len(evidence.seeds) < 2:
         return []
-    scores = evidence.last(evidence.score, evidence.split).unstack("seed")
+    worst = -np.inf if evidence.higher_is_better else np.inf
+    scores = evidence.last(evidence.score, evidence.split).fillna(worst).unstack("seed")
     parties = sorted({int(p) for p in scores.index.get_level_values("party")})
     sign = 1.0 if evidence.higher_is_better else -1.0
     judgements = []
     for party in parties:
         of_party = scores.xs(party, level="party")
         values: dict[str, Any] = {m: of_party.loc[m].to_numpy(dtype=float) for m in evidence.methods}
-        gains: dict[str, Interval] = {}
-        gain = Interval(np.nan, np.nan, np.nan)
-        if evidence.alone is not None:
-            gains = {m: seed_interval(_difference(values[m], values[evidence.alone], sign))
-                     for m in evidence.methods if m != evidence.alone}
-            if party in choices:
-                picked = np.array([values[m][s] for s, m in enumerate(choices[party])])
-                gain = seed_interval(_difference(picked, values[evidence.alone], sign))
-        judgements.append(SiteJudgement(party, evidence.parties[party], 0,
-                                        {m: seed_interval(v) for m, v in values.items()}, gains,
-                                        _decide(evidence, choices.get(party), gain)))
+        gains = {m: _of_seeds(difference(values[m], values[evidence.alone], sign))
+                 for m in evidence.methods if m != evidence.alone} if evidence.alone is not None else {}
+        judgements.append(SiteJudgement(party, evidence.parties[party], 0, 0,
+                                        {m: _of_seeds(v) for m, v in values.items()}, gains))
     return judgements
+
+
+def _of_seeds(values: Values) -> Interval:
+    """The interval of the mean over seeds; that of a mean that is not finite if a seed diverged."""
+    return seed_interval(values) if np.isfinite(values).all() else not_finite(values)

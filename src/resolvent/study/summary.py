@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 
 from resolvent.algorithms.participation import Stragglers
@@ -12,12 +14,16 @@ from resolvent.data.digests import check_files, file_digests, read_sealed, write
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.metrics.intervals import LEVEL, Interval
+from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulate.diagnostics import dissimilarity
 from resolvent.study.comparison import Comparison, MethodRun
+from resolvent.study.convergence import bound_warnings, exact_solve_warning
+from resolvent.study.divergence import divergences
 from resolvent.study.environment import device, versions
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.metrics import GAP
+from resolvent.study.power_forecast import POWER
 from resolvent.study.sites import Means, SiteJudgement
 from resolvent.study.verdict import Verdict, refusals
 
@@ -41,6 +47,7 @@ class Source(NamedTuple):
         presets: label -> name of the algorithm.
         problem: name of the problem, for experiments without data.
         title: heading of the report.
+        code: the functions of the user's own that the file names -> digest of their code.
     """
 
     name: str
@@ -48,13 +55,14 @@ class Source(NamedTuple):
     presets: dict[str, str]
     problem: str
     title: str = ""
+    code: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def of_file(cls, file: ExperimentFile) -> "Source":
         """The source of an experiment file."""
         parts, settings = file.bound.parts, file.bound.settings()
         return cls(file.name, settings, {label: file.preset_of(label) for label in settings["algorithms"]},
-                   file.part_name("problem").replace("_", " ") if "problem" in parts else "")
+                   file.part_name("problem").replace("_", " ") if "problem" in parts else "", code=file.bound.codes())
 
     @classmethod
     def of_program(cls, name: str, comparison: Comparison, title: str = "") -> "Source":
@@ -97,9 +105,9 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
     return {
         "name": source.name,
         "title": experiment.title or source.title or source.name,
-        "warnings": [line for label, runs in comparison.runs.items()
-                     if (line := refusals(label, _refused(runs))) is not None],
+        "warnings": _warnings(comparison),
         "experiment": source.settings,
+        "code": dict(source.code),
         "seed": experiment.seed,
         "seeds": list(comparison.seeds),
         "rounds": experiment.rounds,
@@ -112,6 +120,19 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _warnings(comparison: Comparison) -> list[str]:
+    """Replies that did not count, trainings that diverged, bounds that are none, and exact solves of few rows."""
+    experiment, verdict, evidence = comparison.experiment, comparison.verdict, comparison.evidence
+    lines = [refusals(label, _refused(runs)) for label, runs in comparison.runs.items()]
+    for label, algorithm in experiment.algorithms.items():
+        lines.append(divergences(label, verdict.diverged.get(label, {}), algorithm))
+        if evidence.train is not None and isinstance(experiment.model, Model) and not experiment.model.l2:
+            shapes = jax.tree.leaves(jax.eval_shape(experiment.model.init, jax.random.key(0)))
+            parameters = sum(int(np.prod(leaf.shape)) for leaf in shapes)
+            lines.append(exact_solve_warning(label, algorithm, list(experiment.parties), evidence.train, parameters))
+    return [*(line for line in lines if line is not None), *bound_warnings(evidence, experiment.algorithms)]
+
+
 def judgement(verdict: Verdict) -> dict[str, Any]:
     """A verdict as plain data, without the numbers of single methods."""
     return {
@@ -122,7 +143,10 @@ def judgement(verdict: Verdict) -> dict[str, Any]:
         "alone": verdict.alone,
         "baseline": verdict.baseline,
         "level": LEVEL if verdict.sites.sites else None,
+        "diverged": {method: dict(sites) for method, sites in verdict.diverged.items()},
+        "converged": dict(verdict.converged),
         "sites": [plain_site(site) for site in verdict.sites.sites],
+        "choice": None if verdict.sites.choice is None else verdict.sites.choice._asdict(),
         "means": None if verdict.sites.means is None else _means_of_sites(verdict.sites.means),
     }
 
@@ -139,10 +163,13 @@ def plain_site(site: SiteJudgement) -> dict[str, Any]:
     return {
         "name": site.name,
         "test_rows": site.test_rows,
+        "rarest_class": site.rarest_class,
         "has_few_rows": site.has_few_rows,
         "decision": None if decision is None else {
-            "use": decision.method, "chosen": decision.chosen, "chosen_in": decision.chosen_in,
-            "gain": _numbers(decision.gain)},
+            "use": decision.method, "advice": decision.advice, "probability": _json_number(decision.probability),
+            "federation": decision.federation, "gain": _numbers(decision.gain),
+            "expected": _numbers(decision.expected),
+            "forecast": None if decision.forecast is None else decision.forecast._asdict() | {"power": POWER}},
         "scores": {method: _numbers(score) for method, score in site.scores.items()},
         "gains": {method: _numbers(gain) for method, gain in site.gains.items()},
     }
@@ -280,6 +307,6 @@ def score_rows(summary: Mapping[str, Any]) -> dict[str, Any]:
              "worst": values.min() if higher else values.max(),
              **dict.fromkeys(("global mean", "global p10", "global worst"))}
     if summary["alone"] is not None:
-        signs = [sign_of(site["gains"][baseline]) for site in sites]
+        signs = [sign_of(gain) for site in sites if (gain := site["gains"][baseline])[0] is not None]
         final |= {"better": signs.count(1), "level": signs.count(0), "worse": signs.count(-1)}
     return {**rows, baseline: {"final": final}}

@@ -1,16 +1,22 @@
 """The outcome of a comparison: a table with a row per method, the judgement of every site, and a finding."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resolvent.errors import InputError
+from resolvent.problem.metrics.intervals import Interval
+from resolvent.study.convergence import converged_methods
+from resolvent.study.decision_rule import DecisionRule
+from resolvent.study.decisions import decide
+from resolvent.study.divergence import ALL_DIVERGED, diverged_sites, no_reference
 from resolvent.study.gap import GAP_COLUMNS, gap_finding, gap_table
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.sites import Evidence, SiteJudgement, Sites, judge_sites
-from resolvent.study.wording import count_of, enumerate_names, format_gain
+from resolvent.study.wording import advice_text, count_of, enumerate_names, format_gain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +40,8 @@ class Verdict:
         sites: the judgement of every site; empty if no interval is possible.
         baseline: the label of the predictions that need no training, in the judgements of the sites.
         seeds: the seeds.
+        diverged: method -> site -> the round of the first evaluation since which its model there has no score.
+        converged: method -> whether its training loss no longer changes, see ``converged_methods``.
     """
 
     score: str
@@ -45,6 +53,8 @@ class Verdict:
     sites: Sites = Sites((), None)  # noqa: RUF009 - frozen
     baseline: str | None = None
     seeds: tuple[int, ...] = (0,)
+    diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    converged: Mapping[str, bool | None] = field(default_factory=dict)
 
     def recommendations(self) -> "pd.DataFrame":
         """The method that each site should use, see ``Comparison.recommend``.
@@ -60,10 +70,7 @@ class Verdict:
         if not self.sites.sites:
             raise InputError("there is no recommendation without intervals: they need test rows, or several seeds "
                              "(seeds=5)")
-        return pd.DataFrame([
-            {"site": site.name, "use": d.method, "chosen": d.chosen, "chosen_in": d.chosen_in, "gain": d.gain.value,
-             "low": d.gain.low, "high": d.gain.high, "test_rows": site.test_rows}
-            for site in self.sites.sites if (d := site.decision) is not None])
+        return pd.DataFrame([_recommendation(site) for site in self.sites.sites])
 
     def site_table(self) -> "pd.DataFrame":
         """A row per site and method, see ``Comparison.sites``."""
@@ -75,17 +82,38 @@ class Verdict:
             for site in self.sites.sites for method, score in site.scores.items()])
 
 
+def _recommendation(site: SiteJudgement) -> dict[str, Any]:
+    """A row of ``Verdict.recommendations``; without numbers where training alone diverged."""
+    decision, nothing = site.decision, Interval(math.nan, math.nan, math.nan)
+    expected, gain = (decision.expected, decision.gain) if decision is not None else (nothing, nothing)
+    forecast = None if decision is None else decision.forecast
+    return {"site": site.name, "use": None if decision is None else decision.method,
+            "advice": None if decision is None else decision.advice,
+            "probability": math.nan if decision is None else decision.probability,
+            "expected": expected.value, "expected_low": expected.low, "expected_high": expected.high,
+            "gain": gain.value, "low": gain.low, "high": gain.high, "test_rows": site.test_rows,
+            "gain_to_see": math.nan if forecast is None else forecast.gain,
+            "further_rows": math.nan if forecast is None else forecast.rows,
+            "further_rarest": math.nan if forecast is None else forecast.rarest}
+
+
 def _columns(title: str, interval: Any) -> dict[str, float]:
     return {title: interval.value, f"{title} low": interval.low, f"{title} high": interval.high}
 
 
-def judge(evidence: Evidence, sites: Sites | None = None) -> Verdict:
+def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | None = None) -> Verdict:
     """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known.
 
     Args:
         evidence: the measurements.
         sites: the judgements of the sites, if they have judged the methods themselves; default: from the evidence.
+        rule: how a site weighs gains and losses.
     """
+    return replace(_judge(evidence, sites, rule), diverged=diverged_sites(evidence),
+                   converged=converged_methods(evidence))
+
+
+def _judge(evidence: Evidence, sites: Sites | None, rule: DecisionRule | None) -> Verdict:
     score, higher, alone = evidence.score, evidence.higher_is_better, evidence.alone
     methods = list(evidence.methods)
     if score == GAP:
@@ -93,7 +121,7 @@ def judge(evidence: Evidence, sites: Sites | None = None) -> Verdict:
         gaps = gap_table(metrics, methods)
         return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
     table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
-    sites = judge_sites(evidence) if sites is None else sites
+    sites = decide(judge_sites(evidence) if sites is None else sites, evidence, rule)
     if not sites.sites:
         text = finding(table, score, alone, higher_is_better=higher)
         return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)
@@ -112,9 +140,10 @@ def _with_intervals(table: "pd.DataFrame", sites: Sites, alone: str | None) -> "
     """The table with the counts of sites by the intervals of their gains, and the mean weighted by test rows."""
     table = table.copy()
     if alone is not None:
+        compared = [site for site in sites.sites if site.has_reference(alone)]
         for column, sign in (("better", 1), ("level", 0), ("worse", -1)):
-            table[column] = [sum(site.gains[m].sign == sign for site in sites.sites) if m != alone else
-                             len(sites.sites) * (sign == 0) for m in table["method"]]
+            table[column] = [sum(site.gains[m].sign == sign for site in compared) if m != alone else
+                             len(compared) * (sign == 0) for m in table["method"]]
     if sites.means is not None:
         table["weighted mean"] = [sites.means.weighted[m].value for m in table["method"]]
     return table
@@ -122,23 +151,36 @@ def _with_intervals(table: "pd.DataFrame", sites: Sites, alone: str | None) -> "
 
 def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     """The finding, which says only what the intervals show."""
-    alone, score, number = evidence.alone, evidence.score, len(sites.sites)
+    alone, score = evidence.alone, evidence.score
     if alone is None or len(table) < 2:
         return finding(table, score, alone, higher_is_better=evidence.higher_is_better)
+    compared = [site for site in sites.sites if site.has_reference(alone)]
+    number = len(compared)
+    if not compared:
+        return f"{no_reference(alone)}; {_top_method(table, sites, evidence)}."
+    condition = "" if number == len(sites.sites) else f" where {alone} has not diverged"
     others = table[table["method"] != alone]
     harmed, helped = (others[others[column] > 0].sort_values(column, ascending=False, kind="stable")
                       for column in ("worse", "better"))
     top = _top_method(table, sites, evidence)
     if harmed.empty and helped.empty:
         sites_text = "the only site" if number == 1 else f"any of the {number} sites"
-        return (f"No method can be distinguished from training alone at {sites_text}, "
-                f"{_basis(sites.sites, len(evidence.seeds))}; {top}.")
+        return (f"{_advice(sites)}On a site's own rows, no method can be distinguished from training alone at "
+                f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds))}; {top}.")
     parts = [_counted(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
     harmless = list(others.loc[(others["worse"] == 0), "method"])
     if harmless and not harmed.empty:
         verb = "makes" if len(harmless) == 1 else "make"
         parts.append(f"{enumerate_names(harmless)} {verb} no site distinguishably worse")
-    return f"Of {count_of(number, 'site')}, {'; '.join(parts)}; {top}."
+    return f"{_advice(sites)}On their own rows, of {count_of(number, 'site')}{condition}, {'; '.join(parts)}; {top}."
+
+
+def _advice(sites: Sites) -> str:
+    """Which method the federation should run, and how many sites should join it."""
+    decisions = [site.decision for site in sites.sites if site.decision is not None]
+    if not decisions or decisions[0].federation is None:
+        return ""
+    return f"With {decisions[0].federation}, {advice_text([decision.advice for decision in decisions])}. "
 
 
 def _counted(rows: "pd.DataFrame", column: str) -> str:
@@ -161,6 +203,8 @@ def _basis(sites: Sequence[SiteJudgement], seeds: int) -> str:
 def _top_method(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     """The method with the best mean, and whether its mean gain over training alone is distinguishable from zero."""
     best = table.sort_values("mean", ascending=not evidence.higher_is_better, kind="stable").iloc[0]
+    if not np.isfinite(best["mean"]):
+        return ALL_DIVERGED
     text = f"{best['method']} has the best mean over the sites ({_score_phrase(best['mean'], evidence.score)}"
     if sites.means is None or best["method"] == evidence.alone:
         return f"{text})"
@@ -184,7 +228,8 @@ def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, 
     ``mean``, ``p10`` and ``worst`` are of the parties' personal models, ``global mean`` and so on of the shared model.
     Nine parties in ten do at least as well as ``p10``: it is the 10th percentile, or the 90th if lower is better. With
     ``alone``, ``better``, ``level`` and ``worse`` count the parties in comparison with local training. A score that is
-    not a number, because the method diverged, counts as the worst possible one.
+    not a number, because the method diverged, counts as the worst possible one; parties where local training diverged
+    are not compared with it.
     """
     import pandas as pd
 
@@ -201,6 +246,7 @@ def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, 
         if alone is not None:
             scores, baseline = (by_party[m] if higher_is_better else -by_party[m] for m in (method, alone))
             scores, baseline = scores.align(baseline, join="inner")  # sites of a federation can join between methods
+            scores, baseline = (s[np.isfinite(baseline)] for s in (scores, baseline))
             row |= {"better": int((scores > baseline).sum()), "level": int((scores == baseline).sum()),
                     "worse": int((scores < baseline).sum())}
         rows.append(row)
@@ -210,13 +256,16 @@ def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, 
 def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_better: bool = True) -> str:
     """One sentence: which methods leave parties worse off than local training, and which method is best on average."""
     best = table.sort_values("mean", ascending=not higher_is_better, kind="stable").iloc[0]
-    top = f"{best['method']} gives the parties the best models on average ({_score_phrase(best['mean'], score)})"
+    top = (f"{best['method']} gives the parties the best models on average ({_score_phrase(best['mean'], score)})"
+           if np.isfinite(best["mean"]) else ALL_DIVERGED)
     if alone is None:
         return f"{top}; without local training among the methods, no comparison with training alone is possible."
     others = table[table["method"] != alone]
     if others.empty:
         return f"{top}; there is no other method to compare it with."
     parties = int(others.iloc[0][["better", "level", "worse"]].sum())
+    if not parties:
+        return f"{no_reference(alone)}; {top}."
     harmless = list(others.loc[others["worse"] == 0, "method"])
     harmful = others[others["worse"] > 0].sort_values("worse", ascending=False, kind="stable")
     if harmful.empty:
@@ -230,7 +279,7 @@ def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_b
 
 
 def refusals(method: str, refused: Mapping[str, int]) -> str | None:
-    """One sentence that names the parties whose replies were refused, most often first; None if none was refused.
+    """One sentence that names the parties whose replies did not count, most often first; None if all counted.
 
     Args:
         method: label of the method.
@@ -244,8 +293,8 @@ def refusals(method: str, refused: Mapping[str, int]) -> str | None:
         names.append(f"{len(counts) - _MAX_NAMED} more")
     total = sum(refused.values())
     replies, were = ("reply", "was") if total == 1 else ("replies", "were")
-    return (f"{method}: {total} {replies} that {were} not finite did not count, of {enumerate_names(names)}; "
-            "such a party is broken or malicious, or its training diverges.")
+    return (f"{method}: {total} {replies} that {were} not finite, or far longer than the median, did not count, of "
+            f"{enumerate_names(names)}; such a party is broken or malicious, or its training diverges.")
 
 
 def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.Series":

@@ -1,15 +1,17 @@
 """Phrases that several findings share."""
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from resolvent.study.metrics import format_value
 
 if TYPE_CHECKING:
     from resolvent.problem.metrics.intervals import Interval
 
-__all__ = ["count_of", "enumerate_names", "format_gain", "format_interval", "format_signed"]
+__all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "count_of", "enumerate_names",
+           "format_gain", "format_interval", "format_signed"]
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -48,3 +50,58 @@ def format_interval(interval: "Interval", score: str) -> str:
     value = "–" if math.isnan(interval.value) else format_value(interval.value, score)
     return value if math.isnan(interval.low) else (
         f"{value} [{format_value(interval.low, score)}, {format_value(interval.high, score)}]")
+
+
+def advice_of(decision: Mapping[str, Any]) -> str:
+    """The advice to a site, such as ``probably join (93 %)``."""
+    if decision["advice"] != "probably join":
+        return str(decision["advice"])
+    return f"probably join ({100 * decision['probability']:.0f} %)"
+
+
+def forecast_text(decision: Mapping[str, Any], score: str) -> str:
+    """How many further test rows would show a gain, such as ``140 more test rows, 30 of the rarest class, ...``."""
+    forecast = decision.get("forecast")
+    if forecast is None:
+        return ""
+    gain = format_signed(forecast["gain"], score)
+    if not forecast["rows"]:
+        return f"these test rows would show {gain}"
+    of_class = f", {forecast['rarest']:,} of the rarest class," if forecast["rarest"] else ""
+    return f"{forecast['rows']:,} more test row{'' if forecast['rows'] == 1 else 's'}{of_class} would show {gain}"
+
+
+def choice_text(summary: Mapping[str, Any]) -> str:
+    """A sentence about the method that the federation should run."""
+    choice = summary["choice"]
+    if choice is None:
+        method = next((m for m in summary["methods"] if m != summary["alone"]), "")
+        return f"The federation runs {method}." if len(summary["methods"]) == 2 else (
+            "No method was chosen, because there are no validation rows.")
+    method, best = choice["method"], choice["best"]
+    reason = "has the best mean" if method == best else f"is as good as {best} and simpler"
+    sites = count_of(choice["sites"], "site")
+    return f"The federation should run {method}, which {reason} on the validation rows of {sites}."
+
+
+def convergence_text(converged: Mapping[str, bool | None]) -> str:
+    """A sentence about the methods whose training loss no longer changes; empty if none can be judged."""
+    settled, others = ([m for m, answer in converged.items() if answer is expected] for expected in (True, False))
+    if not settled and not others:
+        return ""
+    if not others:
+        return f"The training loss of {enumerate_names(settled)} no longer changed at the end."
+    text = f"The training loss of {enumerate_names(others)} still changed at the end: more rounds, or a smaller " \
+           "learning rate, would change the scores."
+    return text if not settled else f"{text} That of {enumerate_names(settled)} no longer changed."
+
+
+def advice_text(advice: Sequence[str]) -> str:
+    """How many sites have which advice."""
+    counts = Counter(advice)
+    phrases = {"join": "should join", "probably join": "should probably join",
+               "no difference": "would see no difference", "stay alone": "should stay alone"}
+    parts = [f"{count_of(counts[advice], 'site')} {phrase}" for advice, phrase in phrases.items() if counts[advice]]
+    total = sum(counts.values())
+    return f"all {total} sites {next(phrases[a] for a in counts)}" if len(counts) == 1 and total > 1 else (
+        enumerate_names(parts))

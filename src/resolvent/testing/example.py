@@ -58,12 +58,12 @@ def example_participation(inner: Participation | None = None, parties: int = len
     """
     inner = Stragglers(Uniform(cohort=4), share=0.5) if inner is None else inner
     # NumPy: the contract calls this function when it is imported, and an import must not start JAX's backend.
-    return Dropout(np.zeros(parties, np.float32), inner)  # type: ignore[arg-type]
+    return Dropout(np.zeros(parties, np.float32), inner)
 
 
 def without_parties(participation: Dropout) -> Dropout:
     """The same cohorts, of which no party takes part."""
-    everyone_absent = np.full(participation.probability.shape, _ABSENT, np.float32)
+    everyone_absent = np.full(np.shape(participation.probability), _ABSENT, np.float32)
     absent: Dropout = eqx.tree_at(lambda p: p.probability, participation, everyone_absent)
     return absent
 

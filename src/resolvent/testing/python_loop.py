@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms import keys
+from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState, algorithm_of_round
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
@@ -56,10 +57,12 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
             for k, works, effort in zip(np.asarray(cohort.index).tolist(), working, cohort.effort, strict=True):
                 if works:
                     after[k], replies[k] = _party_work(of_round, objectives, server, parties[k], key, k, effort, phase)
-            collected = collect_replies(replies, shapes[phase], cohort)
+            collected = collect_replies(
+                replies, shapes[phase], cohort,
+                partial(_norm, of_round, server, phase=phase), of_round.norm_multiple)
             parties = [commit_party(after[k], parties[k], counted=k not in collected.refused) for k in ids]
             working = np.asarray(collected.replies.alive)
-            if working.any():
+            if working.any() or algorithm.steps_without_replies:
                 server = server_step(of_round, server, collected.replies, key, phase)
         states.append(_stacked(server, parties))
     return states
@@ -88,6 +91,11 @@ def _party_work(algorithm: Algorithm, problem: Problem, server: ServerState, par
     message, oracle = exchange.message(server, party_id), problem.oracle(party_id)
     after, reply, _ = party_work(exchange, party, message, oracle, key, effort)
     return after, reply
+
+
+@partial(jax.jit, static_argnames="phase")
+def _norm(algorithm: Algorithm, server: ServerState, k: int, reply: Reply, *, phase: int) -> Float[Array, ""]:
+    return update_norm(algorithm, algorithm.phases[phase].message(server, jnp.asarray(k)), reply, phase)
 
 
 @jax.jit

@@ -6,17 +6,18 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, Info, Replies
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
-from resolvent.math import centres
+from resolvent.math import centres, tree
 from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
 
-__all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre", "aggregators_of"]
+__all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre", "aggregators_of",
+           "median_threshold"]
 
 
 class Aggregator(CheckedArguments, eqx.Module):
@@ -89,6 +90,8 @@ class MoreauCentre(Aggregator):
         tolerance: tolerance of the residual, see ``resolvent.math.centres.CentreInfo``.
         max_iterations: the largest number of iterations; ``centre_residual`` in the metrics shows whether they
             sufficed.
+        is_relative: whether delta counts in median distances of the replies from the server's last model, of a penalty
+            that is a norm. Then the centre does not depend on the scale of the parameters.
 
     Raises:
         InputError: ``delta`` is not positive.
@@ -103,6 +106,7 @@ class MoreauCentre(Aggregator):
     delta: ArrayLike
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_iterations: int = eqx.field(static=True, default=1000)
+    is_relative: bool = eqx.field(static=True, default=False)
     linear: ClassVar[bool] = False
 
     @property
@@ -117,9 +121,27 @@ class MoreauCentre(Aggregator):
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,
                  key: Array | None = None) -> tuple[Vector, Info]:
-        aggregate, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, self.delta,
+        delta = self.delta
+        if self.is_relative:
+            last = centres.coordinate_median(replies.payload, replies.weight) if centre is None else centre
+            delta = delta * median_threshold(self.penalty, replies, last)
+        aggregate, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, delta,
                                                 tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
+
+
+def median_threshold(penalty: Penalty, replies: Replies, centre: Vector) -> Float[Array, ""]:
+    """The weighted median of the replies' distances from a centre, each the smallest t for which the prox removes it.
+
+    For the Euclidean norm these are the lengths of the differences.
+
+    Raises:
+        TypeError: the penalty is not a norm.
+    """
+    wide = tree.widen(centre)
+    distances = jax.vmap(lambda row: penalty.threshold(tree.sub(tree.widen(row), wide)))(replies.payload)
+    median: Array = centres.coordinate_median(distances, replies.weight)
+    return median
 
 
 class GeometricMedian(Aggregator):

@@ -134,10 +134,14 @@ class TrustScores(Aggregator):
         is_trusted = replies.alive & (replies.index == self.trusted)
         reference = jax.tree.map(lambda u: jnp.tensordot(is_trusted.astype(u.dtype), u, axes=1), updates)
         lengths, length = jax.vmap(tree.norm)(updates), tree.norm(reference)
-        products = jax.vmap(lambda u: tree.full_dot(u, reference))(updates)
-        cosines = products / jnp.where((lengths > 0) & (length > 0), lengths * length, 1)
+        cosines = jax.vmap(lambda u, size: tree.full_dot(_unit(u, size), _unit(reference, length)))(updates, lengths)
         scores = jnp.where(replies.alive, jnp.maximum(cosines, 0), 0)
         total = jnp.sum(scores)
-        scaled = scores * length / jnp.where(lengths > 0, lengths, 1) / jnp.where(total > 0, total, 1)
+        scaled = scores / jnp.where(total > 0, total, 1) * (length / jnp.where(lengths > 0, lengths, 1))
         step = jax.tree.map(lambda u: jnp.tensordot(scaled.astype(u.dtype), u, axes=1), updates)
         return tree.axpy(1, step, centre), {"trust": total}
+
+
+def _unit(u: Vector, length: Array) -> Vector:
+    """u / |u|; zero stays zero. Products of unit vectors neither over- nor underflow."""
+    return jax.tree.map(lambda leaf: leaf / jnp.where(length > 0, length, 1), u)

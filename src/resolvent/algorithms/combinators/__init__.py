@@ -14,9 +14,11 @@ from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInter
 from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
 from resolvent.algorithms.combinators.meta_learned import MetaLearned
 from resolvent.algorithms.combinators.momentum import Momentum
+from resolvent.algorithms.combinators.norm_limit import NormLimit
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.combinators.relative_delta import RelativeDelta
 from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.combinators.shared_until_trained import SharedUntilTrained
 from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
@@ -25,6 +27,6 @@ from resolvent.algorithms.combinators.warm_start import WarmStart
 
 __all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",
            "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture", "FineTuned",
-           "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "PersonalLayers",
-           "PooledData", "PrivateParties", "ServerOptimizer", "SharedUntilTrained", "SharpnessAware",
+           "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "NormLimit", "PersonalLayers",
+           "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer", "SharedUntilTrained", "SharpnessAware",
            "StaleReplies", "WarmStart"]

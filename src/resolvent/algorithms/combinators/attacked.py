@@ -20,8 +20,9 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
 )
-from resolvent.algorithms.combinators.updates import update_origin
 from resolvent.algorithms.keys import attack_key, root_key
+from resolvent.algorithms.participation import as_ids
+from resolvent.algorithms.updates import update_origin
 from resolvent.errors import BreakdownWarning, InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -70,7 +71,7 @@ class Attacked(Combinator):
 
     attack: Attack
     share: ArrayLike = 0.0
-    parties: tuple[int, ...] = eqx.field(static=True, default=())
+    parties: tuple[int, ...] = eqx.field(static=True, default=(), converter=as_ids)
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:

@@ -116,6 +116,11 @@ class Combinator(Algorithm):
 
     @property
     @override
+    def steps_without_replies(self) -> bool:
+        return self.inner.steps_without_replies
+
+    @property
+    @override
     def replies_models(self) -> bool:
         return self.inner.replies_models
 
@@ -123,6 +128,11 @@ class Combinator(Algorithm):
     @override
     def needs_individual_replies(self) -> bool:
         return self.inner.needs_individual_replies
+
+    @property
+    @override
+    def norm_multiple(self) -> float | None:
+        return self.inner.norm_multiple
 
     @override
     def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:

@@ -115,7 +115,7 @@ class DecentralisedAnderson(Combinator):
         InputError: the inner algorithm's parties do not hold the iterate.
 
     Example:
-        >>> inner = rv.fedplus(rv.SGD(0.1), rv.penalties.L2Norm(), sigma=1.0)
+        >>> inner = rv.fedplus(rv.SGD(0.1), rv.penalties.L2Norm(), sigma=1.0, delta=0.1)
         >>> algorithm = rv.combinators.DecentralisedAnderson(inner, history_size=3)
     """
 

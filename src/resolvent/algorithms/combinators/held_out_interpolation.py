@@ -1,7 +1,7 @@
 r"""Interpolation between the local and the joint model, chosen by each party on its held-out data.
 
-A party also trains a local model v_k, exactly as ``local`` does, and never sends it. With J_k the inner algorithm's
-personal model, its personal model is
+A party also trains a local model v_k, exactly as ``local`` does, and never sends it. A solver that adds noise draws it
+anew for v_k. With J_k the inner algorithm's personal model, its personal model is
 
 .. code-block:: text
 
@@ -28,6 +28,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, local_work
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.algorithms.combinators.held_out import Measure, best_held_out, check_measure
+from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -37,6 +38,8 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["HeldOutInterpolation", "InterpolationState"]
+
+_OWN_WORK = 302  # number of the work on the local model, different from those of inner algorithms
 
 
 class InterpolationState(NamedTuple):
@@ -55,7 +58,8 @@ class HeldOutInterpolation(Combinator):
     """Each party chooses between local training, the joint model and mixtures of them on its held-out data.
 
     A party without held-out samples uses its local model. The local model is trained in the rounds in which the party
-    takes part, with the minibatches that ``local`` would draw; if partial work is dropped, so is that of this model.
+    takes part, with the minibatches that ``local`` would draw, or with noise of its own if the solver adds noise; if
+    partial work is dropped, so is that of this model.
 
     Attributes:
         inner: any algorithm; its models must have the shape of the first model.
@@ -89,7 +93,10 @@ class HeldOutInterpolation(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[InterpolationState, Reply, Info]:
         local = state.local
         if phase == 0:
-            v, _ = local_work(self.solver, Subproblem(oracle, local.value), local.value, key, effort)
+            # Without noise both works draw the same minibatches, so that v_k is exactly the model of ``local``. With
+            # the same noise in both, their difference would have none.
+            own_key = substep_key(key, _OWN_WORK) if self.solver.adds_noise else key
+            v, _ = local_work(self.solver, Subproblem(oracle, local.value), local.value, own_key, effort)
             local = Private(v)
         after, reply, info = inner(state.inner, message, oracle, key, effort)
         return InterpolationState(after, local), reply, info

@@ -1,8 +1,9 @@
 r"""Selection of hyperparameters by each party on its held-out data, during training and without more communication.
 
 A party stores one state per candidate and works for all candidates in every round, from the same message and on the
-same minibatches. The federation runs for the first candidate alone: only its replies are sent. The personal model is
-that of the candidate that is best on the party's held-out samples:
+same minibatches; a solver that adds noise draws anew for each candidate. The federation runs for the first candidate
+alone: only its replies are sent. The personal model is that of the candidate that is best on the party's held-out
+samples:
 
 .. code-block:: text
 
@@ -25,15 +26,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply, local_solvers
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.algorithms.combinators.held_out import Measure, best_held_out, check_measure
+from resolvent.algorithms.keys import substep_key
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
 __all__ = ["HeldOutSelection"]
+
+_CANDIDATES = 1000  # number of the first candidate's work, different from those of inner algorithms
 
 
 class _Candidate(NamedTuple):
@@ -92,11 +96,18 @@ class HeldOutSelection(Combinator):
     @override
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        def work(candidate: _Candidate) -> tuple[PartyState, Reply, Info]:
-            party = candidate.algorithm.phases[phase].party
-            return party(candidate.state, message, oracle, key, effort)
+        # Without noise all candidates draw the same minibatches, so that they differ in their numbers only. With the
+        # same noise in two candidates, their difference would have none.
+        adds_noise = any(solver.adds_noise for solver in local_solvers(self.inner))
 
-        state, reply, info = jax.lax.map(work, _Candidate(self._algorithms, state))
+        def work(numbered: tuple[Array, _Candidate]) -> tuple[PartyState, Reply, Info]:
+            number, candidate = numbered
+            party = candidate.algorithm.phases[phase].party
+            own_key = substep_key(key, _CANDIDATES + number) if adds_noise else key
+            return party(candidate.state, message, oracle, own_key, effort)
+
+        numbers = jnp.arange(1 + len(self.others))
+        state, reply, info = jax.lax.map(work, (numbers, _Candidate(self._algorithms, state)))
         return state, tree.rows(reply, 0), tree.rows(info, 0)
 
     @override

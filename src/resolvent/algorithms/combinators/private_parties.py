@@ -2,13 +2,17 @@ r"""Differential privacy for parties: clipped updates and Gaussian noise on thei
 
 .. code-block:: text
 
-    party:   u_k = clip(w_k - w~);   b_k = 1 if |w_k - w~| <= clip, otherwise 0
+    party:   u_k = clip(w_k - w~);   b_k = 1/2 if |w_k - w~| <= clip, otherwise -1/2
     server:  w~ <- w~ + (sum of the u_k + noise_multiplier * clip * N(0, I)) / cohort
              with a quantile: clip <- clip * exp(-rate (s - quantile)),
-             s = 1/2 + (sum of the (b_k - 1/2) + quantile_noise N(0, 1)) / cohort
+             s = 1/2 + (sum of the b_k + quantile_noise N(0, 1)) / cohort
 
-A party changes the sum by at most ``clip``. ``cohort`` is the expected number of parties in a round, so that the
-divisor does not depend on who takes part.
+A party changes the sum of the u_k by at most ``clip``, and that of the b_k by 1/2. ``cohort`` is the expected number of
+parties in a round, so that the divisor does not depend on who takes part. A round without any party releases noise
+too: otherwise an unchanged model would show that no party was there.
+
+If the parties add the noise, each of them adds a 1/cohort-th of the variance, to u_k and to b_k. The server adds what
+is missing if fewer than ``cohort`` replies count, so that the model never has less noise than is stated.
 
 Source: McMahan, Ramage, Talwar, Zhang, *Learning Differentially Private Recurrent Language Models*, Algorithm 1;
 Andrew, Thakkar, McMahan, Ramaswamy, *Differentially Private Learning with Adaptive Clipping*, Algorithm 1.
@@ -31,16 +35,18 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
 )
-from resolvent.algorithms.combinators.updates import update_origin
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.updates import update_origin
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
+from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
 __all__ = ["ClippedMessage", "ClippedUpdate", "PrivateParties"]
 
 _NOISE, _QUANTILE_NOISE = 101, 102  # numbers of the draws, different from those of inner algorithms
+_MORE_PARTIES = 64  # than four times the expected number
 Source = Literal["server", "parties"]
 
 
@@ -61,17 +67,23 @@ class ClippedUpdate(NamedTuple):
 
     Attributes:
         update: u_k, clipped; with noise if the parties add it.
-        is_short: b_k, 1 if the update was at most as long as ``clip``, otherwise 0.
+        shortness: b_k, 1/2 if the update was at most as long as ``clip``, otherwise -1/2; with noise if the parties add
+            it, and 0 without a quantile.
     """
 
     update: Vector
-    is_short: Float[Array, ""]
+    shortness: Float[Array, ""]
 
 
 class PrivateParties(Combinator):
     """The inner algorithm with differential privacy for single parties, whose weights are equal.
 
-    ``rv.privacy.party_epsilon`` computes its privacy loss.
+    ``rv.privacy.party_epsilons`` computes its privacy loss.
+
+    In ``simulate`` and in a rehearsal the noise is simulated: it is derived from the seed, measures utility and gives
+    no protection. In a real federation updates and noise are integers on a grid, and the noise is discrete Gaussian and
+    comes from the operating system of the one who adds it. The server then draws the cohorts from a secret of its own,
+    because a cohort that others can compute does not amplify privacy against them.
 
     Attributes:
         inner: an algorithm of one phase without party states, whose replies are models and whose server averages them:
@@ -80,8 +92,8 @@ class PrivateParties(Combinator):
         clip: largest length of an update, or its first value, positive.
         noise_multiplier: standard deviation of the noise relative to ``clip``; at least 0.
         noise: ``server``: the server, which must be trusted, adds the noise. ``parties``: each party adds its part of
-            the noise, for secure sums; absent parties add none, so the stated privacy needs at least ``cohort``
-            parties.
+            the noise, for secure sums, and the server adds the part of absent parties. All parties must then take part
+            (``Full``), and ``cohort`` must be at least their number; others are not accounted for.
         quantile: the share of updates that should be shorter than ``clip``, which adapts to it; default: ``clip`` is
             constant.
         quantile_rate: learning rate of the logarithm of ``clip``.
@@ -117,6 +129,12 @@ class PrivateParties(Combinator):
                              f"server averages them, got {type(inner).__name__}: use fedavg or fedprox")
 
     @property
+    @override
+    def norm_multiple(self) -> None:
+        """No bound: updates are clipped, and a median of the replies would let a party change which others count."""
+        return
+
+    @property
     def effective_multiplier(self) -> float:
         """The noise multiplier z of one Gaussian release with the privacy loss of a whole round.
 
@@ -130,6 +148,11 @@ class PrivateParties(Combinator):
             return z
         of_count = 2 * float(self._count_noise)  # type: ignore[arg-type]
         return 1 / math.sqrt(z**-2 + of_count**-2)
+
+    @property
+    @override
+    def steps_without_replies(self) -> bool:
+        return True
 
     @property
     def _count_noise(self) -> ArrayLike:
@@ -158,45 +181,60 @@ class PrivateParties(Combinator):
         origin = update_origin(self.inner, message.message, reply, phase)
         update = tree.widen(tree.sub(reply, origin))
         length = tree.norm(update)
-        factor = jnp.minimum(1, message.clip / jnp.where(length > 0, length, 1))
-        update = jax.tree.map(lambda leaf: factor * leaf, update)
+        shortness = jnp.where(length <= message.clip, 0.5, -0.5).astype(length.dtype)
         if self.noise == "parties":
-            scale = self.noise_multiplier * message.clip / jnp.sqrt(jnp.asarray(self.cohort, message.clip.dtype))
-            update = _add_noise(update, scale, substep_key(key, _NOISE))
-        return after, ClippedUpdate(update, (length <= message.clip).astype(length.dtype)), info
+            share = 1 / jnp.asarray(self.cohort, length.dtype)
+            updates, counts = self._sums(message.clip, key)
+            update = updates.release(updates.clip(update), substep_key(key, _NOISE), share=share)
+            if self.quantile is not None:
+                shortness = counts.release(counts.clip(shortness), substep_key(key, _QUANTILE_NOISE), share=share)
+        else:
+            factor = jnp.minimum(1, message.clip / jnp.where(length > 0, length, 1))
+            update = jax.tree.map(lambda leaf: factor * leaf, update)
+        if self.quantile is None:
+            shortness = jnp.zeros_like(shortness)
+        return after, ClippedUpdate(update, shortness), info
 
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
-        clip = state.extra
-        total = jax.tree.map(lambda rows: jnp.sum(jnp.where(replies.column(rows), rows, 0), axis=0),
-                             replies.payload.update)
-        if self.noise == "server":
-            total = _add_noise(total, self.noise_multiplier * clip, substep_key(key, _NOISE))
+        clip, payload = state.extra, replies.payload
+        updates, counts = self._sums(clip, key)
+        total = self._noisy_total(updates, payload.update, replies, substep_key(key, _NOISE))
         model = self.inner.server_model(state.inner)
         mean = jax.tree.map(lambda w, t: (w + t / self.cohort).astype(w.dtype)[None], model, total)
         weight = jnp.ones(1, replies.weight.dtype)
         mean_reply = Replies(mean, weight, jnp.zeros(1, replies.index.dtype), jnp.ones(1, bool), weight)
         after, info = inner(state.inner, mean_reply, key)
-        return CombinatorState(after, self._next_clip(clip, replies, key)), info | {"clip": clip}
+        if self.quantile is not None:
+            count = self._noisy_total(counts, payload.shortness, replies, substep_key(key, _QUANTILE_NOISE))
+            clip = self._next_clip(clip, count)
+        return CombinatorState(after, clip), info | {"clip": state.extra}
 
-    def _next_clip(self, clip: Float[Array, ""], replies: Replies, key: Array) -> Float[Array, ""]:
-        if self.quantile is None:
-            return clip
-        short = jnp.sum(jnp.where(replies.alive, replies.payload.is_short, 0))
-        noise = self._count_noise * jax.random.normal(substep_key(key, _QUANTILE_NOISE), (), clip.dtype)
-        # The sum of b_k - 1/2, because a party changes it only by 1/2, and the sum of b_k by 1.
-        share = (short - jnp.sum(replies.alive) / 2 + noise) / self.cohort + 0.5
+    def _sums(self, clip: Float[Array, ""], key: Array) -> tuple[NoisySum, NoisySum]:
+        """The noisy sums of the updates and of the b_k."""
+        # Far more parties than expected make the sum wrap around, which is still private.
+        terms = _MORE_PARTIES + 4 * jnp.asarray(self.cohort)
+        return (NoisySum.for_key(key, length=clip, multiplier=self.noise_multiplier, terms=terms),
+                NoisySum.for_key(key, length=0.5, multiplier=2 * jnp.asarray(self._count_noise), terms=terms))
+
+    def _noisy_total(self, noisy: NoisySum, rows: Vector, replies: Replies, key: Array) -> Vector:
+        """The sum of the replies that count, with all the noise that is stated."""
+        share: ArrayLike = 1
+        if self.noise == "parties":
+            rows = noisy.on_grid(rows)
+            share = jnp.maximum(0, 1 - jnp.sum(replies.alive) / jnp.asarray(self.cohort))
+        elif noisy.protects:
+            rows = jax.vmap(noisy.clip)(rows)  # whoever adds the noise bounds what one reply can change
+        total = jax.tree.map(lambda leaf: jnp.sum(jnp.where(replies.column(leaf), leaf, 0), axis=0, dtype=leaf.dtype),
+                             rows)
+        return noisy.release(total, key, share=share)
+
+    def _next_clip(self, clip: Float[Array, ""], count: Float[Array, ""]) -> Float[Array, ""]:
+        assert self.quantile is not None
         rate = jnp.asarray(self.quantile_rate)
-        return (clip * jnp.exp(-rate * (share - self.quantile))).astype(clip.dtype)
+        return (clip * jnp.exp(-rate * (count / self.cohort + 0.5 - self.quantile))).astype(clip.dtype)
 
     @override
     def personal_model(self, state: PartyState, message: ClippedMessage, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state, message.message, oracle)
-
-
-def _add_noise(x: Vector, scale: ArrayLike, key: Array) -> Vector:
-    leaves, structure = jax.tree.flatten(x)
-    return jax.tree.unflatten(structure, [
-        leaf + scale * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
-        for i, leaf in enumerate(leaves)])

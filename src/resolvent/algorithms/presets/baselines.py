@@ -6,6 +6,7 @@ from resolvent.algorithms.methods.feddane import FedDANE
 from resolvent.algorithms.methods.fednova import FedNova
 from resolvent.algorithms.methods.scaffold import Option, Scaffold
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.problem.solvers import LocalSolver
 
@@ -122,7 +123,7 @@ def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Alg
 
 
 @checked
-def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def ditto(solver: LocalSolver, *, lam: float | None = None, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Ditto: FedAvg's shared model, and a personal model that lam/2 |v_k - w~|^2 keeps near it.
 
     Personal models do not influence the shared model, which is exactly FedAvg's.
@@ -130,12 +131,14 @@ def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: StragglerPolicy 
     Problem: min over v_k of f_k(v_k) + lam/2 |v_k - w~|^2 for every party, where w~ is FedAvg's shared model.
     Update: w_k = solve f_k from w~; v_k <- solve f_k + lam/2 |. - w~|^2 from v_k; w~ <- mean of w_k.
     Communication: down 1 model, up 1; a party stores v_k and does the local work twice.
-    Defaults: lam = 0.1; 0 is local training, and large lam approaches FedAvg.
+    Defaults: lam makes 1/(1 + learning_rate*lam) equal to 0.95, as sigma of Fed+, whatever the scale of the parameters;
+    0.1 for a solver without a learning rate. 0 is local training, and large lam approaches FedAvg.
     Use when: parties differ, and an unchanged shared model is wanted in addition to the personal models.
 
     Args:
         solver: local solver of each party, for both models.
-        lam: weight of the term that keeps the personal model near the shared one; 0 is local training.
+        lam: weight of the term that keeps the personal model near the shared one; 0 is local training; default:
+            0.053/learning rate.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
@@ -148,4 +151,4 @@ def ditto(solver: LocalSolver, *, lam: float = 0.1, stragglers: StragglerPolicy 
         Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
         Algorithm 1.
     """
-    return Ditto(solver=solver, lam=lam, stragglers=stragglers)
+    return Ditto(solver=solver, lam=default_sigma(solver, lam), stragglers=stragglers)

@@ -2,6 +2,7 @@
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.methods.consensus_admm import ConsensusADMM
 from resolvent.algorithms.methods.feddane import FedDANE
 from resolvent.algorithms.methods.feddyn import FedDyn
 from resolvent.algorithms.methods.fedexp import FedExP
@@ -120,18 +121,19 @@ def feddr(solver: LocalSolver, *, eta: float = 1.0, alpha: float = 1.0,
 @checked
 def admm(solver: LocalSolver, *, rho: float = 1.0, relaxation: float = 1.0,
          stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """Over-relaxed consensus ADMM, as the operator splitting that it is.
+    """Over-relaxed consensus ADMM with scaled dual variables y_k.
 
-    With scaled dual variables y_k, ADMM solves f_k + rho/2 |. - (z - y_k)|^2 at the parties and averages. In terms of
-    u_k = z - y_k it is the splitting (alpha, beta, gamma) = (2, 2, relaxation/2) with eta = 1/rho.
+    With all parties in every round, the u_k = z - y_k are the iterates of the splitting (alpha, beta, gamma) =
+    (2, 2, relaxation/2) with eta = 1/rho. The shared model is z.
 
     Problem: min over w of the average loss, for any convex losses.
     Update: x_k = solve f_k + rho/2 |. - (z - y_k)|^2; x_k <- relaxation x_k + (1 - relaxation) z; z <- mean of
     x_k + y_k; y_k <- y_k + x_k - z.
-    Communication: down 1 model, up 1; a party stores two models.
+    Communication: down 1 model, up 1; a party stores x_k + y_k, from which its y_k follows.
     Defaults: relaxation = 1, plain ADMM; textbooks recommend 1.5 to 1.8. rho = 1 does not depend on your losses; a good
     value is about sqrt(mu L), with mu their strong convexity and L their smoothness.
-    Use when: you know ADMM and its parameters; fedpi is the same algorithm in the notation of splitting.
+    Use when: you know ADMM and its parameters, and all parties take part; fedpi has the same iterates in the notation
+    of splitting, and its shared model is the mean of 2 x_k - u_k. With absent parties use feddr or feddyn.
 
     Args:
         solver: how a party computes its proximal point, exactly or approximately.
@@ -152,10 +154,7 @@ def admm(solver: LocalSolver, *, rho: float = 1.0, relaxation: float = 1.0,
         Eckstein, Bertsekas: On the Douglas-Rachford Splitting Method and the Proximal Point Algorithm for Maximal
         Monotone Operators, 1992.
     """
-    check_range("admm", "(0, 2)", relaxation=relaxation)
-    check_range("admm", "(0, inf)", rho=rho)
-    return splitting(solver, eta=1 / rho, alpha=2.0, beta=2.0, gamma=relaxation / 2, decentralised=True,
-                     stragglers=stragglers)
+    return ConsensusADMM(solver=solver, rho=rho, relaxation=relaxation, stragglers=stragglers)
 
 
 @checked

@@ -8,6 +8,7 @@ from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.apfl import APFL
 from resolvent.algorithms.methods.pfedme import PFedMe
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.problem.maps import GradientStep
@@ -110,8 +111,8 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
 
 
 @checked
-def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps: int = 20, beta: float = 1.0,
-           stragglers: StragglerPolicy = "keep") -> Algorithm:
+def pfedme(solver: LocalSolver, *, lam: float | None = None, eta: float | None = None, steps: int = 20,
+           beta: float = 1.0, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """pFedMe: personal models near a shared one, which descends on the parties' Moreau envelopes.
 
     Differences from the paper: only the parties of a round work, and each theta_k starts at the last one.
@@ -120,14 +121,16 @@ def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps:
     Update: w_k = w~; ``steps`` times theta_k ~ argmin f_k + lam/2 |. - w_k|^2, w_k <- w_k - eta lam (w_k - theta_k);
     w~ <- (1 - beta) w~ + beta mean(w_k).
     Communication: down 1 model, up 1; a party stores its model theta_k.
-    Defaults: near the paper's experiments; one step with eta lam = 1 and beta = 1 is FedProx with mu = lam. The solver
-    runs once per step; in the authors' code that is a few gradient steps on one minibatch.
+    Defaults: lam makes 1/(1 + learning_rate*lam) equal to 0.95, and eta = 1/lam moves w_k to theta_k, whatever the
+    scale of the parameters; lam = 0.1 for a solver without a learning rate. The paper's experiments have lam = 15 and
+    eta = 0.005. One step with eta lam = 1 and beta = 1 is FedProx with mu = lam. The solver runs once per step; in the
+    authors' code that is a few gradient steps on one minibatch.
     Use when: parties should differ a little, and a shared model for all of them is wanted as well.
 
     Args:
         solver: computes theta_k.
-        lam: weight of the term that keeps theta_k near w_k.
-        eta: length of a step on the envelope.
+        lam: weight of the term that keeps theta_k near w_k; default: 0.053/learning rate.
+        eta: length of a step on the envelope; default: 1/lam.
         steps: number of these steps in a round; a straggler makes ceil(effort * steps).
         beta: how far the server moves to the mean; it may be larger than 1.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
@@ -141,11 +144,14 @@ def pfedme(solver: LocalSolver, *, lam: float = 15.0, eta: float = 0.005, steps:
     References:
         T. Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020, Algorithm 1.
     """
-    return PFedMe(solver=solver, lam=lam, eta=eta, steps=steps, beta=beta, stragglers=stragglers)
+    weight = default_sigma(solver, lam)
+    # A weight of 0 is refused by the method.
+    length = (1 / weight if weight else 1.0) if eta is None else eta
+    return PFedMe(solver=solver, lam=weight, eta=length, steps=steps, beta=beta, stragglers=stragglers)
 
 
 @checked
-def apfl(solver: LocalSolver, *, alpha: float = 0.5, alpha_rate: float = 0.1,
+def apfl(solver: LocalSolver, *, alpha: float = 0.1, alpha_rate: float = 0.1,
          stragglers: StragglerPolicy = "keep") -> Algorithm:
     """APFL: each party uses a mixture of its own and the shared model, with a weight that it learns.
 
@@ -155,8 +161,8 @@ def apfl(solver: LocalSolver, *, alpha: float = 0.5, alpha_rate: float = 0.1,
     Update: w_k <- w_k - eta grad f_k(w_k) and v_k <- v_k - eta alpha_k grad f_k(m_k), with m_k the mixture, in the same
     steps; alpha_k <- clip(alpha_k - alpha_rate <v_k - w~, grad f_k(m_k)>, 0, 1), once a round; w~ <- mean(w_k).
     Communication: down 1 model, up 1; a party stores v_k and alpha_k, and trains two models.
-    Defaults: both models weigh 1/2 at first, then alpha_k adapts; with alpha_rate = 0 it stays, at 0 FedAvg and at 1
-    local training.
+    Defaults: the party's own model weighs 0.1 at first, then alpha_k adapts; from the paper's 1/2 it often moves to the
+    party's own model. With alpha_rate = 0 it stays, at 0 FedAvg and at 1 local training.
     Use when: some parties are like the others and some are not, and it is not known which. alpha_k descends on the
     training loss, so with few samples it prefers the party's own model.
 

@@ -9,6 +9,7 @@ from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.l2gd import L2GD
 from resolvent.algorithms.methods.one_shot import OneShot
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
+from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, RandK
@@ -22,7 +23,7 @@ _RAND_TENTH = RandK()
 
 
 @checked
-def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, inner: Algorithm | None = None,
+def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.9, inner: Algorithm | None = None,
            learning_rate: float | None = None, repeats: int = _REPEATS) -> Algorithm:
     """FedMix (FLIX): any algorithm on mixtures of one shared model and each party's own optimum.
 
@@ -32,7 +33,7 @@ def fedmix(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5, 
     Problem: min over w of sum_k lambda_k f_k(alpha_k w + (1 - alpha_k) x_k), x_k = argmin f_k.
     Update: the inner algorithm's, with f_k(alpha_k w + (1 - alpha_k) x_k) as the loss of party k.
     Communication: the inner algorithm's, and alpha_k down; a party stores x_k, which it computes once.
-    Defaults: alpha = 0.5, because the poster finds values between 0 and 1 best; the inner algorithm is gradient descent
+    Defaults: alpha = 0.9; the poster finds values between 0 and 1 best; the inner algorithm is gradient descent
     with the gradients of all parties and the learning rate 0.1.
     Use when: parties differ, each can train a model of its own, and one parameter should say how personal the result
     is.
@@ -233,7 +234,8 @@ def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING
 
 
 @checked
-def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2,
+         stragglers: StragglerPolicy = "keep") -> Algorithm:
     """L2GD: loopless local gradient descent on personal models, which are pulled to their mean at random times.
 
     Each step is a pull with probability p and a gradient step otherwise. A round is a run of pulls and the run of
@@ -243,13 +245,14 @@ def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: S
     Update: with probability p, y_k <- y_k - eta lam/p (y_k - y_bar); otherwise y_k <- y_k - eta/(1-p) grad f_k(y_k).
     The paper's step size over N is here the solver's learning rate eta.
     Communication: one model down and one up; a party stores y_k.
-    Defaults: p = lam/(L + lam), with L the smoothness, needs the fewest exchanges; the remaining error is in proportion
-    to the learning rate.
+    Defaults: lam = 0.053/learning rate, so that a pull closes 26 % of the distance from the mean, whatever the scale of
+    the parameters. p = lam/(L + lam), with L the smoothness, needs the fewest exchanges; the remaining error is in
+    proportion to the learning rate.
     Use when: a penalty should say how personal the models are, and exchanges cost more than steps.
 
     Args:
         solver: gradient steps, SGD or GD; its learning rate is eta. The number of steps is random, not the solver's.
-        lam: weight of the pull of the models to their mean; 0 is local training.
+        lam: weight of the pull of the models to their mean; 0 is local training; default: 0.053/learning rate.
         p: probability of a pull, in (0, 1); on average there are 1/p steps between two exchanges.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -266,7 +269,8 @@ def l2gd(solver: LocalSolver, *, lam: float = 0.1, p: float = 0.2, stragglers: S
         Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
         Federated Learning, AISTATS 2022; as a poster FedMix, (IPFL).
     """
-    return L2GD(solver=require_gradient_steps("l2gd", solver), lam=lam, p=p, stragglers=stragglers)
+    steps = require_gradient_steps("l2gd", solver)
+    return L2GD(solver=steps, lam=default_sigma(steps, lam), p=p, stragglers=stragglers)
 
 
 def _on_mixtures(preset: str, method: Algorithm, solver: LocalSolver | None, alpha: ArrayLike,

@@ -12,6 +12,7 @@ from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
+from resolvent.algorithms.presets.scale_free import DELTA, default_sigma, with_delta
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
@@ -20,13 +21,14 @@ from resolvent.problem.solvers import SGD, LocalSolver, traced_optimizer
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull"]
 
 Aggregated = Literal["active", "all"]
-_SIGMA, _LAM = 0.1, 0.0  # of fedplus
+_LAM = 0.0  # of fedplus
+_MEDIAN_LENGTHS = 0.3  # delta of fedplus without a penalty, in median lengths of the parties' updates
 
 
 @checked
 def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *,
-            sigma: float | None = None, delta: float = 0.1, lam: float | None = None, aggregate: Aggregated = "active",
-            stragglers: StragglerPolicy = "keep") -> Algorithm:
+            sigma: float | None = None, delta: float | None = None, lam: float | None = None,
+            aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
     The penalty Psi = sigma*delta*phi says which differences theta_k between a personal model and the centre are cheap.
@@ -43,18 +45,24 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
     Update: theta_k = prox of delta*phi at w_k - w~; w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k +
     lam w~; w~ <- argmin over w of sum_k weight_k min_theta phi(theta) + |w_k - w - theta|^2/(2 delta).
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: delta = 0.1 and lam = 0 are the paper's (section 4.4.1), and with a penalty sigma = 0.1. The paper
-    recommends a sigma for which 1/(1 + learning_rate*sigma) lies in [0.9, 0.999]. Without a penalty, no honest party
-    was distinguishably worse off than alone on the four problems of ``benchmarks/default.json``, and with the default
-    learning rate of 0.1 the mean accuracy was at most 0.5 points below that of the best tuned method.
+    Defaults: they do not depend on the scale of the parameters. sigma makes kappa = 1/(1 + learning_rate*sigma) equal
+    to 0.95; the paper recommends 0.9 to 0.999. For a solver without a learning rate, such as LBFGS, sigma = 0.1. delta
+    is the median distance of the parties from the centre, measured by the server in every round; 10 for a
+    squared norm; and 0.3 times the median length of the parties' updates without a penalty. lam = 0 is the paper's, as
+    is delta = 0.1 (section 4.4.1), a length in the space of parameters, with which Fed+ is nearly local training on
+    many problems. Without a penalty, with delta = 0.1, no honest party was distinguishably worse off than alone on the
+    four problems of ``benchmarks/default.json``, and with the default learning rate of 0.1 the mean accuracy was at
+    most 0.5 points below that of the best tuned method.
     Use when: without a penalty: nothing is known, and no party may lose. With one: one penalty for all layers is not
     suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
 
     Args:
         solver: local solver of each party; default: SGD with learning rate 0.1.
         penalty: phi; default: the choice by validation samples.
-        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k; needs a penalty.
-        delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k; needs a penalty;
+            default: 0.053/learning rate.
+        delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely;
+            default: see above.
         lam: where local work starts: 0 at the party's model, 1 at the centre; needs a penalty.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
@@ -80,16 +88,21 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
         if unused:
             raise InputError(f"fedplus({unused}) needs a penalty, such as rv.penalties.L2Norm(); without one a party "
                              "chooses by its validation samples: give a penalty, or leave sigma and lam out")
-        centre = ModelAggregation(solver=solver, aggregator=MoreauCentre(L2Norm(), delta), stragglers=stragglers)
+        median = (MoreauCentre(L2Norm(), _MEDIAN_LENGTHS, is_relative=True) if delta is None else
+                  MoreauCentre(L2Norm(), delta))
+        centre = ModelAggregation(solver=solver, aggregator=median, stragglers=stragglers)
         momentum = traced_optimizer(optax.sgd, learning_rate=1.0, momentum=0.9)
         return HeldOutInterpolation(ServerOptimizer(aggregate_parties(aggregate, centre), momentum), solver)
-    method = FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta),
-                     _SIGMA if sigma is None else sigma, _LAM if lam is None else lam, stragglers=stragglers)
-    return aggregate_parties(aggregate, method)
+
+    def method(delta: float) -> FedPlus:
+        return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), default_sigma(solver, sigma),
+                       _LAM if lam is None else lam, stragglers=stragglers)
+
+    return aggregate_parties(aggregate, with_delta(penalty, delta, method))
 
 
 @checked
-def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float = DELTA, lam: float = 0.0,
                 aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
 
@@ -99,13 +112,14 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, 
     Update: theta_k = (w_k - w~)/(1 + delta); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k + lam w~;
     w~ <- mean of w_k.
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: delta = 0.1 (section 4.4.1). The experiments use 0.001 in the newest paper and rho = 1000 in the first,
-    which is nearly local training and nearly FedProx, so tune it.
+    Defaults: sigma as in fedplus. delta = 10 pulls by 10/11 of the difference from the mean. The paper has delta = 0.1
+    (section 4.4.1), its experiments 0.001, and the first paper's rho = 1000: nearly local training and nearly FedProx.
     Use when: parties differ and all of them are honest.
 
     Args:
         solver: local solver of each party.
-        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k;
+            default: 0.053/learning rate.
         delta: how strongly the anchor is pulled from the party's model to the mean.
         lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
@@ -123,12 +137,13 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, 
         Regularization, 2022, section 4.4.1 with (7) and (11).
     """
     # The Moreau centre of a squared norm is the mean, so no iteration is needed.
-    method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), sigma, lam, stragglers=stragglers)
+    method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), default_sigma(solver, sigma), lam,
+                     stragglers=stragglers)
     return aggregate_parties(aggregate, method)
 
 
 @checked
-def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None, lam: float = 0.0,
                    aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
@@ -139,13 +154,14 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.
     Update: theta_k = max(0, 1 - delta/|w_k - w~|) (w_k - w~); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from
     (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of |w_k - w|.
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: delta = 0.1 and lam = 0 (section 4.4.1). A party nearer than delta is pulled to the centre completely, one
-    further away by delta; compare delta with the distances between models.
+    Defaults: sigma and delta as in fedplus; the paper has delta = 0.1 and lam = 0 (section 4.4.1). A party nearer than
+    delta is pulled to the centre completely, one further away by delta.
     Use when: parties differ and some may be outliers or corrupt: the first method to try if nothing is known.
 
     Args:
         solver: local solver of each party.
-        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k;
+            default: 0.053/learning rate.
         delta: the distance from the centre below which a party has the centre as its anchor.
         lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
@@ -168,7 +184,7 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.
 
 
 @checked
-def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1, lam: float = 0.0,
+def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None, lam: float = 0.0,
                   aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
 
@@ -179,15 +195,17 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1
     theta_k|^2 from (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of each
     coordinate of w_k - w. The paper prints a soft threshold that loses negative coordinates; this is the odd one.
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: delta = 0.1 and lam = 0 (section 4.4.1); delta applies per coordinate, so it should be smaller than for
-    FedGeoMed+.
+    Defaults: sigma and delta as in fedplus; delta applies per coordinate, so a number should be smaller than for
+    FedGeoMed+. The paper has delta = 0.1 and lam = 0 (section 4.4.1).
     Use when: parties differ in few coordinates, such as the bias of a layer; in the paper's Table 2 it is the weakest
     of the three on images.
 
     Args:
         solver: local solver of each party.
-        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k.
-        delta: the threshold per coordinate.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k;
+            default: 0.053/learning rate.
+        delta: the threshold per coordinate; default: the median over the parties of the largest absolute difference
+            from the centre.
         lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
@@ -208,7 +226,7 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float = 0.1, delta: float = 0.1
 
 @checked
 def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
-                 sigma: float = 0.1, lam: float = 0.0, aggregate: Aggregated = "active",
+                 sigma: float | None = None, lam: float = 0.0, aggregate: Aggregated = "active",
                  stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+ with any aggregator and a pull per party: the anchor and the centre need not share a penalty.
 
@@ -219,14 +237,14 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
     Update: z_k = (1 - gamma_k) w_k + gamma_k w~; w_k <- solve f_k + sigma/2 |. - z_k|^2 from (1-lam) w_k + lam w~; w~
     <- A(w_1, ..., w_N).
     Communication: down 1 model and gamma_k, up 1 model; a party stores its model.
-    Defaults: gamma = 0.5: the anchor is half of the way to the centre.
+    Defaults: gamma = 0.5: the anchor is half of the way to the centre; sigma as in fedplus.
     Use when: you want a certain aggregator, or some parties held closer to the centre than others.
 
     Args:
         solver: local solver of each party.
         aggregator: A.
         gamma: how far the anchor is from the party's model to the centre, in (0, 1]; one number or one per party.
-        sigma: weight of the term that keeps a party's model near its anchor z_k.
+        sigma: weight of the term that keeps a party's model near its anchor z_k; default: 0.053/learning rate.
         lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
@@ -243,7 +261,7 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
         Yu, Kundu, Wynter, Lim: Fed+: A Unified Approach to Robust Personalized Federated Learning, 2020, Proposition 3
         with (27)-(29).
     """
-    method = FedPlus(solver, PullAnchor(gamma), aggregator, sigma, lam, stragglers=stragglers)
+    method = FedPlus(solver, PullAnchor(gamma), aggregator, default_sigma(solver, sigma), lam, stragglers=stragglers)
     return aggregate_parties(aggregate, method)
 
 

@@ -7,7 +7,7 @@ from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.arguments import checked
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers import LBFGS, LocalSolver
 
 __all__ = ["coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local", "pooled", "rfa"]
 
@@ -150,7 +150,7 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
 
 
 @checked
-def pooled(solver: LocalSolver) -> Algorithm:
+def pooled(solver: LocalSolver = LBFGS()) -> Algorithm:  # noqa: B008 - a frozen module
     """Pooled: one model trained on the samples of all parties together, an upper reference.
 
     All samples are in one place, which federated learning is meant to avoid. No cohort is drawn and no party is late.
@@ -158,15 +158,18 @@ def pooled(solver: LocalSolver) -> Algorithm:
     Problem: min over w of the mean loss over all samples, sum_k n_k/n f_k(w).
     Update: w <- solve f from w, on the training samples of all parties.
     Communication: none in a round, because the samples were collected before the first round.
-    Defaults: none; the solver is the only argument.
+    Defaults: L-BFGS, which converges. An upper reference must minimise the loss: with SGD its noise, or too few rounds,
+    can leave it behind FedAvg. An experiment file supplies its own
+    solver; ``solver: LBFGS`` under the method replaces it.
     Use when: you want to know what one model could reach if the data could be shared; if parties differ, personal
     models can still be better.
 
     Args:
-        solver: the solver; one epoch is a pass over the samples of all parties.
+        solver: the solver; one epoch is a pass over the samples of all parties. Neural networks need SGD with many
+            rounds and a small learning rate, because L-BFGS reads all samples in every step.
 
     Example:
-        >>> algorithm = rv.pooled(rv.SGD(0.1, batch_size=20, epochs=1))
+        >>> algorithm = rv.pooled()
 
     References:
         Centralised training, the usual reference of comparisons.

@@ -1,11 +1,12 @@
 """Differential privacy: which compositions are private, what they spend, budgets of runs, and a test by attack."""
 
+from resolvent.algorithms.privacy.account import PrivacyAccount
+from resolvent.algorithms.privacy.audit import Audit, audit_scores, epsilon_lower_bound
 from resolvent.algorithms.privacy.budget import PrivacyBudget, PrivacyLedger
 from resolvent.algorithms.privacy.composition import (
     PrivateWork,
     check_private_records,
     noise_within,
-    party_epsilon,
     record_epsilons,
     rounds_within,
 )
@@ -16,19 +17,26 @@ from resolvent.algorithms.privacy.membership import (
     draw_members,
     membership_inference,
 )
+from resolvent.algorithms.privacy.parties import PartyEpsilons, party_epsilon, party_epsilons
 
 __all__ = [
+    "Audit",
     "MembershipAttack",
+    "PartyEpsilons",
+    "PrivacyAccount",
     "PrivacyBudget",
     "PrivacyLedger",
     "PrivateWork",
     "advantage_bound",
     "attack_statistics",
+    "audit_scores",
     "check_private_records",
     "draw_members",
+    "epsilon_lower_bound",
     "membership_inference",
     "noise_within",
     "party_epsilon",
+    "party_epsilons",
     "record_epsilons",
     "rounds_within",
 ]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -10,11 +11,13 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import layers
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.combinators.private_parties import PrivateParties
-from resolvent.algorithms.participation import Bernoulli, Full, Participation
+from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.privacy.account import PrivacyAccount
 from resolvent.algorithms.privacy.composition import check_private_records
+from resolvent.algorithms.privacy.parties import party_rate, private_parties
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range
-from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
+from resolvent.math.accounting import Accountant, Releases, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
 
 __all__ = ["PrivacyBudget", "PrivacyLedger"]
@@ -26,13 +29,14 @@ class PrivacyBudget(CheckedArguments):
 
     With ``DPSGD``, epsilon is that of the records of a party; it grows with every round for which the party is asked to
     work. With ``PrivateParties``, epsilon is that of single parties; it is the same for all, and grows with every
-    round. The metrics of the run then have ``epsilon`` of the split ``train``, for each party and evaluation.
+    round. The metrics of the run then have ``epsilon`` of the split ``train``, for each party and evaluation. It is the
+    epsilon of a real federation with these settings: a run's own noise is simulated and gives no protection.
 
     Attributes:
         delta: the delta, in (0, 1), usually below one over the number of samples of a party, or over that of parties.
         epsilon: the run stops before the first round that could make any party's epsilon larger than this; default:
             epsilon is only measured.
-        accountant: ``pld`` (tight) or ``rdp`` (faster to compute).
+        accountant: ``pld`` (tight) or ``rdp`` (an upper bound, loose at large epsilon).
 
     Raises:
         InputError: a number is outside its range; when a run starts: the composition is not private, its participation
@@ -64,9 +68,10 @@ class PrivacyLedger:
         w0: a model, or its shapes.
         sizes: [N] numbers of training samples of the parties.
         participation: participation of the run.
+        earlier: what the parties released before, in the run from whose model this one starts.
 
     Attributes:
-        rounds: [N] number of rounds that count for each party.
+        rounds: [N] number of rounds of this run that count for each party.
 
     Raises:
         InputError: see ``PrivacyBudget``.
@@ -77,26 +82,31 @@ class PrivacyLedger:
     """
 
     def __init__(self, budget: PrivacyBudget, algorithm: Algorithm, w0: Vector, sizes: ArrayLike,
-                 participation: Participation) -> None:
+                 participation: Participation, earlier: PrivacyAccount | None = None) -> None:
         self._budget, samples = budget, np.asarray(sizes)
+        self._earlier = [()] * len(samples) if earlier is None else list(earlier.of_parties)
         self.rounds = np.zeros(len(samples), np.int64)
         if uses_pooled_data(algorithm):
             raise InputError("privacy: pooled samples belong to no party, so that no party's epsilon is defined: leave "
                              "privacy out, or use a federated method")
         self._protects_parties = any(isinstance(layer, PrivateParties) for layer in layers(algorithm))
         if self._protects_parties:
-            private = next(layer for layer in layers(algorithm) if isinstance(layer, PrivateParties))
+            private = private_parties(algorithm)
             self._multiplier, self._steps = float(private.effective_multiplier), 1
-            self._rates = np.full(len(samples), _party_rate(participation))
+            self._rates = np.full(len(samples), party_rate(private, participation, len(samples)))
         else:
             work = check_private_records(algorithm, w0)
             self._multiplier = float(work.solver.noise_multiplier)  # type: ignore[arg-type]
             self._steps = round(float(work.solver.steps)) * work.calls  # type: ignore[arg-type]
             self._rates = np.minimum(1.0, work.solver.batch_size / samples)
+        if earlier is not None and earlier.unit != self._unit:
+            raise InputError(f"privacy: the run to start from protects {earlier.unit} and this one {self._unit}, which "
+                             "cannot be added: protect the same in both")
         if self.rounds_left == 0:
-            first = self._epsilon(self._rates.max(), 1)
-            raise InputError(f"privacy: epsilon={budget.epsilon:g} is less than the first round spends, {first:.3g}: "
-                             "give a larger epsilon, or more noise, fewer steps or smaller batches")
+            first = max(self._epsilon(*setting, 1) for setting in {*self._settings})
+            before = "" if earlier is None else ", together with the run to start from"
+            raise InputError(f"privacy: epsilon={budget.epsilon:g} is less than the first round spends{before}, "
+                             f"{first:.3g}: give a larger epsilon, or more noise, fewer steps or smaller batches")
 
     def add(self, index: Int[Array, "R C"], invited: Bool[Array, "R C"]) -> None:
         """Add rounds.
@@ -111,22 +121,32 @@ class PrivacyLedger:
             np.add.at(self.rounds, np.asarray(index)[np.asarray(invited)], 1)
 
     def epsilons(self) -> Float[np.ndarray, " N"]:
-        """[N] each party's epsilon so far."""
-        spent = {pair: self._epsilon(*pair) for pair in set(zip(self._rates.tolist(), self.rounds.tolist(),
-                                                                strict=True))}
-        return np.array([spent[pair] for pair in zip(self._rates.tolist(), self.rounds.tolist(), strict=True)])
+        """[N] each party's epsilon so far, with that of the run from whose model this one starts."""
+        states = [(*setting, rounds) for setting, rounds in zip(self._settings, self.rounds.tolist(), strict=True)]
+        spent = {state: self._epsilon(*state) for state in {*states}}
+        return np.array([spent[state] for state in states])
+
+    @property
+    def account(self) -> PrivacyAccount:
+        """What the parties have released so far."""
+        return PrivacyAccount(self._unit, tuple(
+            (*earlier, Releases(self._multiplier, rate, rounds * self._steps)) if rounds else earlier
+            for (rate, earlier), rounds in zip(self._settings, self.rounds.tolist(), strict=True)))
 
     @property
     def rounds_left(self) -> int | None:
         """The number of rounds that can follow before any party could exceed the budget; None without a limit."""
         if self._budget.epsilon is None:
             return None
+        if any(self._earlier):
+            return max(0, min(self._limit(*setting) - rounds for setting, rounds in zip(
+                self._settings, self.rounds.tolist(), strict=True)))
         # The samples of the smallest party are drawn most often: no other party has fewer rounds.
         left = self._fewest_rounds - int(self.rounds.max())
         if left > 0:
             return left
         at_limit = self.rounds >= self._fewest_rounds
-        at_most = [self._limit(rate) - rounds for rate, rounds in zip(
+        at_most = [self._limit(rate, ()) - rounds for rate, rounds in zip(
             self._rates[at_limit].tolist(), self.rounds[at_limit].tolist(), strict=True)]
         return max(0, min(at_most, default=0))
 
@@ -135,36 +155,32 @@ class PrivacyLedger:
         """Why no further round is possible; None if one is."""
         if self.rounds_left != 0:
             return None
-        return f"epsilon = {self.epsilons().max():.4g}, and one more round could exceed {self._budget.epsilon:g}"
+        spent = f"epsilon = {self.epsilons().max():.4g} with simulated noise"
+        return f"{spent}, and one more round could exceed {self._budget.epsilon:g}"
 
     @cached_property
     def _fewest_rounds(self) -> int:
-        return self._limit(float(self._rates.max()))
+        return self._limit(float(self._rates.max()), ())
 
-    def _limit(self, rate: float) -> int:
+    @property
+    def _unit(self) -> Literal["records", "parties"]:
+        return "parties" if self._protects_parties else "records"
+
+    @cached_property
+    def _settings(self) -> list[tuple[float, tuple[Releases, ...]]]:
+        """[N] each party's rate, and what it released before this run."""
+        return [*zip(self._rates.tolist(), self._earlier, strict=True)]
+
+    def _limit(self, rate: float, earlier: tuple[Releases, ...]) -> int:
         """The largest number of rounds within the budget."""
         assert self._budget.epsilon is not None
         return _steps_within(self._budget.epsilon, self._multiplier, rate, self._budget.delta,
-                             self._budget.accountant) // self._steps
+                             self._budget.accountant, earlier) // self._steps
 
-    def _epsilon(self, rate: float, rounds: int) -> float:
+    def _epsilon(self, rate: float, earlier: tuple[Releases, ...], rounds: int) -> float:
         return _gaussian_epsilon(self._multiplier, rate, rounds * self._steps, self._budget.delta,
-                                 self._budget.accountant)
+                                 self._budget.accountant, earlier)
 
 
 _gaussian_epsilon = lru_cache(maxsize=1024)(gaussian_epsilon)
 _steps_within = lru_cache(maxsize=1024)(steps_within)
-
-
-def _party_rate(participation: Participation) -> float:
-    """The probability with which a party takes part in a round, independently of the others.
-
-    Raises:
-        InputError: parties are not drawn independently.
-    """
-    if isinstance(participation, Full):
-        return 1.0
-    if isinstance(participation, Bernoulli):
-        return float(participation.probability)  # type: ignore[arg-type]
-    raise InputError(f"privacy: {type(participation).__name__} does not draw parties independently of each other, "
-                     "which the accounting of PrivateParties needs: use Bernoulli or Full")

@@ -1,14 +1,14 @@
 """Differential privacy of a whole algorithm: which compositions are private, and their privacy loss (epsilon).
 
 Privacy of *records*: every party protects each of its samples from the server and the other parties, by ``DPSGD`` as
-the local solver. Everything that a party sends and stores must depend on its samples only through DPSGD; a trace of the
-algorithm without data checks this. Privacy of *parties*: ``PrivateParties`` protects the information which parties took
-part.
+the local solver. Everything that a party sends and stores must depend on its samples only through DPSGD, and each
+release must have noise of its own; a trace of the algorithm without data checks both. Privacy of *parties*:
+``PrivateParties`` protects the information which parties took part.
 
 Neighbouring data sets differ by one added or removed record, or party. The number of a party's samples is public.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,21 +17,14 @@ from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
-from resolvent.algorithms.combinators.combinator import layers
-from resolvent.algorithms.combinators.private_parties import PrivateParties
-from resolvent.algorithms.keys import root_key
 from resolvent.errors import InputError, check_range
 from resolvent.math import accounting
 from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import ShapeOracle
 from resolvent.problem.solvers.dpsgd import DPSGD
-from resolvent.problem.solvers.solver import LocalSolver
-from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["PrivateWork", "check_private_records", "noise_within", "party_epsilon", "record_epsilons", "rounds_within"]
-
-_MARK = "private_work"
+__all__ = ["PrivateWork", "check_private_records", "noise_within", "record_epsilons", "rounds_within"]
 
 
 class PrivateWork(NamedTuple):
@@ -39,7 +32,7 @@ class PrivateWork(NamedTuple):
 
     Attributes:
         solver: the DPSGD of all local work.
-        calls: number of calls of the solver in a round.
+        calls: number of calls of the solver in a round, at full effort.
 
     Example:
         >>> solver = rv.solvers.DPSGD(0.1, batch_size=16, steps=5)
@@ -60,14 +53,16 @@ def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
 
     Raises:
         InputError: the algorithm has no DPSGD or several different ones; it reads samples elsewhere, such as for a
-            gradient at the shared model or a loss that it sends; or it calls the solver in a loop or before the first
-            round.
+            gradient at the shared model or a loss that it sends; it calls the solver before the first round, for the
+            personal model, or as often as a state says; or two of its releases have the same noise.
 
     Example:
         >>> solver = rv.solvers.DPSGD(0.1, batch_size=16, steps=5)
         >>> rv.privacy.check_private_records(rv.fedavg(solver), jnp.zeros(3)).calls
         1
     """
+    from resolvent.algorithms.privacy.noise_keys import check_same_noise, noise_keys  # few runs are private
+
     solvers = local_solvers(algorithm)
     private = [solver for solver in solvers if isinstance(solver, DPSGD)]
     if not private or len(private) < len(solvers):
@@ -77,12 +72,23 @@ def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
     if any(not _equal(solver, private[0]) for solver in private[1:]):
         raise InputError("the local work has several DPSGD with different settings, which are not accounted for: use "
                          "one")
-    marked = jax.tree.map(lambda part: _Marker() if isinstance(part, DPSGD) else part, algorithm,
-                          is_leaf=lambda part: isinstance(part, DPSGD))
-    before, calls = _count_calls(marked, w0, type(algorithm).__name__)
-    if before:
-        raise InputError(f"{type(algorithm).__name__} calls the solver before the first round or in a loop, which is "
-                         "not accounted for: use a method that calls it once, such as fedavg or fedprox")
+    name = type(algorithm).__name__
+    try:
+        keys = noise_keys(algorithm, w0, _ReadProbe())
+    except _SampleRead as error:
+        raise InputError(f"{name} reads {error} of a party's samples outside DPSGD, so that what it sends or stores is "
+                         "not private: use a method whose parties only solve, such as fedavg or fedprox") from None
+    if any(keys.first.values()):
+        raise InputError(f"{name} calls the solver before the first round, which is not accounted for: use a method "
+                         "that calls it in rounds, such as fedavg or fedprox")
+    if keys.personal:
+        raise InputError(f"{name} trains the personal model whenever it is used, each time with the same noise, which "
+                         "is not accounted for: use a method that trains it in rounds, such as ditto")
+    check_same_noise(keys, name)
+    calls, *others = {len(releases) for releases in keys.rounds.values()}
+    if others:
+        raise InputError(f"{name} calls the solver {calls} or {others[0]} times in a round, depending on the round or "
+                         "the party, which is not accounted for: call it equally often")
     return PrivateWork(private[0], calls)
 
 
@@ -181,48 +187,6 @@ def noise_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Ar
     return accounting.noise_within(epsilon, rate, steps, delta, accountant)
 
 
-def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,
-                  accountant: Accountant = "pld") -> float:
-    """The epsilon for single parties after ``rounds`` rounds of an algorithm with ``PrivateParties``.
-
-    Args:
-        algorithm: an algorithm with ``PrivateParties``.
-        rate: probability with which a party takes part in a round, independently of the others
-            (``rv.participation.Bernoulli``); 1 if all take part.
-        rounds: number of rounds.
-        delta: the delta, in (0, 1), usually below 1/N.
-        accountant: ``pld`` (tight) or ``rdp``.
-
-    Raises:
-        InputError: the algorithm has no ``PrivateParties``, or dp-accounting is not installed.
-
-    Example:
-        >>> algorithm = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), cohort=10.0)  # doctest: +SKIP
-        >>> rv.privacy.party_epsilon(algorithm, rate=0.1, rounds=20, delta=1e-4)  # doctest: +SKIP
-    """
-    private = [layer for layer in layers(algorithm) if isinstance(layer, PrivateParties)]
-    if not private:
-        raise InputError(f"{type(algorithm).__name__} does not protect parties: put "
-                         "rv.combinators.PrivateParties(...) around a method such as fedavg")
-    return gaussian_epsilon(float(private[0].effective_multiplier), rate, rounds, delta, accountant)
-
-
-class _Marker(LocalSolver):
-    """Stands for DPSGD in a trace: it reads no samples and leaves a mark in the jaxpr."""
-
-    @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        return jax.jit(_private_work)(start, key), jnp.array(1)
-
-
-def _private_work(start: Vector, key: Array) -> Vector:
-    return jax.tree.map(lambda leaf: leaf + jax.random.uniform(key, (), leaf.dtype), start)
-
-
-_private_work.__name__ = _MARK
-
-
 class _SampleRead(Exception):
     """Raised where an algorithm reads samples outside DPSGD."""
 
@@ -245,43 +209,6 @@ class _ReadProbe(ShapeOracle):
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         raise _SampleRead("held-out samples")
-
-
-def _count_calls(algorithm: Algorithm, w0: Vector, name: str) -> tuple[int, int]:
-    """The number of calls of the solver before the first round or in a loop, and the number of calls in a round."""
-    def first(w0: Vector) -> Any:
-        return algorithm.init_party(w0, _ReadProbe(), root_key(0))
-
-    def round_(w0: Vector) -> Any:
-        k, key, effort = jnp.array(0), root_key(0), jnp.ones(())
-        server, state = algorithm.init(w0, jnp.ones(1)), jax.tree.map(jnp.asarray, first(w0))
-        results = []
-        for phase in algorithm.phases:
-            after, reply, _ = phase.party(state, phase.message(server, k), _ReadProbe(), key, effort)
-            results.append((after, reply))
-        return results
-
-    try:
-        of_first, of_round = jax.make_jaxpr(first)(w0), jax.make_jaxpr(round_)(w0)
-    except _SampleRead as error:
-        raise InputError(f"{name} reads {error} of a party's samples outside DPSGD, so that what it sends or stores is "
-                         "not private: use a method whose parties only solve, such as fedavg or fedprox") from None
-    early = sum(1 for _ in _marks(of_first.jaxpr, in_loop=False))
-    marks = list(_marks(of_round.jaxpr, in_loop=False))
-    return early + sum(marks), len(marks) - early
-
-
-def _marks(jaxpr: Any, *, in_loop: bool) -> Iterator[bool]:
-    """For every call of the solver, whether it is in a loop."""
-    for equation in jaxpr.eqns:
-        if equation.params.get("name") == _MARK:
-            yield in_loop
-            continue
-        is_loop = in_loop or equation.primitive.name in ("while", "scan")
-        for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from _marks(inner, in_loop=is_loop)
 
 
 def _equal(a: Any, b: Any) -> bool:

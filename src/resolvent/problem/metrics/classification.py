@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.errors import InputError
-from resolvent.problem.metrics.metric import Metric, Predictions, Task
+from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Sampling, Task
 
 __all__ = ["F1", "ROCAUC", "Accuracy", "AveragePrecision", "BalancedAccuracy", "BrierScore", "CalibrationError",
            "LogLoss"]
@@ -41,7 +41,7 @@ class _ProbabilityMetric(_ClassMetric):
 
 
 @dataclass(frozen=True)
-class Accuracy(_ClassMetric):
+class Accuracy(MeanOverRows, _ClassMetric):
     """Share of the samples whose predicted class is their label; the same for any number of classes.
 
     Example:
@@ -49,10 +49,11 @@ class Accuracy(_ClassMetric):
     """
 
     name: str = field(init=False, default="accuracy")
+    is_score: ClassVar[bool] = True
 
     @override
-    def value(self, predictions: Predictions) -> float:
-        return float(np.mean(predictions.labels == predictions.predicted))
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
+        return np.asarray(predictions.labels == predictions.predicted, np.float64)
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class BalancedAccuracy(_ClassMetric):
     """Mean over the classes of their recall: the share of a class's samples that are predicted as that class.
 
     Predicting one class always has the value 1/K for K classes, whatever their shares. The mean is over the classes
-    that occur among the party's labels, so that it is defined for a party with one class: it is then the recall of this
-    class.
+    that occur among the party's labels. It is not defined for a party whose labels have one class: the recall of one
+    class alone says nothing about errors on the others.
 
     Example:
         >>> metric = rv.metrics.BalancedAccuracy()
@@ -72,13 +73,24 @@ class BalancedAccuracy(_ClassMetric):
 
     name: str = field(init=False, default="balanced_accuracy")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    sampling: ClassVar[Sampling] = "classes"
 
     @override
     def value(self, predictions: Predictions) -> float:
         counts = _confusion(predictions)
         samples = counts.sum(axis=1)
         occurs = samples > 0
+        if occurs.sum() < 2:
+            return float("nan")
         return float(np.mean(np.diag(counts)[occurs] / samples[occurs]))
+
+    @override
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
+        _, number, count = np.unique(predictions.labels, return_inverse=True, return_counts=True)
+        is_right = predictions.labels == predictions.predicted
+        if len(count) < 2:
+            return np.full(len(is_right), np.nan)
+        return np.asarray(is_right * (len(is_right) / len(count)) / count[number])
 
 
 @dataclass(frozen=True)
@@ -99,10 +111,30 @@ class ROCAUC(_ProbabilityMetric):
 
     name: str = field(init=False, default="roc_auc")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    sampling: ClassVar[Sampling] = "ranks"
 
     @override
     def value(self, predictions: Predictions) -> float:
         return _mean_over_classes(predictions, _roc_auc)
+
+    @override
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
+        """[n] the components of DeLong, DeLong and Clarke-Pearson for two classes, otherwise pseudo-values.
+
+        With V_i the share of samples of the other class that sample i is on the right side of, and A the area, the mean
+        of 2 V_i - A over each class is A, and the variance of the mean of these two means is DeLong's.
+        """
+        probabilities = _probabilities(predictions)
+        positive = predictions.labels == 1
+        if probabilities.shape[1] != 2 or positive.all() or not positive.any():
+            return super().row_values(predictions)
+        score, n = probabilities[:, 1], len(positive)
+        above = _share_below(score[positive], score[~positive])
+        below = 1 - _share_below(score[~positive], score[positive])
+        area, values = above.mean(), np.empty(n)
+        values[positive] = (2 * above - area) * n / (2 * len(above))
+        values[~positive] = (2 * below - area) * n / (2 * len(below))
+        return values
 
 
 @dataclass(frozen=True)
@@ -122,6 +154,7 @@ class AveragePrecision(_ProbabilityMetric):
 
     name: str = field(init=False, default="average_precision")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    sampling: ClassVar[Sampling] = "classes"
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -148,6 +181,7 @@ class F1(_ClassMetric):
     average: Literal["auto", "binary", "macro", "weighted"] = "auto"
     name: str = field(init=False, default="f1")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    sampling: ClassVar[Sampling] = "classes"
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -166,7 +200,7 @@ class F1(_ClassMetric):
 
 
 @dataclass(frozen=True)
-class LogLoss(_ProbabilityMetric):
+class LogLoss(MeanOverRows, _ProbabilityMetric):
     """Mean of -log p, with p the probability of the label; the same for any number of classes.
 
     Probabilities are at least 1.2e-7, the resolution of 32-bit numbers, so that the value is finite.
@@ -180,14 +214,14 @@ class LogLoss(_ProbabilityMetric):
     higher_is_better: bool = field(init=False, default=False)
 
     @override
-    def value(self, predictions: Predictions) -> float:
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
         probabilities = _probabilities(predictions)
         of_label = probabilities[np.arange(len(probabilities)), predictions.labels.astype(int)]
-        return float(-np.mean(np.log(np.maximum(of_label, np.finfo(np.float32).eps))))
+        return np.asarray(-np.log(np.maximum(of_label, np.finfo(np.float32).eps)))
 
 
 @dataclass(frozen=True)
-class BrierScore(_ProbabilityMetric):
+class BrierScore(MeanOverRows, _ProbabilityMetric):
     """Mean squared error of the probabilities: (p_1 - y)^2 for two classes, sum_c (p_c - 1[y = c])^2 for more.
 
     It lies in [0, 1] for two classes, and in [0, 2] for more. Lower is better.
@@ -204,10 +238,10 @@ class BrierScore(_ProbabilityMetric):
     higher_is_better: bool = field(init=False, default=False)
 
     @override
-    def value(self, predictions: Predictions) -> float:
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
         probabilities = _probabilities(predictions)
         errors = np.square(probabilities - np.eye(probabilities.shape[1])[predictions.labels.astype(int)])
-        return float(np.mean(errors[:, 1] if probabilities.shape[1] == 2 else errors.sum(axis=1)))
+        return np.asarray(errors[:, 1] if probabilities.shape[1] == 2 else errors.sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -234,6 +268,7 @@ class CalibrationError(_ProbabilityMetric):
     bins: int = 10
     name: str = field(init=False, default="calibration_error")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    sampling: ClassVar[Sampling] = "classes"
     higher_is_better: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -287,6 +322,13 @@ def _roc_auc(is_class: Indicators, probabilities: NDArray[np.float64]) -> Scores
     result: Scores = ((np.where(is_class, ranks, 0).sum(axis=0) - positives * (positives + 1) / 2)
                       / (positives * (len(is_class) - positives)))
     return result
+
+
+def _share_below(values: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of the others that each value is above; equal ones count one half."""
+    others = np.sort(others)
+    counts = np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")
+    return np.asarray(counts / (2 * len(others)))
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

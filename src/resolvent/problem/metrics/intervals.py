@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
-__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "interval_of", "resample", "seed_interval"]
+__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "explained_variance", "interval_of", "resample",
+           "seed_interval", "student_quantile"]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -53,31 +55,46 @@ class Sample(NamedTuple):
     explained: Array
 
 
-def resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np.random.Generator) -> Sample:
+def resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np.random.Generator,
+             classes: NDArray[np.integer] | None = None) -> Sample:
     """Draw rows with replacement, from the test rows and two added rows, one at each bound.
 
     The added rows keep the interval wide if there are few rows: without them, four rows with the same value would have
     an interval of width zero. For 0/1 values the result is close to Agresti and Coull's interval, which adds successes
     and failures for the same reason.
 
+    With ``classes`` the quantity is a mean over the K classes of means over the rows of a class. Each class is drawn
+    separately and has two added rows of its own: a class of three rows says little, whatever the number of other rows.
+
     Args:
         values: [M, S, n] the value of row i with seed s; not read where the row was not tested.
         is_tested: [S, n] whether row i was a test row of seed s; each row is a test row of at least one seed.
         bounds: [M, 2] the smallest and the largest value that a row can have.
         rng: draws the rows.
+        classes: [n] the class of each row; default: all rows are of one class.
     """
+    groups = [slice(None)] if classes is None else [classes == c for c in np.unique(classes)]
+    parts = [_resample(values[:, :, rows], is_tested[:, rows], bounds, rng, _MAX_GROUPS // len(groups))
+             for rows in groups]
+    number = len(parts)
+    values_, draws, by_seed, explained = (np.sum([part[i] for part in parts], axis=0) for i in range(4))
+    return Sample(values_ / number, draws / number, by_seed / number, explained / number**2)
+
+
+def _resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np.random.Generator,
+              max_groups: int) -> Sample:
     count, size = is_tested.astype(float), is_tested.shape[1]
     numerator = np.where(is_tested, values, 0.0)
     by_seed = numerator.sum(axis=2) / np.maximum(count.sum(axis=1), 1)
     mean = numerator.sum(axis=(1, 2)) / count.sum()
-    explained = _explained_variance(values, is_tested, by_seed)
+    explained = explained_variance(values, is_tested)
     # Over all seeds: the sum of a row's values, and the number of seeds in which it was a test row.
     sums, counts = numerator.sum(axis=1), count.sum(axis=0)
     typical = counts.mean()
-    if size > _MAX_GROUPS:
-        group = rng.permutation(size) % _MAX_GROUPS
-        sums = np.stack([np.bincount(group, weights=row, minlength=_MAX_GROUPS) for row in sums])
-        counts = np.bincount(group, weights=counts, minlength=_MAX_GROUPS)
+    if size > max_groups:
+        group = rng.permutation(size) % max_groups
+        sums = np.stack([np.bincount(group, weights=row, minlength=max_groups) for row in sums])
+        counts = np.bincount(group, weights=counts, minlength=max_groups)
     sums = np.concatenate([sums, typical * bounds], axis=1)
     counts = np.concatenate([counts, [typical, typical]])
     number = len(counts)
@@ -86,12 +103,26 @@ def resample(values: Array, is_tested: NDArray[np.bool_], bounds: Array, rng: np
     return Sample(mean, (sums @ weights.T) / (weights @ counts), by_seed, explained)
 
 
-def _explained_variance(values: Array, is_tested: NDArray[np.bool_], by_seed: Array) -> Array:
-    """[M] mean over the seeds of s^2 / n, the variance of a seed's mean under independent rows."""
-    count = is_tested.sum(axis=1)
-    squares = np.where(is_tested, (values - by_seed[:, :, None]) ** 2, 0.0).sum(axis=2)
-    variances: Array = np.mean(squares / np.maximum(count - 1, 1) / np.maximum(count, 1), axis=1)
-    return variances
+def explained_variance(values: Array, is_tested: NDArray[np.bool_]) -> Array:
+    """[M] the expected variance of the seeds' means if seeds differ only by the noise of their rows.
+
+    It is the mean variance of a seed's mean under independent rows, less the mean covariance of two seeds' means: seeds
+    that test the same rows vary less.
+
+    Args:
+        values: [M, S, n] the values.
+        is_tested: [S, n] whether row i was a test row of seed s.
+    """
+    count = np.maximum(is_tested.sum(axis=1), 1)[:, None]
+    by_seed = np.where(is_tested, values, 0.0).sum(axis=2, keepdims=True) / count
+    parts = np.where(is_tested, values - by_seed, 0.0) / count
+    products = parts @ parts.transpose(0, 2, 1)  # [M, S, S]
+    variances = np.diagonal(products, axis1=1, axis2=2) @ (1 + 1 / np.maximum(count[:, 0] - 1, 1))
+    seeds = len(is_tested)
+    if seeds == 1:
+        return np.asarray(variances)
+    shared = products.sum(axis=(1, 2)) - np.trace(products, axis1=1, axis2=2)
+    return np.asarray(np.maximum(variances / seeds - shared / (seeds * (seeds - 1)), 0))
 
 
 def interval_of(sample: Sample, rng: np.random.Generator, limits: Array | None = None) -> list[Interval]:
@@ -171,16 +202,11 @@ def seed_interval(values: Array) -> Interval:
     mean, seeds = float(np.mean(values)), len(values)
     if seeds < 2 or not np.isfinite(values).all():
         return Interval(mean, np.nan, np.nan)
-    half = _student_quantile(seeds - 1) * float(np.std(values, ddof=1)) / np.sqrt(seeds)
+    half = float(student_quantile(seeds - 1)) * float(np.std(values, ddof=1)) / np.sqrt(seeds)
     return Interval(mean, mean - half, mean + half)
 
 
-# The quantile (1 + LEVEL) / 2 of Student's distribution, by degrees of freedom.
-_STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+def student_quantile(freedom: Array | float) -> Array:
+    """The quantile (1 + LEVEL) / 2 of Student's distribution."""
+    return np.asarray(stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2))
 
-
-def _student_quantile(freedom: int) -> float:
-    if freedom <= len(_STUDENT):
-        return _STUDENT[freedom - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)  # Cornish and Fisher

@@ -7,16 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["Metric", "MetricFunction", "Predictions", "check_metric", "from_function", "name_metrics", "settings_of"]
+__all__ = ["MeanOverRows", "Metric", "MetricFunction", "Predictions", "Sampling", "check_metric", "from_function",
+           "name_metrics", "settings_of"]
 
 Task = Literal["classification", "regression", "any"]
+Sampling = Literal["rows", "classes", "ranks"]
 _ARGUMENTS = ("predictions", "probabilities", "outputs")  # names of a function's second parameter
+_MAX_GROUPS = 100  # number of groups of samples that the jackknife leaves out in turn
 _OTHER_NAMES = ("loss", "gap", "refused", "replies", "rows")  # quantities of a run or of an evaluation
 
 
@@ -54,6 +58,9 @@ class Metric(CheckedArguments, ABC):
         task: the task for which it is defined.
         needs_probabilities: whether it reads the probabilities of the classes.
         limits: the smallest and the largest possible value, which end its intervals.
+        is_score: whether every loss whose score has this metric's name defines the score in the same way.
+        sampling: how its interval resamples rows. ``rows``: a mean over rows. ``classes``: computed by class, so that
+            rows are resampled within each class. ``ranks``: an area under the ROC curve.
     """
 
     name: str = field(init=False, default="")
@@ -61,10 +68,67 @@ class Metric(CheckedArguments, ABC):
     task: Task = field(init=False, default="any")
     needs_probabilities: bool = field(init=False, default=False)
     limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    is_score: ClassVar[bool] = False
+    sampling: ClassVar[Sampling] = "rows"
 
     @abstractmethod
     def value(self, predictions: Predictions) -> float:
         """The value for the samples of one party; NaN if it is not defined for their labels."""
+
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
+        """[n] a value of each sample: their mean is the metric, and their variance is n times its variance.
+
+        The default are the pseudo-values of the jackknife, which leaves out every sample in turn, or groups of samples
+        of the same class if there are more than 100 samples. All are nan if the metric is not defined.
+        """
+        return _pseudo_values(self, predictions)
+
+
+@dataclass(frozen=True)
+class MeanOverRows(Metric):
+    """A metric that is the mean of a value of each sample."""
+
+    @abstractmethod
+    @override
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
+        """[n] the value of each sample."""
+
+    @override
+    def value(self, predictions: Predictions) -> float:
+        return float(np.mean(self.row_values(predictions)))
+
+
+def _pseudo_values(metric: Metric, predictions: Predictions) -> NDArray[np.float64]:
+    """The pseudo-values of the jackknife; a group without which the metric is not defined has the influence 0."""
+    n, value = len(predictions.labels), metric.value(predictions)
+    if not np.isfinite(value):
+        return np.full(n, np.nan)
+    group, influence = _groups(predictions.labels), np.zeros(n)
+    for number in range(int(group.max()) + 1):
+        is_left = group != number
+        count = int(n - is_left.sum())
+        left = Predictions(*(None if a is None else a[is_left] for a in predictions))  # type: ignore[arg-type]
+        without = metric.value(left) if n > count else np.nan
+        if np.isfinite(without):
+            influence[~is_left] = (n - count) / np.sqrt(count) * (value - without)
+    result: NDArray[np.float64] = value + influence - influence.mean()
+    return result
+
+
+def _groups(labels: NDArray[Any]) -> NDArray[np.intp]:
+    """[n] the group of each sample, at most about 100; with few classes, the samples of a group have one class."""
+    if len(labels) <= _MAX_GROUPS:
+        return np.arange(len(labels))
+    classes, number = np.unique(labels, return_inverse=True)
+    if len(classes) > _MAX_GROUPS // 5:
+        return np.arange(len(labels)) % _MAX_GROUPS
+    group, first = np.zeros(len(labels), np.intp), 0
+    for c in range(len(classes)):
+        of_class = np.flatnonzero(number == c)
+        groups = min(len(of_class), _MAX_GROUPS // len(classes))
+        group[of_class] = first + np.arange(len(of_class)) % groups
+        first += groups
+    return group
 
 
 @dataclass(frozen=True)
@@ -83,6 +147,7 @@ class MetricFunction(Metric):
     name: str = field(kw_only=True)
     higher_is_better: bool = field(kw_only=True, default=True)
     needs_probabilities: bool = field(kw_only=True, default=False)
+    sampling: ClassVar[Sampling] = "classes"  # it may be computed by class; a mean over rows loses little by this
 
     @override
     def value(self, predictions: Predictions) -> float:
@@ -109,11 +174,16 @@ def check_metric(name: str, metric: Metric, task: Task, loss: object, *, has_pro
                          "none: give it a method probabilities()")
 
 
-def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric]) -> dict[str, Metric]:
+def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], score: str | None = None) -> dict[str, Metric]:
     """Metrics by name: their own names, or those that the user chose.
 
+    Args:
+        metrics: the metrics.
+        score: name of the score of the loss, which is reported anyway. A metric of this library with the same
+            definition is left out, and every other metric of this name is refused.
+
     Raises:
-        InputError: two metrics have the same name, or one has the name of another quantity of a run.
+        InputError: a name is no text, two metrics have the same name, or one has the name of another quantity of a run.
     """
     if isinstance(metrics, Mapping):
         named = dict(metrics)
@@ -123,10 +193,13 @@ def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric]) -> dict[str, 
             if metric.name in named:
                 raise InputError(f"metrics: two are named {quote(metric.name)}: give a mapping with a name for each")
             named[metric.name] = metric
-    for name in named:
-        if name in _OTHER_NAMES or name.startswith("global_"):
-            raise InputError(f"metrics: {quote(name)} is the name of another quantity: choose another name")
-    return named
+    for name, metric in named.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"metrics: the name {quote(name)} must be a text with at least one character")
+        if name in _OTHER_NAMES or name.startswith("global_") or (name == score and not metric.is_score):
+            owner = "the score of the loss, which every run reports" if name == score else "another quantity"
+            raise InputError(f"metrics: {quote(name)} is the name of {owner}: choose another name")
+    return {name: metric for name, metric in named.items() if name != score}
 
 
 @checked

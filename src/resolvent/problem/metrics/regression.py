@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from resolvent.problem.metrics.metric import Metric, Predictions, Task
+from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Task
 
 __all__ = ["MAE", "R2", "RMSE"]
 
@@ -21,7 +21,7 @@ class _NumberMetric(Metric):
 
 
 @dataclass(frozen=True)
-class MAE(_NumberMetric):
+class MAE(MeanOverRows, _NumberMetric):
     """Mean absolute error, in the unit of the label.
 
     Example:
@@ -33,8 +33,8 @@ class MAE(_NumberMetric):
     higher_is_better: bool = field(init=False, default=False)
 
     @override
-    def value(self, predictions: Predictions) -> float:
-        return float(np.mean(np.abs(_errors(predictions))))
+    def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
+        return np.abs(_errors(predictions))
 
 
 @dataclass(frozen=True)

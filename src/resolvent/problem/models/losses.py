@@ -14,7 +14,8 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, quote
 
-__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "WeightedLoss", "loss_named"]
+__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "WeightedLoss", "loss_named",
+           "score_rows"]
 
 LossName = Literal["cross_entropy", "binary_cross_entropy", "squared_error"]
 
@@ -173,6 +174,15 @@ class WeightedLoss(Loss):
     def labels(self, y: Float[Array, "B 2"]) -> Array:
         """[B] the labels without the weights."""
         return y[:, 0].astype(jnp.int32) if self.has_classes else y[:, 0]
+
+
+def score_rows(loss: Loss, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
+    """The score of each sample; NaN where an output of the sample is not finite.
+
+    Scores of a model that diverged would be numbers otherwise: the largest of NaN logits is that of class 0.
+    """
+    is_finite = [jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(outputs)]
+    return jnp.where(jnp.stack(is_finite).all(axis=0), loss.score(outputs, y), jnp.nan)
 
 
 def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:

@@ -37,7 +37,8 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
             replaced by equal ones; ``rv.explain`` shows which.
 
     Raises:
-        InputError: ``make`` cannot be called with a random key, or the module has dropout but takes no ``key``.
+        InputError: ``make`` cannot be called with a random key or does not return a module, the module has dropout but
+            takes no ``key``, or it has layers with a state, such as batch statistics.
 
     Example:
         >>> import equinox as eqx
@@ -48,6 +49,7 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
     except Exception as error:
         raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: "
                          f"{shorten(error)}") from error
+    _check_equinox(first)
     static = eqx.partition(first, eqx.is_inexact_array)[1]
     random_layers = _has_dropout(first)
     if random_layers and not _accepts_key(first):
@@ -176,6 +178,25 @@ def _random_state(nnx: Any, state: Any, key: Array) -> Any:
                                        else jnp.zeros_like(variable.get_value())))
                for i, (path, variable) in enumerate(nnx.to_flat_state(state))]
     return nnx.from_flat_state(streams)
+
+
+def _check_equinox(module: Any) -> None:
+    """Refuse what ``make`` returned unless it is a module of parameters only.
+
+    Raises:
+        InputError: it is no module, or has layers with a state.
+    """
+    indices = [(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(
+        module, is_leaf=partial(_is_instance, eqx.nn.StateIndex)) if _is_instance(eqx.nn.StateIndex, leaf)]
+    if indices:
+        layer = jax.tree_util.keystr(indices[0][0][:-1])
+        raise InputError(f"the Equinox module has layers with a state in addition to its parameters, such as "
+                         f"{layer or type(module).__name__}, which is not supported: for eqx.nn.BatchNorm(n, ...) "
+                         "write eqx.nn.GroupNorm(1, n) or eqx.nn.LayerNorm(n), for eqx.nn.SpectralNorm "
+                         "eqx.nn.WeightNorm, and call them without a state")
+    if not callable(module):
+        raise InputError(f"from_equinox(make) returned a {type(module).__name__}: return a module that maps one sample "
+                         "to its output")
 
 
 def _has_dropout(module: Any) -> bool:

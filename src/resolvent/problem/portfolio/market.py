@@ -43,7 +43,7 @@ def price_relatives(closes: Float[ArrayLike, "days m"]) -> Float[Array, "days-1 
             day, asset = wrong[0]
             raise InputError(f"price_relatives(closes): the price {numbers[day, asset]} of asset {asset} on day {day} "
                              "must be a positive number: choose days on which all assets have prices, or fill the "
-                             "prices with Prices.filled_backwards()")
+                             "prices with Prices.filled()")
     ratios = jnp.asarray(values[1:] / values[:-1])
     return jnp.concatenate([jnp.ones((len(ratios), 1), ratios.dtype), ratios], axis=1)
 

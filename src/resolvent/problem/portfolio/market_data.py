@@ -56,7 +56,8 @@ class MarketData:
 
     Attributes:
         prices: closing prices of all days.
-        filled: [days, assets] the same; before an asset's first price they are that price.
+        filled: [days, assets] the same; before an asset's first price they are that price, and after the last price of
+            one that was delisted they are that one.
         universes: [N, m] the columns of each party's assets.
         periods: the periods for training, validation and testing, one after the other.
         trading: how parties trade and train.
@@ -85,14 +86,16 @@ class MarketData:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the scores should know: the periods."""
+        """What a reader of the scores should know: the periods, and the assets that were delisted."""
         dates = self.prices.dates
+        delisted = [f"{ticker} was delisted after {day}: its last price is kept" for ticker in self.prices.tickers
+                    if (day := self.prices.delisted_after(ticker))]
         return [f"{split}: {period.days} days from {dates[period.first + 1]} to {dates[period.first + period.days]}"
-                for split, period in zip(SPLITS, self.periods, strict=True) if period.days]
+                for split, period in zip(SPLITS, self.periods, strict=True) if period.days] + delisted
 
     @property
     def training_prices(self) -> Prices:
-        """The closing prices up to the last day of training, NaN before an asset's first price."""
+        """The closing prices up to the last day of training, NaN before an asset's first and after its last price."""
         period = self.periods[0]
         return self.prices.between(last=str(self.prices.dates[period.first + period.days]))
 
@@ -159,8 +162,8 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
                          f"({test_until}) must be successive dates between {prices.dates[0]} and {prices.dates[-1]}")
     prices = prices.between(last=str(prices.dates[test]))
     # Later prices must not have an influence on those of the training days.
-    until_train = prices.between(last=str(prices.dates[train])).filled_backwards()
-    filled = np.concatenate([until_train.closes, prices.closes[train + 1:]])
+    until_train = prices.between(last=str(prices.dates[train])).filled()
+    filled = replace(prices, closes=np.concatenate([until_train.closes, prices.closes[train + 1:]])).filled().closes
     rng = np.random.default_rng(seed)
     universes = np.stack([rng.choice(columns, assets, replace=False) for _ in range(parties)])
     periods = Period(0, train), Period(train, validate - train), Period(validate, test - validate)
@@ -170,8 +173,8 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
 @checked
 def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, train_until: str | None = None,
            validate_until: str | None = None, test_until: str | None = None, tickers: list[str] | None = None,
-           date: str = "Date", separator: str = "auto", encoding: str = "auto", rate: float = 0.002, lag: int = 0,
-           discount: float = 1.0, memory: MemoryKind = "stored",
+           date: str = "Date", separator: str = "auto", encoding: str = "auto", check: bool = True,
+           rate: float = 0.002, lag: int = 0, discount: float = 1.0, memory: MemoryKind = "stored",
            augmentation: Augmentation | None = None) -> MarketData:
     """Daily closing prices from a CSV file, on which each party trades a random universe of assets.
 
@@ -187,6 +190,7 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
         date: the name of the column of dates.
         separator: the character between two values; ``auto``: recognised from the header.
         encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+        check: refuse jumps, gaps and prices that stay the same, see ``read_prices``.
         rate: the share of a purchase or a sale that is paid as a fee.
         lag: number of the latest closes that a decision does not use yet: 0, or 1.
         discount: discount of the rewards, in (0, 1]; the b-th reward of a minibatch has the weight discount^b.
@@ -200,7 +204,7 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
     Example:
         >>> data = rv.portfolio.prices(prices="closes.csv", parties=10, train_until="2018-12-31")  # doctest: +SKIP
     """
-    table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding)
+    table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding, check=check)
     data = draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,
                         validate_until=validate_until, test_until=test_until)
     return replace(data, trading=Trading(rate, lag, discount, memory, augmentation))

@@ -12,7 +12,8 @@ divided by the expected size of the minibatch, which does not depend on the data
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, *Deep Learning with Differential Privacy*, Algorithm 1.
 """
 
-from typing import NamedTuple
+import math
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +23,7 @@ from typing_extensions import override
 
 from resolvent.errors import check_range
 from resolvent.math import tree
+from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers.minibatches import check_budget, scale_budget
@@ -30,6 +32,11 @@ from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
 __all__ = ["DPSGD"]
+
+_MORE_SAMPLES = 64  # than ten standard deviations above the mean, for small minibatches
+# Folded into the key of a solve before the number of a step, so that no step has the key of a substep of the party's
+# work: ``split`` and ``fold_in`` derive the same keys. See ``algorithms.keys``.
+_STEPS = 2**31 - 7
 
 
 class _Sampling(NamedTuple):
@@ -45,6 +52,10 @@ class DPSGD(LocalSolver):
 
     The privacy loss depends on q = batch_size/n, on ``noise_multiplier`` and on the number of steps, not on ``clip``;
     ``rv.privacy`` computes it. The gradients of a minibatch are computed in blocks of ``block`` samples.
+
+    In ``simulate`` and in a rehearsal the noise is simulated: it is derived from the seed, measures utility and gives
+    no protection. At a site of a real federation the sum and the noise are integers on a grid; the noise is discrete
+    Gaussian and comes from the site's operating system, and samples are drawn with a key of 128 bits from there.
 
     Attributes:
         learning_rate: eta, the step size.
@@ -75,12 +86,18 @@ class DPSGD(LocalSolver):
     steps: ArrayLike = 10
     block: int = eqx.field(static=True, default=32)
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
+    adds_noise: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_budget(self)
         check_range(self, "(0, inf)", clip=self.clip)
         check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
         check_range(self, "[1, inf)", block=self.block)
+
+    @property
+    @override
+    def step_size(self) -> ArrayLike:
+        return self.learning_rate
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -90,36 +107,38 @@ class DPSGD(LocalSolver):
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
                  effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
         count = scale_budget(self.steps, effort)
+        of_steps = jax.random.fold_in(key, _STEPS)
+
+        noisy = self._noisy_sum(key)
 
         def step(i: Array, w: Vector) -> Vector:
-            sampling, noise, layers = jax.random.split(jax.random.fold_in(key, i), 3)
+            sampling, noise, layers = jax.random.split(jax.random.fold_in(of_steps, i), 3)
             total = self._clipped_sum(subproblem.oracle.at_step(layers), w, sampling)
-            g = self._noisy_mean(total, subproblem.oracle, w, noise)
+            expected = self._expected(subproblem.oracle)
+            g = tree.cast(jax.tree.map(lambda leaf: leaf / expected, noisy.release(total, noise)), w)
             if subproblem.linear is not None:
                 g = tree.axpy(1, subproblem.linear, g)
             return proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
 
         return loops.fori_loop(step, start, total=count, cost=self.batch_size), count
 
-    def _noisy_mean(self, total: Vector, oracle: Oracle, w: Vector, key: Array) -> Vector:
-        leaves, structure = jax.tree.flatten(total)
-        scale = jnp.asarray(self.noise_multiplier) * self.clip
-        noisy = [leaf + (scale * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype))
-                 for i, leaf in enumerate(leaves)]
-        mean = jax.tree.unflatten(structure, [leaf / self._expected(oracle) for leaf in noisy])
-        return tree.cast(mean, w)
+    def _noisy_sum(self, key: Array) -> NoisySum:
+        # A Poisson sample has ten standard deviations more samples than expected with a probability below 1e-20.
+        terms = self.batch_size + 10 * math.sqrt(self.batch_size) + _MORE_SAMPLES
+        return NoisySum.for_key(key, length=self.clip, multiplier=self.noise_multiplier, terms=terms)
 
     def _expected(self, oracle: Oracle) -> Float[Array, ""]:
         """The expected size of a minibatch; a party with fewer samples than ``batch_size`` uses all of them."""
         return jnp.minimum(self.batch_size, oracle.samples).astype(jnp.result_type(float))
 
     def _clipped_sum(self, oracle: Oracle, w: Vector, key: Array) -> Vector:
-        """The sum of the clipped gradients of a Poisson sample, in at least float32.
+        """The sum of the clipped gradients of a Poisson sample, as ``NoisySum`` adds them.
 
         The gaps between sampled positions are geometric, so that only the sampled positions are visited: the next
         position is the last one plus a draw from the geometric distribution with success probability q.
         """
         # In float32, so that the same samples are drawn in both precisions.
+        noisy = self._noisy_sum(key)
         samples, rate = oracle.samples, (self._expected(oracle) / oracle.samples).astype(jnp.float32)
 
         def add_block(state: _Sampling) -> _Sampling:
@@ -128,23 +147,16 @@ class DPSGD(LocalSolver):
                                                             dtype=jnp.int32), 1)
             # A sum of gaps may exceed the largest integer. All positions beyond the last sample have the same meaning.
             positions = _saturating_sum(state.position, jnp.minimum(gaps, samples + 1), samples)
-            gradients = jax.vmap(lambda p: self._clipped_gradient(oracle, w, p))(jnp.minimum(positions, samples - 1))
+            gradients = jax.vmap(lambda p: noisy.clip(oracle.batch_grad(w, p[None], jnp.ones(1, bool))))(
+                jnp.minimum(positions, samples - 1))
             inside = positions < samples
             total = jax.tree.map(lambda t, g: t + jnp.sum(jnp.where(tree.column(inside, g), g, 0), axis=0),
                                  state.total, gradients)
             return _Sampling(total, positions[-1], state.blocks + 1)
 
-        zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
-        first = _Sampling(zero, jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32))
+        first = _Sampling(noisy.zero(w), jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32))
         last: _Sampling = jax.lax.while_loop(lambda s: s.position < samples, add_block, first)
         return last.total
-
-    def _clipped_gradient(self, oracle: Oracle, w: Vector, position: Int[Array, ""]) -> Vector:
-        wide = tree.widen(oracle.batch_grad(w, position[None], jnp.ones(1, bool)))
-        norm = tree.norm(wide)
-        # A gradient that is not finite would make the sum not finite, which would reveal this sample: it counts as 0.
-        factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1, self.clip / jnp.where(norm > 0, norm, 1)), 0)
-        return jax.tree.map(lambda leaf: (factor * jnp.where(jnp.isfinite(leaf), leaf, 0)).astype(leaf.dtype), wide)
 
 
 def _saturating_sum(start: Int[Array, ""], gaps: Int[Array, " B"], limit: Int[Array, ""]) -> Int[Array, " B"]:

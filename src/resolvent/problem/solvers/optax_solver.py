@@ -92,6 +92,16 @@ class OptaxSolver(LocalSolver):
         if self.proximal == "implicit":
             _learning_rate(self.optimizer)
 
+    @property
+    @override
+    def step_size(self) -> ArrayLike | None:
+        """The learning rate, where steps are proportional to the gradient or the proximal step is separate."""
+        optimizer = self.optimizer
+        if not isinstance(optimizer, TracedOptimizer) or (
+                self.proximal == "gradient" and optimizer.factory is not optax.sgd):
+            return None
+        return optimizer.hyperparams.get("learning_rate")
+
     @override
     def at(self, t: Int[Array, ""]) -> "OptaxSolver":
         if self.schedule is None:

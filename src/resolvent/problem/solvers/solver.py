@@ -9,7 +9,7 @@ Loops have the party's own number of steps, so they are right with and without `
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,7 +32,15 @@ ProximalStep = Literal["implicit", "explicit"]
 
 
 class LocalSolver(CheckedArguments, eqx.Module):
-    """Minimises a subproblem, exactly or approximately."""
+    """Minimises a subproblem, exactly or approximately.
+
+    Attributes:
+        adds_noise: whether the solver adds noise that protects samples. Two solves with one key would have the same
+            noise, so each of them needs a key of its own; solvers without noise may share a key, and with it their
+            minibatches.
+    """
+
+    adds_noise: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
@@ -77,6 +85,11 @@ class LocalSolver(CheckedArguments, eqx.Module):
         The default is proportional to the size. A solver whose work does not grow with the size overrides it.
         """
         return samples.astype(jnp.result_type(float))
+
+    @property
+    def step_size(self) -> ArrayLike | None:
+        """The length of a step relative to the gradient of the subproblem; None if there is no such number."""
+        return None
 
     def at(self, t: Int[Array, ""]) -> "LocalSolver":
         """The solver of round t, with the learning rate that its schedule has there; by default the solver itself."""
@@ -136,6 +149,11 @@ class SGD(LocalSolver):
 
     def __check_init__(self) -> None:
         check_budget(self)
+
+    @property
+    @override
+    def step_size(self) -> ArrayLike:
+        return self.learning_rate
 
     @override
     def at(self, t: Int[Array, ""]) -> "SGD":
@@ -203,6 +221,11 @@ class GD(LocalSolver):
 
     def __check_init__(self) -> None:
         check_budget(self)
+
+    @property
+    @override
+    def step_size(self) -> ArrayLike:
+        return self.learning_rate
 
     @override
     def at(self, t: Int[Array, ""]) -> "GD":

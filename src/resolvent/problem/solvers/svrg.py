@@ -62,6 +62,11 @@ class SVRG(LocalSolver):
     def _budget(self) -> MinibatchBudget:
         return MinibatchBudget(self.batch_size, self.epochs, self.steps, self.stop)
 
+    @property
+    @override
+    def step_size(self) -> ArrayLike:
+        return self.learning_rate
+
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
         return samples + 2 * self._budget.work(samples)

@@ -18,7 +18,7 @@ from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.reproductions.settings import with_choices
 from resolvent.study.tuning.searching import ProgressOfSearch, Subject, TunableMethod, Tuned, run_search
 from resolvent.study.tuning.settings import Search
-from resolvent.study.tuning.space import Point, draw, space_of
+from resolvent.study.tuning.space import Point, draw_points, space_of
 from resolvent.study.tuning.tune import criterion_of
 from resolvent.study.yaml_files import write_yaml
 
@@ -50,7 +50,8 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         The folder and the trials.
 
     Raises:
-        InputError: the file has no search, the folder is in use, or the parts do not fit together.
+        InputError: the file has no search, it has a privacy budget, the folder is in use, or the parts do
+            not fit together.
     """
     settings = file.bound.settings()
     part = file.bound.parts.get("search")
@@ -58,6 +59,10 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         raise InputError(f"{file.location('search')}: search: missing; state what is searched, such as search: {{over: "
                          "{fedprox: {mu: [0.01, 0.1, 1]}}}")
     assert not isinstance(part, dict)
+    if "privacy" in file.bound.parts:
+        raise InputError(f"{file.location('privacy')}: privacy: a search cannot keep a budget: every trial trains on "
+                         "the same samples and spends again, and trials are compared on validation samples without "
+                         "noise. Search with samples that need no protection, or without privacy")
     folder = Path("runs") / f"{file.name}-tuning" if out is None else out
     with locked(folder):
         if folder.exists() and not resume:
@@ -72,7 +77,7 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         subject = experiment.model if experiment.problem is None else experiment.problem
         assert isinstance(subject, Model | Problem)
         data = experiment.data if isinstance(experiment.data, FederatedData) else None
-        identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        identity = hashlib.sha256(json.dumps([settings, file.bound.codes()], sort_keys=True).encode()).hexdigest()
         with file.precision(), _located(file):
             criterion = criterion_of(subject, data, search.by or experiment.decide_by, experiment.metrics)
             tuned = run_search(search, methods, Subject(subject, data, experiment.participation, experiment.parties),
@@ -104,7 +109,7 @@ def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMetho
         space = space_of(search.over, label)
         if space:
             methods[label] = TunableMethod(space, lambda point, label=label: _build(settings, label, point))  # type: ignore[misc]
-            methods[label].make(draw(space, search.seed, 1))
+            methods[label].make(draw_points(space, search.seed, 1)[0])
     return methods
 
 

@@ -16,8 +16,8 @@ from resolvent.study.tuning.searching import Tuned
 
 __all__ = ["write_page"]
 
-_STRATEGIES = {"grid": "every combination of the values", "random": "candidates drawn independently",
-               "halving": "successive halving of candidates drawn independently", "optuna": "candidates of Optuna"}
+_STRATEGIES = {"grid": "every combination of the values", "random": "candidates spread evenly over the values",
+               "halving": "successive halving of evenly spread candidates", "optuna": "candidates of Optuna"}
 
 
 def write_page(path: Path, tuned: Tuned, title: str) -> None:

@@ -1,7 +1,7 @@
 """Runs the trials of a search and selects the best ones."""
 
+import contextlib
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.data.atomic_files import remove_folder
 from resolvent.data.federated import FederatedData
+from resolvent.data.folder_lock import make_temporary_folder
 from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
@@ -216,8 +217,12 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
     rounds = search.rounds or rounds
     ledger = Ledger(None if folder is None else folder / "trials.jsonl", identity)
     trials = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        checkpoints = (Path(temporary) if folder is None else folder) / "checkpoints"
+    with contextlib.ExitStack() as stack:
+        work = folder
+        if work is None:
+            work = make_temporary_folder()
+            stack.callback(remove_folder, work)
+        checkpoints = work / "checkpoints"
         for number, (label, method) in enumerate(methods.items()):
             runner = _Runner(search, label, method, subject, criterion, rounds, ledger, progress,
                              checkpoints / f"{number:02d}" if folder is not None or _continues(search) else None)
@@ -256,11 +261,12 @@ class _Runner:
         self._report(finished, rounds)
         algorithms = {number: self._method.make(point) for number, point in trials.items() if number not in finished}
         for group in groups_of_one_structure(algorithms, self._search.trials_at_once):
-            of_seeds = [[read_result(result, self._criterion, self._subject)
+            of_seeds = [[(read_result(result, self._criterion, self._subject), result.digest)
                          for result in self._run(group, seed, rounds)] for seed in range(self._search.seeds)]
             for number, of_trial in zip(group, zip(*of_seeds, strict=True), strict=True):
-                finished[number] = _mean(of_trial)
-                self._ledger.add(self._label, number, trials[number], rounds, finished[number])
+                of_runs, digests = zip(*of_trial, strict=True)
+                finished[number] = _mean(of_runs)
+                self._ledger.add(self._label, number, trials[number], rounds, finished[number], digests)
             self._report(group, rounds)
         return [finished[number] for number in trials]
 

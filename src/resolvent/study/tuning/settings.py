@@ -24,8 +24,9 @@ class Search(CheckedArguments):
         over: for each label, or "*" for every label, the values of each parameter: a list, such as [0.01, 0.1, 1], or a
             range, such as {low: 0.001, high: 1, scale: log}, with whole: true for integers. Paths are relative to the
             algorithm, such as mu or solver.learning_rate.
-        strategy: grid: every combination of the values, which must be lists. random: drawn independently. halving:
-            drawn independently; all of them run a few rounds, and the best of them continue (successive halving).
+        strategy: grid: every combination of the values, which must be lists. random: drawn with one candidate
+            in each of as many equal parts of a range as there are trials. halving: drawn in the same way; all of them
+            run a few rounds, and the best of them continue (successive halving).
             optuna: drawn by a sampler of Optuna, which learns from earlier trials (extra optuna).
         trials: number of trials of each method; for halving, the number of full trials with the same total number of
             rounds. Default: 16; for a grid, all combinations.

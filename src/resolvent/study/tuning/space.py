@@ -9,7 +9,7 @@ import numpy as np
 
 from resolvent.errors import InputError, alternatives, quote
 
-__all__ = ["Choices", "Point", "Range", "Space", "combinations", "draw", "read_space", "space_of"]
+__all__ = ["Choices", "Point", "Range", "Space", "combinations", "draw_points", "read_space", "space_of"]
 
 Point: TypeAlias = dict[str, Any]  # parameter -> value
 _RANGE_KEYS = ("low", "high", "scale", "whole")
@@ -104,24 +104,48 @@ def combinations(space: Space, path: str) -> list[Point]:
     return [dict(zip(space, point, strict=True)) for point in itertools.product(*lists)]
 
 
-def draw(space: Space, seed: int, number: int) -> Point:
-    """The point of trial ``number``; it depends only on the seed, the number and the space.
+def draw_points(space: Space, seed: int, count: int) -> list[Point]:
+    """Draw ``count`` points that are spread evenly: the points depend only on the space, the seed and the number.
+
+    The range of each parameter is cut into ``count`` strata of equal size, and each stratum has one point. Every value
+    of a list, and every whole number of a linear range, is drawn floor or ceil(count / number of values) times. The
+    order of the strata of different parameters is that of a scrambled Sobol sequence, so that pairs of values are
+    spread as well. The position inside the strata follows from the seed and the name of the parameter: methods that
+    share a parameter try the same values of it.
+
+    No sequence fills n strata for every n, so the points of a longer search are not those of a shorter one.
 
     Numbers are rounded to 4 significant digits, so that a file can state exactly the values that were tried.
+
+    Args:
+        space: values of the parameters.
+        seed: seed of the draws.
+        count: number of points, at least 1.
+
+    Source: Steinhaus, *One Hundred Problems in Elementary Mathematics*, 1964, problem 6 (no sequence of more than 17
+    numbers fills the strata of each of its beginnings); Owen, *Randomly Permuted (t,m,s)-Nets and (t,s)-Sequences*,
+    1995.
     """
-    generator = np.random.default_rng([seed, number])
-    point: Point = {}
-    for name, values in space.items():
-        share = float(generator.random())
-        if isinstance(values, Choices):
-            point[name] = values.values[int(share * len(values.values))]
-            continue
-        low, high = (math.log(v) if values.is_log else v for v in (values.low, values.high))
-        if values.is_whole and not values.is_log:
-            point[name] = min(int(values.low + share * (values.high - values.low + 1)), int(values.high))
-            continue
-        value = low + share * (high - low)
-        value = math.exp(value) if values.is_log else value
-        point[name] = (round(value) if values.is_whole
-                       else min(max(float(f"{value:.4g}"), values.low), values.high))
-    return point
+    if not space:
+        return [{} for _ in range(count)]
+    from scipy.stats import qmc  # takes a second to import
+
+    sequence = qmc.Sobol(len(space), scramble=True, seed=np.random.default_rng(seed))
+    ranks = sequence.random_base2((count - 1).bit_length())[:count].argsort(axis=0).argsort(axis=0)
+    columns = {}
+    for (name, values), rank in zip(space.items(), ranks.T, strict=True):
+        shift = np.random.default_rng([seed, *name.encode()]).random()
+        columns[name] = [_value(values, share) for share in (rank + shift) / count]
+    return [dict(zip(space, point, strict=True)) for point in zip(*columns.values(), strict=True)]
+
+
+def _value(values: Choices | Range, share: float) -> Any:
+    """The value at a share of the choices or of the range, in [0, 1)."""
+    if isinstance(values, Choices):
+        return values.values[int(share * len(values.values))]
+    low, high = (math.log(v) if values.is_log else v for v in (values.low, values.high))
+    if values.is_whole and not values.is_log:
+        return min(int(values.low + share * (values.high - values.low + 1)), int(values.high))
+    value = low + share * (high - low)
+    value = math.exp(value) if values.is_log else value
+    return round(value) if values.is_whole else min(max(float(f"{value:.4g}"), values.low), values.high)

@@ -7,7 +7,7 @@ import numpy as np
 
 from resolvent.errors import InputError
 from resolvent.study.tuning.settings import Search
-from resolvent.study.tuning.space import Point, Space, combinations, draw
+from resolvent.study.tuning.space import Point, Space, combinations, draw_points
 from resolvent.study.tuning.trials import Reading, Trial
 
 __all__ = ["Candidates", "RunTrials", "check_budgets", "halving_rungs", "run_strategy", "segments"]
@@ -68,16 +68,11 @@ def run_strategy(search: Search, candidates: Candidates, run: RunTrials) -> list
 
         return run_optuna(search, candidates, run)
     points = (_grid_points(search, candidates.space, candidates.label) if search.strategy == "grid"
-              else draw_points(search, candidates.space, search.trials_of_a_method))
+              else draw_points(candidates.space, search.seed, search.trials_of_a_method))
     rounds = candidates.rounds
     trials = dict(enumerate(points, start=1))
     return [Trial(candidates.label, number, trials[number], rounds, rounds * search.seeds, reading, True)
             for number, reading in zip(trials, run(trials, rounds), strict=True)]
-
-
-def draw_points(search: Search, space: Space, count: int) -> list[Point]:
-    """The first ``count`` drawn points; a longer search begins with the points of a shorter one."""
-    return [draw(space, search.seed, number) for number in range(1, count + 1)]
 
 
 def _grid_points(search: Search, space: Space, label: str) -> list[Point]:
@@ -139,7 +134,7 @@ def _cost(rungs: Sequence[Rung]) -> int:
 
 def _run_halving(search: Search, candidates: Candidates, run: RunTrials) -> list[Trial]:
     rungs = halving_rungs(candidates.rounds, search.trials_of_a_method * candidates.rounds, search.reduction)
-    points = draw_points(search, candidates.space, rungs[0].trials)
+    points = draw_points(candidates.space, search.seed, rungs[0].trials)
     trials: dict[int, Trial] = {}
     remaining = list(range(1, len(points) + 1))
     for i, rung in enumerate(rungs):

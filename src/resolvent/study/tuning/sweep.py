@@ -1,20 +1,29 @@
 """``rv.sweep``: one algorithm with several values of its hyperparameters."""
 
 import dataclasses
+import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulate.diagnostics import Diagnostic
+from resolvent.simulate.plan import MemoryChoice
+from resolvent.simulate.progress import Progress, progress_bar
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
+from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.simulate.systems import VirtualClock
 from resolvent.simulate.together import groups_of_one_structure, simulate_together
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.space import Point
@@ -70,9 +79,29 @@ class Sweep:
         return figure
 
 
-def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | None = None, *, rounds: int,
-          seed: int = 0, participation: Participation | None = None, evaluate_every: int | None = None,
-          over: dict[str, Sequence[Any]] | None = None, trials_at_once: int = 1, **values: Sequence[Any]) -> Sweep:
+@checked
+def sweep(
+    algorithm: Algorithm,
+    model: Model | Problem,
+    data: FederatedData | None = None,
+    *,
+    rounds: int,
+    seed: int = 0,
+    start: Any = None,
+    participation: Participation | None = None,
+    evaluate_every: int | None = None,
+    diagnostics: Sequence[Diagnostic] = (),
+    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
+    clock: VirtualClock | None = None,
+    scheduler: SchedulerChoice = "auto",
+    memory: MemoryChoice = "auto",
+    evaluate_parties: int | None = None,
+    privacy: PrivacyBudget | None = None,
+    progress: bool | Progress = True,
+    over: Mapping[str, Any] | None = None,
+    trials_at_once: int = 1,
+    **values: Sequence[Any],
+) -> Sweep:
     """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
 
     A value is a field of the algorithm or of one of its parts, such as ``mu=[0, 0.1, 1]`` or ``learning_rate=[...]``.
@@ -84,21 +113,35 @@ def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | No
         data: the parties' samples.
         rounds: number of rounds of each run.
         seed: seed of all random numbers.
+        start: a trained model with which each run begins, see ``simulate``.
         participation: which parties take part in a round; default: all.
         evaluate_every: rounds between evaluations, see ``simulate``.
-        over: further values, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``.
-        trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators.
+        diagnostics: what is measured in addition to losses and scores, see ``simulate``.
+        metrics: further metrics of each run, see ``simulate``.
+        clock: virtual clock of each run, see ``simulate``.
+        scheduler: how the work is distributed on the machine, see ``simulate``.
+        memory: where the parties' data and states are, see ``simulate``.
+        evaluate_parties: number of parties whose models are evaluated, see ``simulate``.
+        privacy: measure each party's epsilon in every run, see ``simulate``.
+        progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total)
+            of all runs.
+        over: further values, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``, or for fields
+            that have the name of one of these arguments.
+        trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators. Such runs
+            have metrics, but no other setting of the arguments from ``start`` to ``privacy``.
         values: the values of each field, by name.
 
     Returns:
         The runs, and a table of them.
 
     Raises:
-        InputError: the algorithm has no field of this name, or several; or a value is refused.
+        InputError: the algorithm has no field of this name, or several; a value is refused; or runs side by side cannot
+            have a setting.
 
     Example:
         >>> problem = rv.problems.least_squares(parties=3, features=2)
-        >>> runs = rv.sweep(rv.fedprox(rv.solvers.GD(0.1, steps=5)), problem, rounds=3, mu=[0, 0.1, 1])
+        >>> algorithm = rv.fedprox(rv.solvers.GD(0.1, steps=5))
+        >>> runs = rv.sweep(algorithm, problem, rounds=3, mu=[0, 0.1, 1], progress=False)
         >>> runs.table.columns.tolist(), len(runs.results)
         (['mu', 'gap'], 3)
     """
@@ -111,14 +154,35 @@ def sweep(algorithm: Algorithm, model: Model | Problem, data: FederatedData | No
             raise InputError(f"sweep({name}={quote(of_name)}) must be a list of values, such as {name}=[0.01, 0.1]")
     points = [dict(zip(lists, point, strict=True)) for point in itertools.product(*lists.values())]
     algorithms = [with_values(algorithm, point) for point in points]  # wrong values are refused before any run
-    settings: dict[str, Any] = {"rounds": rounds, "seed": seed, "participation": participation,
-                                "evaluate_every": evaluate_every}
-    if trials_at_once == 1:
-        return Sweep(points, [simulate(a, model, data, progress=False, **settings) for a in algorithms])
-    results: dict[int, Result] = {}
-    for group in groups_of_one_structure(dict(enumerate(algorithms)), trials_at_once):
-        results |= zip(group, simulate_together(list(group.values()), model, data, **settings), strict=True)
+    shared: dict[str, Any] = {"rounds": rounds, "seed": seed, "participation": participation,
+                              "evaluate_every": evaluate_every, "metrics": metrics}
+    alone: dict[str, Any] = {"start": start, "diagnostics": diagnostics, "clock": clock, "scheduler": scheduler,
+                             "memory": memory, "evaluate_parties": evaluate_parties, "privacy": privacy}
+    with progress_bar(progress, "sweep", rounds * len(points)) as report:
+        if trials_at_once == 1:
+            return Sweep(points, [
+                simulate(a, model, data, progress=_progress_of_run(report, number, len(points)), **shared, **alone)
+                for number, a in enumerate(algorithms)])
+        _check_side_by_side(alone)
+        results: dict[int, Result] = {}
+        for group in groups_of_one_structure(dict(enumerate(algorithms)), trials_at_once):
+            results |= zip(group, simulate_together(list(group.values()), model, data, **shared), strict=True)
+            report(rounds * len(results), rounds * len(points))
     return Sweep(points, [results[number] for number in range(len(points))])
+
+
+def _progress_of_run(report: Progress, number: int, runs: int) -> Progress:
+    """The progress of one run as that of all runs, of which ``number`` are done."""
+    return lambda done, total: report(number * total + done, runs * total)
+
+
+def _check_side_by_side(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that runs side by side do not have."""
+    defaults = inspect.signature(simulate).parameters
+    for name, value in settings.items():
+        default = defaults[name].default
+        if value is not default and value != default:
+            raise InputError(f"sweep({name}={quote(value)}) is for runs one after the other: leave trials_at_once out")
 
 
 def with_values(algorithm: Algorithm, point: Point) -> Algorithm:
@@ -170,5 +234,5 @@ def _scores(result: Result) -> dict[str, float]:
     problem = result.problem
     split = "test" if "test" in problem.splits else problem.splits[-1]
     last = result.scores(split).iloc[-1]
-    return {f"mean {split} {problem.score_name}": float(last.mean()),
+    return {f"mean {split} {problem.score_name}": float(last.mean(skipna=False)),
             "worst party": float(last.min() if problem.higher_is_better else last.max())}

@@ -4,14 +4,18 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from resolvent.data.atomic_files import sync_to_disk
+from resolvent.data.digests import SEAL, seal
 from resolvent.errors import InputError
 from resolvent.study.tuning.space import Point
 
 __all__ = ["Ledger", "Reading", "Trial"]
+
+_BEFORE = "before"  # the digest of the line before
 
 
 class Reading(NamedTuple):
@@ -53,7 +57,8 @@ class Trial(NamedTuple):
 class Ledger:
     """The readings of finished parts of trials. A file stores them, if there is a folder, so that a search can resume.
 
-    Each reading is a line at the end of the file. A last line that is cut off, because the program was killed while
+    Each reading is a line at the end of the file, with the digest of itself and of the line before it: an edited, moved
+    or missing line is refused. A last line that is cut off, because the program was killed while
     writing it, is removed with a warning when the file is read.
     """
 
@@ -67,7 +72,7 @@ class Ledger:
         Raises:
             InputError: the file belongs to another search, or a line before the last one is damaged.
         """
-        self._path, self._readings = path, dict[str, Reading]()
+        self._path, self._readings, self._last = path, dict[str, Reading](), ""
         if path is None:
             return
         if not path.exists():
@@ -75,12 +80,13 @@ class Ledger:
             self._append({"search": identity})
             return
         lines = _read_lines(path)
+        self._last = _check_seals(path, lines)
         if not lines:  # killed while the first line was written
             self._append({"search": identity})
             return
-        if lines[0] != {"search": identity}:
-            raise InputError(f"{path} belongs to another search, of other settings: continue with the same ones, or "
-                             "begin in another folder")
+        if lines[0].get("search") != identity:
+            raise InputError(f"{path} belongs to another search, of other settings or of edited code: continue with "
+                             "the same ones, or begin in another folder")
         for line in lines[1:]:
             self._readings[line["trial"]] = Reading(_number(line["score"]), _numbers(line["of_parties"]),
                                                     _numbers(line["test"]))
@@ -89,18 +95,22 @@ class Ledger:
         """The reading of a trial after this number of rounds; None if there is none."""
         return self._readings.get(_key(label, number, point, rounds))
 
-    def add(self, label: str, number: int, point: Point, rounds: int, reading: Reading) -> None:
-        """Store a reading; it is on disk when the call returns."""
+    def add(self, label: str, number: int, point: Point, rounds: int, reading: Reading,
+            runs: Sequence[str] = ()) -> None:
+        """Store a reading, with the digests of its runs; it is on disk when the call returns."""
         key = _key(label, number, point, rounds)
         self._readings[key] = reading
         if self._path is not None:
-            self._append({"trial": key, **{name: _json(value) for name, value in reading._asdict().items()}})
+            self._append({"trial": key, **{name: _json(value) for name, value in reading._asdict().items()},
+                          "runs": list(runs)})
 
     def _append(self, line: dict[str, Any]) -> None:
         assert self._path is not None
+        line = seal({**line, _BEFORE: self._last})
         with self._path.open("ab") as file:
             file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
         sync_to_disk(self._path)
+        self._last = line[SEAL]
 
 
 def _key(label: str, number: int, point: Point, rounds: int) -> str:
@@ -124,6 +134,24 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
     except ValueError as error:
         raise InputError(f"{path} is damaged: restore it, or begin in another folder") from error
+
+
+def _check_seals(path: Path, lines: Sequence[dict[str, Any]]) -> str:
+    """The digest of the last line.
+
+    Raises:
+        InputError: a line is not the one that was written after the line before it.
+    """
+    last = ""
+    for number, line in enumerate(lines, start=1):
+        if SEAL not in line:
+            raise InputError(f"{path}:{number}: the line has no SHA-256, it is damaged or of an earlier version of "
+                             "resolvent: begin in another folder")
+        if line.get(_BEFORE) != last or seal(line)[SEAL] != line[SEAL]:
+            raise InputError(f"{path}:{number}: the line is damaged, or a line before it is missing: restore the file, "
+                             "or begin in another folder")
+        last = line[SEAL]
+    return last
 
 
 def _json(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """``rv.tune``: the hyperparameters of an algorithm, chosen on validation samples."""
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulate.fingerprint import describe
+from resolvent.simulate.own_code import digest_of_code
+from resolvent.simulate.progress import progress_bars
 from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.searching import Criterion, ProgressOfSearch, Subject, TunableMethod, Tuned, run_search
@@ -45,7 +48,7 @@ def tune(
     equal_budget: bool = True,
     trials_at_once: int = 1,
     folder: Path | str | None = None,
-    progress: ProgressOfSearch | None = None,
+    progress: bool | ProgressOfSearch | None = None,
 ) -> Tuned:
     """Choose the hyperparameters of one or several algorithms by their results on validation samples.
 
@@ -77,7 +80,8 @@ def tune(
         equal_budget: refuse a grid that has more combinations for one method than for another.
         trials_at_once: number of trials that run side by side in one compiled call, see ``Search``; for accelerators.
         folder: stores finished trials; the same call with the same folder resumes an interrupted search.
-        progress: a function that is called with (label, rounds done, rounds in total).
+        progress: show progress on the terminal; or a function that is called with (label, rounds done, rounds in
+            total).
 
     Returns:
         The trials, and for each method the best ones.
@@ -104,10 +108,15 @@ def tune(
                for label, f in makes.items()}
     parties = tuple(data.parties) if data is not None else tuple(
         f"party {k}" for k in range(model.parties if isinstance(model, Problem) else 0))
-    identity = hashlib.sha256("".join(describe((search, rounds, data, model, participation))).encode()).hexdigest()
-    return run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
-                      rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
-                      progress=progress)
+    subject = (search, rounds, data, model, participation, digest_of_code((makes, model, participation)))
+    identity = hashlib.sha256("".join(describe(subject)).encode()).hexdigest()
+    bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
+    with bars as report:
+        bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
+    with bars as report:
+        return run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
+                          rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
+                          progress=report)
 
 
 def criterion_of(model: Model | Problem, data: FederatedData | None, by: str | None,

@@ -38,7 +38,7 @@ def generate(augmenters: Sequence[Augmenter], closes: NDArray[np.float64], unive
 
     Args:
         augmenters: the augmenters, at least 1.
-        closes: real closing prices [days, stocks]; NaN before a stock's first price.
+        closes: real closing prices [days, stocks]; NaN before a stock's first and after its last price.
         universes: the stocks of each party [parties, assets], as columns of ``closes``.
         years: number of years for each party.
         seed: seed of all random numbers.

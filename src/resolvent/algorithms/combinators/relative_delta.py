@@ -1,0 +1,135 @@
+r"""Fed+ whose delta counts in median distances, so that it does not depend on the scale of the parameters.
+
+.. code-block:: text
+
+    distance_k(w) = the smallest t for which prox_{t phi}(w_k - w) is zero: |w_k - w| for phi = |theta|
+    server:  w~ <- the Moreau centre with delta = multiple * median_k distance_k(w~)
+             delta <- multiple * median_k distance_k(w~)                     from the new centre
+    party:   the inner algorithm's work with this delta
+
+The median is weighted like the aggregate, so that parties with less than half of the weight cannot move it far. If all
+parameters are multiplied by a number, delta is multiplied by it too.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
+
+from resolvent.algorithms.aggregators.aggregator import MoreauCentre, median_threshold
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.combinators.combinator import (
+    Combinator,
+    CombinatorState,
+    InnerMessage,
+    InnerParty,
+    InnerServer,
+)
+from resolvent.algorithms.combinators.iterates import PartyIterate, ServerIterate, party_iterate
+from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+
+__all__ = ["RelativeDelta", "RelativeDeltaMessage"]
+
+
+class RelativeDeltaMessage(NamedTuple):
+    """The message to a party.
+
+    Attributes:
+        message: the inner algorithm's message.
+        delta: the smoothing.
+    """
+
+    message: Message
+    delta: Float[Array, ""]
+
+
+class RelativeDelta(Combinator):
+    """Fed+ or personal splitting, in which delta is a multiple of the parties' median distance from the centre.
+
+    The server stores delta and sends it with the centre; nothing else is sent. In the first round, in which all models
+    are equal, it is zero.
+
+    Attributes:
+        inner: a ``FedPlus`` or ``PersonalSplitting`` with the anchor and the centre of one norm, or of norms of layers;
+            its delta is the multiple. With 1, half of the parties are pulled to the centre completely.
+
+    Raises:
+        InputError: the inner algorithm has no such anchor and centre.
+
+    Example:
+        >>> multiple = rv.fedgeomed_plus(rv.SGD(0.1), delta=2.0)
+        >>> algorithm = rv.combinators.RelativeDelta(multiple)  # 2 median distances
+    """
+
+    inner: FedPlus | PersonalSplitting
+
+    def __check_init__(self) -> None:
+        inner = self.inner
+        if not (isinstance(inner, FedPlus | PersonalSplitting) and isinstance(inner.anchor, ProxAnchor)
+                and isinstance(inner.aggregator, MoreauCentre) and inner.anchor.penalty.has_bounded_pull):
+            raise InputError(f"RelativeDelta needs Fed+ or personal splitting with a norm as its penalty, got "
+                             f"{type(inner).__name__}: use fedgeomed_plus(...) or fedcomed_plus(...) with a delta, and "
+                             "put other combinators around")
+
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        return jnp.zeros((), tree.dtype(w0))
+
+    @override
+    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""],
+                phase: int) -> RelativeDeltaMessage:
+        return RelativeDeltaMessage(inner(state.inner, k), state.extra)
+
+    @override
+    def party(self, inner: InnerParty, state: PartyState, message: RelativeDeltaMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
+        return self._with(message.delta).phases[phase].party(state, message.message, oracle, key, effort)
+
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
+        delta = self._delta(replies, state.inner)
+        after, info = self._with(delta).phases[phase].server(state.inner, replies, key)
+        delta = self._delta(replies, after).astype(state.extra.dtype)
+        return CombinatorState(after, delta), {**info, "delta": delta}
+
+    @override
+    def personal_model(self, state: PartyState, message: RelativeDeltaMessage, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state, message.message, oracle)
+
+    def _delta(self, replies: Replies, centre: Vector) -> Float[Array, ""]:
+        """The multiple of the median distance of the replies from a centre."""
+        anchor = self.inner.anchor
+        assert isinstance(anchor, ProxAnchor)
+        return jnp.asarray(anchor.delta * median_threshold(anchor.penalty, replies, centre))
+
+    def _with(self, delta: Float[Array, ""]) -> Algorithm:
+        """The inner algorithm with this delta, which must be positive."""
+        positive = jnp.maximum(delta, jnp.finfo(delta.dtype).tiny)  # type: ignore[no-untyped-call]
+        algorithm: Algorithm = eqx.tree_at(lambda a: (a.anchor.delta, a.aggregator.delta), self.inner,
+                                           (positive, positive))
+        return algorithm
+
+
+@party_iterate.register
+def _(algorithm: RelativeDelta) -> PartyIterate | None:
+    if not isinstance(algorithm.inner, FedPlus):
+        return None  # the parties of personal splitting store more than their part of the point
+
+    def work(point: Vector, state: Vector, message: RelativeDeltaMessage, oracle: Oracle, key: Array,
+             effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        return algorithm.party(algorithm.inner.phases[0].party, point, message, oracle, key, effort, 0)
+
+    return PartyIterate(
+        read=lambda model, message: model,
+        work=work,
+        closing_message=lambda state: (),
+        shared=ServerIterate(lambda state: state.inner, lambda state, centre: state._replace(inner=centre)),
+    )

@@ -1,0 +1,133 @@
+"""What ``PrivateParties`` spends, against everybody who sees a different part of a run."""
+
+import math
+from typing import NamedTuple
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.combinator import layers
+from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.participation import Bernoulli, Full, Participation
+from resolvent.errors import InputError
+from resolvent.math.accounting import Accountant, gaussian_epsilon
+
+__all__ = ["PartyEpsilons", "party_epsilon", "party_epsilons", "party_rate", "private_parties"]
+
+
+class PartyEpsilons(NamedTuple):
+    """Epsilons of single parties, which differ in what the adversary knows.
+
+    Attributes:
+        parties: against the other parties and everybody who has the models, and does not know who took part in which
+            round. Sampling amplifies it: over a network the cohorts come from the server's secret, and the lead and the
+            people at the server are not such adversaries.
+        known_cohorts: against whoever has the models and knows who took part, such as the lead, who gets the numbers of
+            replies, or somebody who watches the network: sampling does not amplify it.
+        server: against the server, which knows who took part and has every reply. It is infinite if the server adds the
+            noise. If the parties add it, it is that of the noise of one party, because sums are not secure here.
+
+    Example:
+        >>> rv.privacy.PartyEpsilons(2.1, 9.8, math.inf).parties
+        2.1
+    """
+
+    parties: float
+    known_cohorts: float
+    server: float
+
+
+def private_parties(algorithm: Algorithm) -> PrivateParties:
+    """The ``PrivateParties`` of an algorithm.
+
+    Raises:
+        InputError: it has none.
+    """
+    private = next((layer for layer in layers(algorithm) if isinstance(layer, PrivateParties)), None)
+    if private is None:
+        raise InputError(f"{type(algorithm).__name__} does not protect parties: put "
+                         "rv.combinators.PrivateParties(...) around a method such as fedavg")
+    return private
+
+
+def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,
+                   accountant: Accountant = "pld") -> PartyEpsilons:
+    """The epsilons for single parties after ``rounds`` rounds of an algorithm with ``PrivateParties``.
+
+    Every round releases noise, also one without any party, and all rounds count.
+
+    Args:
+        algorithm: an algorithm with ``PrivateParties``.
+        rate: probability with which a party takes part in a round, independently of the others
+            (``rv.participation.Bernoulli``); 1 if all take part.
+        rounds: number of rounds.
+        delta: the delta, in (0, 1), usually below 1/N.
+        accountant: ``pld`` (tight) or ``rdp``.
+
+    Raises:
+        InputError: the algorithm has no ``PrivateParties``; the parties add the noise and not all take part; or
+            dp-accounting is not installed.
+
+    Example:
+        >>> algorithm = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), cohort=10.0)  # doctest: +SKIP
+        >>> rv.privacy.party_epsilons(algorithm, rate=0.1, rounds=20, delta=1e-4).parties  # doctest: +SKIP
+    """
+    private = private_parties(algorithm)
+    _check_rate(private, rate)
+    z = float(private.effective_multiplier)
+    of_server = math.inf
+    if private.noise == "parties":
+        of_one_party = z / math.sqrt(float(private.cohort))  # type: ignore[arg-type]
+        of_server = gaussian_epsilon(of_one_party, 1.0, rounds, delta, accountant)
+    return PartyEpsilons(gaussian_epsilon(z, rate, rounds, delta, accountant),
+                         gaussian_epsilon(z, 1.0, rounds, delta, accountant), of_server if rounds else 0.0)
+
+
+def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,
+                  accountant: Accountant = "pld") -> float:
+    """The epsilon for single parties against the other parties: ``party_epsilons(...).parties``.
+
+    Args:
+        algorithm: an algorithm with ``PrivateParties``.
+        rate: probability with which a party takes part in a round, independently of the others
+            (``rv.participation.Bernoulli``); 1 if all take part.
+        rounds: number of rounds.
+        delta: the delta, in (0, 1), usually below 1/N.
+        accountant: ``pld`` (tight) or ``rdp``.
+
+    Raises:
+        InputError: see ``party_epsilons``.
+
+    Example:
+        >>> algorithm = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), cohort=10.0)  # doctest: +SKIP
+        >>> rv.privacy.party_epsilon(algorithm, rate=0.1, rounds=20, delta=1e-4)  # doctest: +SKIP
+    """
+    private = private_parties(algorithm)
+    _check_rate(private, rate)
+    return gaussian_epsilon(float(private.effective_multiplier), rate, rounds, delta, accountant)
+
+
+def party_rate(private: PrivateParties, participation: Participation, parties: int) -> float:
+    """The probability with which a party takes part in a round, independently of the others.
+
+    Raises:
+        InputError: parties are not drawn independently; or they add the noise, and the noise of a round would depend on
+            who takes part.
+    """
+    if private.noise == "parties" and float(private.cohort) < parties:  # type: ignore[arg-type]
+        raise InputError(f"privacy: PrivateParties(noise='parties', cohort={private.cohort}) with {parties} parties: "
+                         "if more than `cohort` take part, the noise depends on their number, which is not accounted "
+                         f"for. Set cohort={parties}, or noise='server'")
+    if isinstance(participation, Full):
+        return 1.0
+    if isinstance(participation, Bernoulli):
+        rate = float(participation.probability)  # type: ignore[arg-type]
+        _check_rate(private, rate)
+        return rate
+    raise InputError(f"privacy: {type(participation).__name__} does not draw parties independently of each other, "
+                     "which the accounting of PrivateParties needs: use Bernoulli or Full")
+
+
+def _check_rate(private: PrivateParties, rate: float) -> None:
+    if private.noise == "parties" and rate < 1:
+        raise InputError("privacy: with PrivateParties(noise='parties') the server knows whose noise is in a sum, so "
+                         f"that cohorts drawn with rate={rate:g} are not accounted for: let all parties take part "
+                         "(Full), or use noise='server'")

@@ -1,0 +1,37 @@
+"""The server's computations, compiled: its first state, and its step of a phase."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from resolvent.algorithms import keys
+from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState, algorithm_of_round
+from resolvent.algorithms.round import initial_server, server_step
+from resolvent.math.tree import Vector
+
+__all__ = ["first_state", "next_state"]
+
+
+@jax.jit
+def first_state(algorithm: Algorithm, model: Vector, shares: Float[Array, " N"]) -> ServerState:
+    """The server's state before the first round."""
+    return initial_server(algorithm, model, shares)
+
+
+@partial(jax.jit, static_argnames="phase")
+def next_state(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, t: int, *,
+               phase: int) -> ServerState:
+    """The server's state after a phase of round t.
+
+    Args:
+        algorithm: the algorithm.
+        state: the server's state.
+        replies: the replies of the phase.
+        round_key: the server's key of the round; with a system key, the server's noise protects.
+        t: number of the round.
+        phase: number of the phase.
+    """
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return server_step(of_round, phase, state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]

@@ -1,0 +1,87 @@
+r"""How many further test rows would show a gain.
+
+The interval of a gain on n rows has the variance v = (half its width / z_0.975)^2, and v n / N on N rows. It excludes
+zero with the probability 0.8 if the true gain d is (z_0.975 + z_0.8) standard deviations:
+
+.. code-block:: text
+
+    N = n v (z_0.975 + z_power)^2 / d^2
+
+For a metric by class, the further rows have the classes in the shares of the present ones, and N is that of the class
+with the fewest rows. The variance between seeds is counted as if it shrank with the rows.
+
+Source: Cohen, *Statistical Power Analysis for the Behavioral Sciences*, 2nd edition, 1988, chapter 2.
+"""
+
+import math
+from typing import NamedTuple
+
+from scipy.special import ndtri
+
+from resolvent.problem.metrics.intervals import LEVEL, Interval
+
+__all__ = ["POWER", "Forecast", "forecast", "further_rows"]
+
+POWER = 0.8
+_MAX_ROWS = 10**9
+
+
+class Forecast(NamedTuple):
+    """The number of further test rows that would show a gain.
+
+    Attributes:
+        gain: the gain that would be seen.
+        rows: number of further test rows; 0 if there are enough.
+        rarest: number of these in the rarest class, if the score is computed by class; otherwise 0.
+    """
+
+    gain: float
+    rows: int
+    rarest: int
+
+
+def further_rows(interval: Interval, rows: int, gain: float, power: float = POWER) -> int | None:
+    """The number of further rows with which an interval excludes zero.
+
+    Args:
+        interval: the interval of the gain on the present rows.
+        rows: number of the present rows.
+        gain: the true gain, not zero.
+        power: the probability with which the interval excludes zero.
+
+    Returns:
+        The number; None if the interval has no width, or says so little that the number exceeds 10^9.
+
+    Example:
+        >>> further_rows(Interval(0.01, -0.09, 0.11), 100, 0.1)
+        105
+    """
+    z = float(ndtri((1 + LEVEL) / 2))
+    variance = ((interval.high - interval.low) / (2 * z)) ** 2
+    if rows < 1 or gain == 0 or not math.isfinite(variance) or variance == 0:
+        return None
+    further = rows * (variance * (z + float(ndtri(power))) ** 2 / gain**2 - 1)
+    return max(math.ceil(further), 0) if further < _MAX_ROWS else None
+
+
+def forecast(interval: Interval, test_rows: int, rarest_class: int, gain: float) -> Forecast | None:
+    """The further test rows of a site that would show a gain.
+
+    Args:
+        interval: the gain on the site's own rows.
+        test_rows: number of its test rows.
+        rarest_class: number of these in the rarest class, if the score is computed by class; otherwise 0.
+        gain: the gain to be seen.
+
+    Returns:
+        The forecast; None if the interval already excludes zero, or is not defined.
+    """
+    if interval.sign:
+        return None
+    if not rarest_class:
+        rows = further_rows(interval, test_rows, gain)
+        return None if rows is None else Forecast(gain, rows, 0)
+    rarest = further_rows(interval, rarest_class, gain)
+    if rarest is None:
+        return None
+    return Forecast(gain, math.ceil(rarest * test_rows / rarest_class), rarest)
