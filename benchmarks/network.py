@@ -48,10 +48,10 @@ from resolvent.deploy.provisioning import make_kits
 from resolvent.deploy.wire import Message, decode, encode
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_files import read_site
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import federate, write_sites
 from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
 from resolvent.study.federation_rehearsal import _write_tables, prepare_rehearsal, shipped_changes
-from resolvent.study.federation_server import FederationJob
 
 LEAD = "lead@example.org"
 CLASSES = ("network.RoundTimer", "network.Echo")

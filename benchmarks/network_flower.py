@@ -34,9 +34,9 @@ from resolvent.deploy.kits import SERVER_KIT, KitNote
 from resolvent.deploy.processes import free_port
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_flower import _QUIET
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_rehearsal import _federation, _write_tables, prepare_rehearsal, shipped_changes
-from resolvent.study.federation_server import FederationJob
 
 FEDAVG = "Flower's FedAvg"
 PROJECT = """\

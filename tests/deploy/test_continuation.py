@@ -27,9 +27,10 @@ from resolvent.deploy.wire import decode
 from resolvent.errors import InputError
 from resolvent.study import federation_waits, federation_watchdog
 from resolvent.study.federation_experiment import experiment_from_text
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import FederationEndedError, federate
 from resolvent.study.federation_protocol import read_request
-from resolvent.study.federation_server import FederationJob, serve_federation, titles_of_runs
+from resolvent.study.federation_server import serve_federation, titles_of_runs
 from resolvent.study.federation_site import Site
 from resolvent.study.federation_waits import WatchedTransport, wait_text
 from resolvent.study.summary import read_summary

@@ -36,6 +36,7 @@ from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_check import check_site
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
 from resolvent.study.federation_files import SiteFile, read_consortium, read_site
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import (
     FederationEndedError,
     _continue_or_begin,
@@ -48,7 +49,7 @@ from resolvent.study.federation_lead import (
 from resolvent.study.federation_names import ALLOWED_CLASSES
 from resolvent.study.federation_protocol import check_run_name, read_request, request_bytes, run_of_method
 from resolvent.study.federation_rehearsal import prepare_rehearsal, shipped_changes
-from resolvent.study.federation_server import FederationJob, serve_federation
+from resolvent.study.federation_server import serve_federation
 from resolvent.study.federation_site import Site
 from resolvent.study.predictions import predict_file
 from resolvent.study.summary import read_summary

@@ -40,10 +40,10 @@ from resolvent.deploy.transport import TransportError
 from resolvent.errors import InputError
 from resolvent.study import federation_flower
 from resolvent.study.federation_engines import start_participant
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_names import REHEARSAL, SITE_FILE
 from resolvent.study.federation_rehearsal import _compare
-from resolvent.study.federation_server import FederationJob
 
 pytestmark = [pytest.mark.xdist_group("flower"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]

@@ -36,11 +36,11 @@ from resolvent.deploy.processes import ENGINE_LOG, running
 from resolvent.deploy.provisioning import make_kits
 from resolvent.errors import InputError
 from resolvent.study.federation_experiment import experiment_from_text
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import FederationEndedError, federate
 from resolvent.study.federation_names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
 from resolvent.study.federation_nvflare import FederationServer
 from resolvent.study.federation_rehearsal import _compare
-from resolvent.study.federation_server import FederationJob
 from resolvent.study.federation_waits import wait_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),

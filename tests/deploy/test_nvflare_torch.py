@@ -16,9 +16,9 @@ from resolvent.deploy.processes import free_port, running
 from resolvent.deploy.provisioning import make_kits
 from resolvent.study.federation_engines import start_participant
 from resolvent.study.federation_experiment import experiment_of_file
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_lead import FederationEndedError, federate
 from resolvent.study.federation_names import CODE_FOLDER, MODELS, SITE_FILE, runs_of
-from resolvent.study.federation_server import FederationJob
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("nvflare"),
               pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]

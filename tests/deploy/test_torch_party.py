@@ -14,7 +14,8 @@ from resolvent.simulate.model_folder import ModelFolder
 from resolvent.simulate.run import simulate
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
 from resolvent.study.federation_files import read_site
-from resolvent.study.federation_server import FederationJob, serve_federation
+from resolvent.study.federation_job import FederationJob
+from resolvent.study.federation_server import serve_federation
 from resolvent.study.federation_site import Site
 from resolvent.study.load import load
 

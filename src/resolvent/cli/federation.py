@@ -210,7 +210,7 @@ def federate(
     from resolvent.deploy.kits import KitNote, kit_note
     from resolvent.errors import InputError
     from resolvent.study.federation_engines import ENGINES, require_engine
-    from resolvent.study.federation_server import FederationJob
+    from resolvent.study.federation_job import FederationJob
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
@@ -246,8 +246,8 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     from resolvent.cli import terminal
     from resolvent.study.experiment import ExperimentFile
     from resolvent.study.federation_engines import require_engine
+    from resolvent.study.federation_job import FederationJob
     from resolvent.study.federation_rehearsal import prepare_rehearsal, rehearse, shipped_changes
-    from resolvent.study.federation_server import FederationJob
 
     require_engine(engine)
     rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))

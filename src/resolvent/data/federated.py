@@ -28,7 +28,7 @@ from resolvent.data.samples import (
     texts_of,
 )
 from resolvent.data.samples import from_arrays as check_options
-from resolvent.data.weights import ClassWeights, class_weighted, normalized_weights
+from resolvent.data.weights import ClassWeights, class_weights, normalized_weights
 from resolvent.errors import InputError, nearest, quote, shorten
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class Split:
 
     offset: NDArray[np.integer]
     length: NDArray[np.int32]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of all parties' samples, party by party."""
+        return np.concatenate([np.arange(first, first + n) for first, n in zip(self.offset, self.length, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +196,7 @@ class FederatedData:
         Raises:
             InputError: a weight is negative or not finite, or their number is wrong.
         """
-        return replace(self, weights=normalized_weights(weights, self))
+        return replace(self, weights=normalized_weights(weights, len(self.x), self.splits["train"].rows))
 
     def with_class_weights(self, weights: ClassWeights) -> "FederatedData":
         """The same data with a weight of each sample in the loss that depends on its class.
@@ -211,7 +216,17 @@ class FederatedData:
             >>> data.with_class_weights("balanced").weights[data.y == 1].tolist()
             [2.0]
         """
-        return replace(self, weights=class_weighted(self, weights))
+        if self.task != "classification" or not isinstance(self.y, np.ndarray):
+            kind = "for regression" if self.task == "regression" else "on the disk"
+            raise InputError(f"class_weight: it is for classes of data in memory, and the data {quote(self.name)} are "
+                             f"{kind}: use weights of samples, or leave it out")
+        labels = self.y.astype(np.int64)
+        parties = np.zeros(len(labels), np.int64)
+        for split in self.splits.values():
+            parties[split.rows] = np.repeat(np.arange(len(self)), split.length)
+        samples = np.ones(len(labels)) if self.weights is None else self.weights.astype(np.float64)
+        return self.with_weights(class_weights(labels, self.classes, samples, parties, self.splits["train"].rows,
+                                               weights))
 
     @classmethod
     def from_arrays(

@@ -7,28 +7,26 @@ of s_i times the gradient of loss_i, an unbiased estimate of the full gradient.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.errors import InputError, nearest, quote, shorten
 
-if TYPE_CHECKING:
-    from resolvent.data.federated import FederatedData
-
-__all__ = ["ClassWeights", "class_weighted", "normalized_weights", "training_rows", "weights_of_labels"]
+__all__ = ["ClassWeights", "class_weights", "normalized_weights", "weights_of_labels"]
 
 Balance = Literal["balanced", "balanced_per_party"]
 ClassWeights = Balance | Mapping[str, float]
 
 
-def normalized_weights(weights: Any, data: "FederatedData") -> NDArray[np.float32]:
+def normalized_weights(weights: Any, total: int, training: NDArray[np.integer]) -> NDArray[np.float32]:
     """[total] weights with the mean 1 over the training samples of all parties.
 
     Args:
         weights: [total] in the order of the data's rows.
-        data: the data.
+        total: number of rows of the data.
+        training: the rows of all parties' training samples.
 
     Raises:
         InputError: a row has no weight, a weight is negative or not finite, or all training samples have weight 0.
@@ -40,60 +38,50 @@ def normalized_weights(weights: Any, data: "FederatedData") -> NDArray[np.float3
         values = None
     if values is None:
         raise InputError(f"weights of samples must be numbers, and they are of type {numbers.dtype}")
-    if values.shape != (len(data.x),):
-        raise InputError(f"there are weights of shape {values.shape} for {len(data.x)} samples: give one per sample")
+    if values.shape != (total,):
+        raise InputError(f"there are weights of shape {values.shape} for {total} samples: give one per sample")
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if wrong.size:
         raise InputError(f"the weight of row {wrong[0]} is {values[wrong[0]]}: weights must be finite and not negative")
-    total = values[training_rows(data)].mean()
-    if not total > 0:
+    mean = values[training].mean()
+    if not mean > 0:
         raise InputError("all training samples have weight 0: give some of them a positive weight")
-    if values.max() / total > np.finfo(np.float32).max:
+    if values.max() / mean > np.finfo(np.float32).max:
         raise InputError(f"the weight of row {values.argmax()}, {values.max():g}, is more than 3.4e38 times the mean "
                          "weight of the training samples: correct it")
-    result: NDArray[np.float32] = (values / total).astype(np.float32)
+    result: NDArray[np.float32] = (values / mean).astype(np.float32)
     return result
 
 
-def training_rows(data: "FederatedData") -> NDArray[np.intp]:
-    """The rows of all parties' training samples, party by party."""
-    split = data.splits["train"]
-    return np.concatenate([np.arange(first, first + n) for first, n in zip(split.offset, split.length, strict=True)])
-
-
-def class_weighted(data: "FederatedData", weights: ClassWeights) -> NDArray[np.float32]:
-    """[total] weights by class, times the weights that the data have already.
+def class_weights(labels: NDArray[np.integer], classes: tuple[str, ...], samples: NDArray[np.floating],
+                  groups: NDArray[np.integer], training: NDArray[np.integer],
+                  weights: ClassWeights) -> NDArray[Any]:
+    """[total] weights by class, times the weights that the samples have already.
 
     Args:
-        data: the data.
+        labels: [total] class numbers.
+        classes: the classes' names.
+        samples: [total] weights of the samples.
+        groups: [total] the party of each sample, for weights that balance the classes of each party.
+        training: the rows of all parties' training samples.
         weights: ``balanced``, ``balanced_per_party``, or the weight of each class, by name.
 
     Raises:
-        InputError: the data are for regression or on the disk, or a class does not exist or has no weight.
+        InputError: a class does not exist or has no weight.
     """
-    if data.task != "classification" or not isinstance(data.y, np.ndarray):
-        kind = "for regression" if data.task == "regression" else "on the disk"
-        raise InputError(f"class_weight: it is for classes of data in memory, and the data {quote(data.name)} are "
-                         f"{kind}: use weights of samples, or leave it out")
-    labels = data.y.astype(np.int64)
-    samples = np.ones(len(labels)) if data.weights is None else data.weights.astype(np.float64)
     if isinstance(weights, Mapping):
-        return normalized_weights(samples * _named(weights, data.classes)[labels], data)
+        factors = _named(weights, classes)[labels]
+        return np.asarray(samples * factors)
     if weights not in get_args(Balance):
         raise InputError(f"class_weight: {quote(weights)} is not known: use {', '.join(get_args(Balance))}, or a "
                          "weight for each class")
-    owner = np.zeros(len(labels), np.int64)
-    if weights == "balanced_per_party":
-        for split in data.splits.values():
-            for k, (first, n) in enumerate(zip(split.offset, split.length, strict=True)):
-                owner[first:first + n] = k
-    rows = training_rows(data)
-    totals = np.zeros((owner.max() + 1, len(data.classes)))
-    np.add.at(totals, (owner[rows], labels[rows]), samples[rows])
+    group = groups if weights == "balanced_per_party" else np.zeros(len(labels), np.int64)
+    totals = np.zeros((group.max() + 1, len(classes)))
+    np.add.at(totals, (group[training], labels[training]), samples[training])
     occurring = (totals > 0).sum(axis=1, keepdims=True)
     factors = np.divide(totals.sum(axis=1, keepdims=True), occurring * totals, out=np.ones_like(totals),
                         where=totals > 0)  # a class without training samples has the factor 1
-    return normalized_weights(samples * factors[owner, labels], data)
+    return np.asarray(samples * factors[group, labels])
 
 
 def weights_of_labels(labels: NDArray[np.integer], classes: tuple[str, ...],

@@ -283,7 +283,7 @@ class Fitted:
 
         self.check_parameters()
 
-        write_onnx(Path(path), self, batch)
+        write_onnx(Path(path), self.model, self.params, self.encoding, batch)
 
     def to_torch(self) -> Any:
         """The trained PyTorch module, in evaluation mode, of a model that ``rv.models.from_torch`` made.

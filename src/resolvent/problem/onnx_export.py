@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +17,16 @@ from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import to_plain
 from resolvent.data.folder_lock import check_names
 from resolvent.errors import InputError, shorten
+from resolvent.problem.models.model import Model
 from resolvent.xla.small_call import call_metadata
-
-if TYPE_CHECKING:
-    from resolvent.problem.fitted import Fitted
 
 __all__ = ["write_onnx"]
 
 _INPUT = "rows"
 
 
-def write_onnx(path: Path, fitted: "Fitted", batch: int | None = None) -> None:
-    """Write a fitted model as an ONNX file, see ``Fitted.to_onnx``.
+def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch: int | None = None) -> None:
+    """Write a model with its parameters and the encoding of its rows as an ONNX file, see ``Fitted.to_onnx``.
 
     Raises:
         InputError: the packages for ONNX are not installed, or an operation of the model has no form in ONNX.
@@ -37,16 +35,14 @@ def write_onnx(path: Path, fitted: "Fitted", batch: int | None = None) -> None:
         from jax2onnx import to_onnx
     except ImportError as error:
         raise InputError("writing ONNX needs the packages of the extra onnx: pip install 'resolvent[onnx]'") from error
-    encoding = fitted.encoding
     output = "probabilities" if encoding.classes else "prediction"
     scale = _input_function(encoding)
-    model = fitted.model
 
     def predict_row(row: Array) -> Array:
-        outputs = model.apply(jax.tree.map(jnp.asarray, fitted.params), scale(row[None]))
+        outputs = model.apply(jax.tree.map(jnp.asarray, params), scale(row[None]))
         return model.loss.probabilities(outputs)[0] if encoding.classes else outputs.reshape(())
 
-    is_double = any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(fitted.params))
+    is_double = any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(params))
     shape = ("n" if batch is None else batch, *encoding.input_shape)
     dtype = np.int32 if encoding.vocabulary else np.float64 if is_double else np.float32
     rows = jax.ShapeDtypeStruct(jax.export.symbolic_shape(", ".join(map(str, shape))), dtype)  # type: ignore[no-untyped-call]

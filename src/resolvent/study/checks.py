@@ -1,24 +1,23 @@
 """What the types of an experiment's settings cannot say: checks before the data are loaded, and after."""
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
 from resolvent.problem.portfolio.market_data import MarketData
 from resolvent.problem.portfolio.policies import Policy
-from resolvent.problem.problem import SolvedProblem
+from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.study.binding import Bound, key_text, parameters
 from resolvent.study.registry import REGISTRIES
-
-if TYPE_CHECKING:
-    from resolvent.study.experiment import Experiment
 
 __all__ = ["check_labels", "check_model", "check_settings", "check_shared_models", "check_test_samples", "folder_name"]
 
@@ -116,17 +115,17 @@ def _kind_of(data: FederatedData | MarketData) -> str:
     return f"{'tokens, ' if data.vocabulary else ''}for {data.task}"
 
 
-def check_shared_models(experiment: "Experiment") -> None:
-    """Check that every method of an experiment on a solved problem has a shared model.
+def check_shared_models(problem: Problem | None, algorithms: Mapping[str, Algorithm],
+                        participation: Participation) -> None:
+    """Check that on a solved problem every method has a shared model.
 
     Raises:
         InputError: a method has none; its optimality gap is not defined.
     """
-    problem = experiment.problem
     if not isinstance(problem, SolvedProblem):
         return
-    w0, shares = problem.init(jax.random.key(0)), experiment.participation.shares(problem.sizes)
-    for label, algorithm in experiment.algorithms.items():
+    w0, shares = problem.init(jax.random.key(0)), participation.shares(problem.sizes)
+    for label, algorithm in algorithms.items():
         if algorithm.server_model(algorithm.init(w0, shares)) is None:
             raise InputError(f"algorithms.{label}: it has no shared model, and the methods are compared by the "
                              "optimality gap of the shared model: remove it")

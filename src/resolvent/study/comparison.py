@@ -112,7 +112,7 @@ class Comparison:
     def evidence(self) -> Evidence:
         """The measurements by which the methods are judged."""
         problem = next(iter(self.results.values())).problem
-        score, higher = decisive_score(self.experiment, problem)
+        score, higher = decisive_score(self.experiment.metrics, self.experiment.decide_by, problem)
         split = "test" if "test" in problem.splits else problem.splits[-1]
         if isinstance(problem, SolvedProblem):
             score, split, higher = GAP, "train", False
@@ -281,7 +281,7 @@ def samples_of(experiment: Experiment, seed: int,
 
 def _measure(experiment: Experiment, results: dict[str, Result], samples: Samples) -> RowValues | None:
     """The values of the test rows of one seed; of several processes, all must call it."""
-    name, higher = decisive_score(experiment, next(iter(results.values())).problem)
+    name, higher = decisive_score(experiment.metrics, experiment.decide_by, next(iter(results.values())).problem)
     with detect_lost_process():
         return measure_rows(results, Score(name, higher, (experiment.metrics or {}).get(name)), samples.rows)
 

@@ -1,7 +1,7 @@
 """The metric by which the methods of an experiment are compared."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.study.registry import REGISTRIES
-
-if TYPE_CHECKING:
-    from resolvent.study.experiment import Experiment
 
 __all__ = ["DecisiveMetric", "choose_by_share", "choose_decisive_metric", "decisive_score"]
 
@@ -89,10 +86,10 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
     return DecisiveMetric(name, {**metrics, name: added}, _note(name))
 
 
-def decisive_score(experiment: "Experiment", problem: Problem) -> tuple[str, bool]:
+def decisive_score(metrics: Mapping[str, Metric] | None, decide_by: str | None, problem: Problem) -> tuple[str, bool]:
     """The name of the metric that compares methods, and whether higher values of it are better."""
-    name, metrics = experiment.decide_by or problem.score_name, experiment.metrics or {}
-    if name in metrics:
+    name = decide_by or problem.score_name
+    if metrics and name in metrics:
         return name, metrics[name].higher_is_better
     return name, problem.higher_is_better and name != "loss"
 

@@ -233,7 +233,7 @@ class ExperimentFile:
             experiment.participation.check(len(experiment.parties))
         except ValueError as error:
             raise InputError(f"participation: {error}") from error
-        check_shared_models(experiment)
+        check_shared_models(experiment.problem, experiment.algorithms, experiment.participation)
         return experiment
 
     def _metrics(self, parts: Mapping[str, Any]) -> dict[str, Any]:

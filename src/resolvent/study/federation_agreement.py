@@ -7,7 +7,7 @@ site that joins later must fit the encoding of the run and does not change it: t
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from resolvent.data.atomic_files import write_text
 from resolvent.data.encoding import TableEncoding
@@ -19,10 +19,8 @@ from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, shorten
 from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.study.federation_experiment import FederatedExperiment
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_protocol import FederationRefusedError, ask_all, library_version, request_bytes
-
-if TYPE_CHECKING:
-    from resolvent.study.federation_server import FederationJob
 
 __all__ = ["RunAgreement", "agree_on_run"]
 
@@ -72,7 +70,7 @@ class _Tables(NamedTuple):
         write_text(folder / _TABLES, json.dumps({"founders": self.founders, "tables": tables}))
 
 
-def agree_on_run(job: "FederationJob", experiment: FederatedExperiment, transport: Transport, folder: Path,
+def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
                  observe: Callable[[Mapping[str, Any]], None]) -> RunAgreement:
     """Ask the sites about their tables, agree, and let every site encode its rows.
 
@@ -117,7 +115,7 @@ def _notes(reports: Mapping[str, TableReport]) -> Iterator[str]:
                    "rows have no level")
 
 
-def _ask_for_reports(job: "FederationJob", experiment: FederatedExperiment, transport: Transport,
+def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment, transport: Transport,
                      sites: tuple[str, ...]) -> dict[str, TableReport]:
     requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=experiment.text,
                                     version=library_version()) for site in job.sites}
@@ -149,7 +147,7 @@ def _choose_metric(experiment: FederatedExperiment, encoding: TableEncoding, tab
                            experiment.decide_by)
 
 
-def _prepare(job: "FederationJob", experiment: FederatedExperiment, transport: Transport, encoding: TableEncoding,
+def _prepare(job: FederationJob, experiment: FederatedExperiment, transport: Transport, encoding: TableEncoding,
              tables: _Tables, decisive: DecisiveMetric) -> None:
     """Let every site encode its rows and get ready for the rounds."""
     weights: dict[str, dict[str, float]] = {}

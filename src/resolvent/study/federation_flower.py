@@ -20,8 +20,9 @@ from resolvent.deploy.second_sessions import SecondSessions
 from resolvent.errors import InputError, shorten
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_files import read_site
+from resolvent.study.federation_job import FederationJob, Observer
 from resolvent.study.federation_names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
-from resolvent.study.federation_server import FederationJob, Observer, serve_federation, titles_of_runs
+from resolvent.study.federation_server import serve_federation, titles_of_runs
 from resolvent.study.federation_waits import WaitReporter, WatchedTransport
 
 __all__ = ["FlowerServer", "start_flower"]

@@ -19,7 +19,7 @@ from resolvent.deploy.kits import KitNote
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.study.checks import folder_name
 from resolvent.study.federation_experiment import FederatedExperiment
-from resolvent.study.federation_server import FederationJob, Observer
+from resolvent.study.federation_job import FederationJob, Observer
 from resolvent.study.federation_watchdog import FederationEndedError, Watchdog
 from resolvent.study.run_folder import check_folder, finished_summary, is_complete, open_folder
 from resolvent.study.summary import read_summary

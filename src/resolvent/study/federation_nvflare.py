@@ -16,9 +16,10 @@ from resolvent.errors import InputError
 from resolvent.simulate.cache import enable_compilation_cache
 from resolvent.study.federation_experiment import experiment_from_text
 from resolvent.study.federation_files import read_site
+from resolvent.study.federation_job import FederationJob
 from resolvent.study.federation_names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
 from resolvent.study.federation_protocol import check_run_name
-from resolvent.study.federation_server import FederationJob, serve_federation, titles_of_runs
+from resolvent.study.federation_server import serve_federation, titles_of_runs
 from resolvent.study.federation_site import Site
 from resolvent.study.federation_waits import WatchedTransport
 

@@ -33,9 +33,9 @@ from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_engines import ENGINES, lead_kit, make_federation_kits, start_participant
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
 from resolvent.study.federation_files import Consortium
+from resolvent.study.federation_job import FederationJob, Observer
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
-from resolvent.study.federation_server import FederationJob, Observer
 from resolvent.study.yaml_files import write_yaml
 
 if TYPE_CHECKING:

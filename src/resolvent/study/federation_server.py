@@ -7,8 +7,8 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from resolvent.deploy.coordinator import Coordinator, FederationResult, FederationStoppedError
-from resolvent.deploy.exchange import RoundRules
 from resolvent.deploy.reports import EvaluationReport, FinishReport, MembersReport, PhaseReport, Report, StartReport
 from resolvent.deploy.stores import ServerStore
 from resolvent.deploy.transport import Transport, TransportError
@@ -26,6 +25,7 @@ from resolvent.simulate.model_folder import SavedModels
 from resolvent.simulate.tree_files import digest
 from resolvent.study.federation_agreement import RunAgreement, agree_on_run
 from resolvent.study.federation_experiment import FederatedExperiment
+from resolvent.study.federation_job import FederationJob, Observer
 from resolvent.study.federation_judgement import join_judgements, read_judgement
 from resolvent.study.federation_protocol import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.study.federation_results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
@@ -35,59 +35,9 @@ from resolvent.study.verdict import judge, refusals
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FederationJob", "Observer", "serve_federation", "titles_of_runs"]
+__all__ = ["serve_federation", "titles_of_runs"]
 
 _log = logging.getLogger(__name__)
-Observer = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class FederationJob:
-    """The lead's order to run an experiment.
-
-    Attributes:
-        run: name of the run. If the server has a run of this name, it is resumed.
-        experiment: the text of the experiment.
-        sites: names of the sites, in the order of the parties.
-        quorum: number of sites that must answer in a phase; None: all.
-        grace: seconds for which the server waits for further replies after the quorum.
-        deadline: longest wait for replies in seconds.
-        retries: how often a phase is repeated if fewer sites than the quorum have answered.
-        lost_state: what happens to a site that has lost its state: ``refuse`` or ``restart``.
-        rehearsal: whether all participants are on one machine.
-    """
-
-    run: str
-    experiment: str
-    sites: tuple[str, ...]
-    quorum: int | None = None
-    grace: float = 0.0
-    deadline: float = 600.0
-    retries: int = 3
-    lost_state: str = "refuse"
-    rehearsal: bool = False
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":
-        """The job that ``plain`` described.
-
-        Raises:
-            InputError: it has other settings, because another version of the library has written it.
-        """
-        try:
-            return cls(**{**content, "sites": tuple(content["sites"])})
-        except (TypeError, KeyError) as error:
-            raise InputError(f"the job is of another version of resolvent ({shorten(error)}): install the same version "
-                             "for the lead, the server and the sites") from error
-
-    def plain(self) -> dict[str, Any]:
-        """Plain values, as they are sent."""
-        return asdict(self)
-
-    @property
-    def rules(self) -> RoundRules:
-        """How long the server waits, and for how many sites."""
-        return RoundRules(quorum=self.quorum, grace=self.grace, deadline=self.deadline, retries=self.retries)
 
 
 def serve_federation(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,

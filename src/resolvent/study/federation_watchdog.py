@@ -9,8 +9,8 @@ from typing import Any
 from resolvent.deploy.kits import KitNote
 from resolvent.deploy.nvflare_lead import JobState, LeadSession, open_session
 from resolvent.errors import InputError
+from resolvent.study.federation_job import FederationJob, Observer
 from resolvent.study.federation_names import SERVER_CLASS, SITE_CLASS
-from resolvent.study.federation_server import FederationJob, Observer
 from resolvent.study.federation_waits import WaitReporter
 
 __all__ = ["FederationEndedError", "Watchdog"]

@@ -1,20 +1,18 @@
 """Trials that Optuna proposes from the results of earlier trials."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from resolvent.errors import InputError
+from resolvent.study.tuning.candidates import Candidates, RunTrials, segments
 from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Choices, Point, Space
 from resolvent.study.tuning.trials import Reading, Trial
 
-if TYPE_CHECKING:
-    from resolvent.study.tuning.strategies import Candidates, RunTrials
-
 __all__ = ["run_optuna"]
 
 
-def run_optuna(search: Search, candidates: "Candidates", run: "RunTrials") -> list[Trial]:
+def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[Trial]:
     """Trials of one method until the budget in rounds is spent; rounds that a pruner saves are used for further trials.
 
     The sampler has a new seed for each trial, so that a resumed search proposes the same points.
@@ -27,7 +25,6 @@ def run_optuna(search: Search, candidates: "Candidates", run: "RunTrials") -> li
     except ImportError as error:
         raise InputError("strategy: optuna needs the package optuna: install it with pip install 'resolvent[optuna]', "
                          "or use the strategy random or halving") from error
-    from resolvent.study.tuning.strategies import segments
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     is_maximized = candidates.better(1.0, 0.0)

@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from resolvent.data.atomic_files import write_text
 from resolvent.study.metrics import format_value, title_of
-from resolvent.study.tuning.plots import trial_figure
 from resolvent.study.tuning.searching import Tuned
 
 __all__ = ["write_page"]
@@ -57,7 +56,7 @@ def _picture(tuned: Tuned, label: str) -> Markup:
     """The picture of a method as SVG in the page's text colour."""
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
-        trial_figure(tuned, label).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        tuned.panels(label).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     svg = text[text.index("<svg"):].replace("#000000", "currentColor")
     return Markup(svg.replace("<svg ", '<svg role="img" aria-label="Score against each parameter" ', 1))

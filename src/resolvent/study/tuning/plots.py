@@ -1,30 +1,35 @@
 """Pictures of trials: the score against each parameter."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resolvent.simulate.plots import COLOURS, style
-from resolvent.study.metrics import title_of
-from resolvent.study.tuning.space import Choices, Range
+from resolvent.study.tuning.space import Choices, Range, Space
+from resolvent.study.tuning.trials import Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from resolvent.study.tuning.searching import Tuned
 
 __all__ = ["trial_figure"]
 
 _LOG_RATIO = 20  # the axis is logarithmic if the largest value is at least this many times the smallest
 
 
-def trial_figure(tuned: "Tuned", label: str) -> "Figure":
-    """A panel per parameter: complete trials as full circles, stopped ones as empty circles, the best one as a star."""
+def trial_figure(space: Space, trials: Sequence[Trial], best: Trial, title: str) -> "Figure":
+    """A panel per parameter: complete trials as full circles, stopped ones as empty circles, the best one as a star.
+
+    Args:
+        space: the values of each parameter.
+        trials: the trials of one method.
+        best: the one of them that was chosen.
+        title: name of the score.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    space, trials, best = tuned.methods[label].space, tuned.trials[label], tuned.best[label]
     with mpl.rc_context(style):
         figure = Figure(figsize=(3.4 * max(1, len(space)), 2.8), layout="constrained")
         panels: Any = figure.subplots(1, max(1, len(space)), sharey=True, squeeze=False)[0]
@@ -39,7 +44,7 @@ def trial_figure(tuned: "Tuned", label: str) -> "Figure":
             axes.set_xlabel(name)
             if ticks:
                 axes.set_xticks(range(len(ticks)), ticks)
-        panels[0].set_ylabel(f"{tuned.criterion.split} {title_of(tuned.criterion.name)}")
+        panels[0].set_ylabel(title)
     return figure
 
 

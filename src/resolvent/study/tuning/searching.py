@@ -21,10 +21,11 @@ from resolvent.problem.problem import Problem
 from resolvent.simulate.result import Result
 from resolvent.simulate.run import simulate
 from resolvent.simulate.together import groups_of_one_structure, simulate_together
-from resolvent.study.metrics import GAP
+from resolvent.study.metrics import GAP, title_of
+from resolvent.study.tuning.candidates import Candidates, segments
 from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, Space
-from resolvent.study.tuning.strategies import Candidates, check_budgets, halving_rungs, run_strategy, segments
+from resolvent.study.tuning.strategies import check_budgets, halving_rungs, run_strategy
 from resolvent.study.tuning.trials import Ledger, Reading, Trial
 
 if TYPE_CHECKING:
@@ -167,14 +168,19 @@ class Tuned:
 
     def plot(self, label: str | None = None) -> "Figure":
         """The scores of a method's trials against each of its parameters; default: the first method."""
-        from resolvent.study.tuning.plots import trial_figure
-
         label = next(iter(self.trials)) if label is None else label
         if label not in self.trials:
             raise InputError(f"there is no method {label!r}; there are {', '.join(self.trials)}")
-        figure = trial_figure(self, label)
+        figure = self.panels(label)
         figure.suptitle(label, fontsize=10)
         return figure
+
+    def panels(self, label: str) -> "Figure":
+        """The figure of ``plot`` without the name of the method."""
+        from resolvent.study.tuning.plots import trial_figure
+
+        return trial_figure(self.methods[label].space, self.trials[label], self.best[label],
+                            f"{self.criterion.split} {title_of(self.criterion.name)}")
 
     def _best(self, label: str, score_of: Callable[[Trial], float]) -> Trial:
         best: Trial | None = None

@@ -1,47 +1,18 @@
 """The strategies of a search, which decide the trials and their numbers of rounds."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from resolvent.errors import InputError
+from resolvent.study.tuning.candidates import Candidates, RunTrials
+from resolvent.study.tuning.optuna_search import run_optuna
 from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, Space, combinations, draw_points
-from resolvent.study.tuning.trials import Reading, Trial
+from resolvent.study.tuning.trials import Trial
 
-__all__ = ["Candidates", "RunTrials", "check_budgets", "halving_rungs", "run_strategy", "segments"]
-
-_REPORTS = 5  # number of reports of a trial to a pruner
-
-
-class RunTrials(Protocol):
-    """Runs trials up to a number of rounds; a trial resumes at the end of an earlier call for it."""
-
-    def __call__(self, trials: Mapping[int, Point], rounds: int) -> list[Reading]:
-        """The reading of each trial after this number of rounds.
-
-        Args:
-            trials: number of a trial -> its point.
-            rounds: number of rounds.
-        """
-
-
-class Candidates(NamedTuple):
-    """The search space and the budget of one method.
-
-    Attributes:
-        label: label of the method.
-        space: values of its parameters.
-        rounds: rounds of a full trial.
-        better: function of two scores, whether the first is better; NaN is worse than any number.
-    """
-
-    label: str
-    space: Space
-    rounds: int
-    better: Callable[[float, float], bool]
-
+__all__ = ["check_budgets", "halving_rungs", "run_strategy"]
 
 def check_budgets(search: Search, spaces: dict[str, Space]) -> None:
     """Refuse grids that would try more candidates of one method than of another.
@@ -64,8 +35,6 @@ def run_strategy(search: Search, candidates: Candidates, run: RunTrials) -> list
     if search.strategy == "halving":
         return _run_halving(search, candidates, run)
     if search.strategy == "optuna":
-        from resolvent.study.tuning.optuna_search import run_optuna
-
         return run_optuna(search, candidates, run)
     points = (_grid_points(search, candidates.space, candidates.label) if search.strategy == "grid"
               else draw_points(candidates.space, search.seed, search.trials_of_a_method))
@@ -156,9 +125,3 @@ def _ordered(numbers: Sequence[int], trials: dict[int, Trial], candidates: Candi
                          if candidates.better(score, trials[other].reading.score)), len(ordered))
         ordered.insert(position, number)
     return ordered
-
-
-def segments(rounds: int) -> list[int]:
-    """The rounds after which a trial is reported to a pruner; equal parts, so that one program runs all of them."""
-    part = max(1, rounds // _REPORTS)
-    return [*range(part, rounds, part), rounds]
