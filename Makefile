@@ -73,7 +73,7 @@ compile-sweep: .venv/installed-test
 nightly: .venv/installed .venv/installed-test
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile -m nightly
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/algorithms/test_compositions.py \
-		tests/simulate/test_schedulers.py tests/study/test_estimators.py tests/xla/test_compile_sweep.py
+		tests/simulator/test_schedulers.py tests/study/test_estimators.py tests/xla/test_compile_sweep.py
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
 		{ test $$? -eq 4 && echo "Some reproductions were skipped: their data are missing."; }
 

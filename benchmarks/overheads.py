@@ -60,9 +60,9 @@ def run(name: str) -> dict[str, float]:
     import pandas  # noqa: F401 - the report needs it as well, so its import does not count for the metrics
     from rich.progress import Progress
 
-    from resolvent.simulate.checkpoints import RunCheckpoints
-    from resolvent.simulate.measurements import Measurements
-    from resolvent.simulate.storage import DeviceStorage
+    from resolvent.simulator.checkpoints import RunCheckpoints
+    from resolvent.simulator.measurements import Measurements
+    from resolvent.simulator.storage import DeviceStorage
 
     spent: Counter[str] = Counter()
     watch_collector(spent)
@@ -110,7 +110,7 @@ def watch_collector(spent: Counter[str]) -> None:
 def digits(folder: Path) -> float:
     """``resolvent run digits``; returns the seconds of compilation within the rounds' calls."""
     from resolvent import cli
-    from resolvent.simulate.result import Result
+    from resolvent.simulator.result import Result
     from resolvent.study import compare as comparing
 
     results: list[Result] = []

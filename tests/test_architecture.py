@@ -7,7 +7,7 @@ import pytest
 
 import resolvent
 
-ROOMS = ["math", "xla", "data", "problem", "algorithms", "simulate", "testing", "deploy", "study", "cli"]
+ROOMS = ["math", "xla", "data", "problem", "algorithms", "simulator", "testing", "deploy", "study", "cli"]
 ROOT = Path(resolvent.__file__).parent
 FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) > 1)
 

@@ -56,7 +56,7 @@ def test_the_check_sees_a_heavy_package():
 
 def test_names_of_the_package_are_those_of_the_api():
     """Also the function ``simulate``, which has the name of a package."""
-    program = ("import resolvent.simulate.progress, resolvent as rv\n"
+    program = ("import resolvent.simulator.progress, resolvent as rv\n"
                "from resolvent import *\n"
                "assert callable(rv.simulate) and rv.simulate is simulate\n"
                "assert set(rv.__all__) <= set(dir(rv)) and all(hasattr(rv, name) for name in rv.__all__)\n"

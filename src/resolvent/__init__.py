@@ -8,10 +8,8 @@ and ``solvers``.
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """
 
-import sys
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,35 +29,22 @@ _LATER = {
 }
 
 
-class _Package(ModuleType):
-    """The package, whose names are those of ``resolvent.api``."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__all__":
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if find_spec(f"resolvent.{name}"):
-            return import_module(f"resolvent.{name}")
-        if name in _LATER:
-            module, _, function = _LATER[name].partition(":")
-            return getattr(import_module(module), function) if function else import_module(module)
-        api = import_module("resolvent.api")
-        names = {public: getattr(api, public) for public in api.__all__ if public not in _LATER}
-        self.__dict__.update(names | {"__all__": api.__all__})
-        if name not in self.__dict__:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return self.__dict__[name]
-
-    def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *self.__all__})
-
-    @property
-    def simulate(self) -> Any:
-        """The function, not the package of the same name, which the import system would put here."""
-        return import_module("resolvent.api").simulate
-
-    @simulate.setter
-    def simulate(self, value: Any) -> None:
-        pass
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec(f"resolvent.{name}"):
+        return import_module(f"resolvent.{name}")
+    if name in _LATER:
+        module, _, function = _LATER[name].partition(":")
+        return getattr(import_module(module), function) if function else import_module(module)
+    api = import_module("resolvent.api")
+    names = globals()
+    names.update({public: getattr(api, public) for public in api.__all__ if public not in _LATER})
+    names["__all__"] = api.__all__
+    if name not in names:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return names[name]
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted([*__getattr__("__all__"), "__version__"])

@@ -16,10 +16,10 @@ from resolvent.problem.explain import explain
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
-from resolvent.simulate import callbacks, schedulers
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
-from resolvent.simulate.systems import VirtualClock
+from resolvent.simulator import callbacks, schedulers
+from resolvent.simulator.result import Result
+from resolvent.simulator.run import simulate
+from resolvent.simulator.systems import VirtualClock
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.load import load
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulate import evaluate
-from resolvent.simulate import rounds as simulator
-from resolvent.simulate.states import Federation
+from resolvent.simulator import evaluate
+from resolvent.simulator import rounds as simulator
+from resolvent.simulator.states import Federation
 
 SEED = jnp.array(3)
 

@@ -14,8 +14,8 @@ import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.maps import Mixture, through
-from resolvent.simulate.evaluate import evaluate_split, personal_models
-from resolvent.simulate.systems import message_bytes
+from resolvent.simulator.evaluate import evaluate_split, personal_models
+from resolvent.simulator.systems import message_bytes
 from resolvent.study.experiment import ExperimentFile
 
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

@@ -13,8 +13,8 @@ from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, PARTIE
 
 import resolvent as rv
 from resolvent.algorithms.shapes import exchange_shapes
-from resolvent.simulate.rounds import initial_state, run_rounds
-from resolvent.simulate.tree_files import digest
+from resolvent.simulator.rounds import initial_state, run_rounds
+from resolvent.simulator.tree_files import digest
 from resolvent.testing import assert_close, python_rounds, without_parties
 
 SEED, ROUNDS = 7, 3

@@ -12,7 +12,7 @@ import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.problem.solvers.batches import Shuffled
-from resolvent.simulate.systems import message_bytes
+from resolvent.simulator.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

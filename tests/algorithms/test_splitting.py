@@ -10,8 +10,8 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.math.anderson import mixing_weights
-from resolvent.simulate.rounds import initial_state, run_rounds
-from resolvent.simulate.states import Federation
+from resolvent.simulator.rounds import initial_state, run_rounds
+from resolvent.simulator.states import Federation
 
 UNIFORM = rv.participation.Full("uniform")
 EXACT = rv.solvers.ClosedForm()

@@ -10,7 +10,7 @@ from helpers import classification, equal, limit, personal_models, quadratic, tr
 
 import resolvent as rv
 from resolvent.problem.maps import Ascent
-from resolvent.simulate.systems import message_bytes
+from resolvent.simulator.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 PersonalLayers = rv.combinators.PersonalLayers

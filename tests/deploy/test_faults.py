@@ -27,7 +27,7 @@ from resolvent.deploy.server_messages import read_reply
 from resolvent.deploy.stores import PartyStore, ServerStore
 from resolvent.deploy.wire import decode, encode
 from resolvent.errors import InputError
-from resolvent.simulate.tree_files import digest
+from resolvent.simulator.tree_files import digest
 
 GD = rv.solvers.GD(0.05, steps=3)
 # Two phases, and the state of a party is mirrored by the server: a reply that counts twice or never would show.

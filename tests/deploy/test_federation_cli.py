@@ -29,8 +29,8 @@ from resolvent.deploy.refusals import Refusal
 from resolvent.deploy.stores import PartyStore, append_to_log
 from resolvent.deploy.wire import Message, encode, run_of_message
 from resolvent.errors import InputError
-from resolvent.simulate.model_folder import ModelFolder
-from resolvent.simulate.run import simulate
+from resolvent.simulator.model_folder import ModelFolder
+from resolvent.simulator.run import simulate
 from resolvent.study import federation_engines, federation_site, federation_watchdog, report
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.federation_check import check_site

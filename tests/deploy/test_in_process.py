@@ -18,7 +18,7 @@ from resolvent.deploy.reports import PhaseReport
 from resolvent.deploy.wire import decode
 from resolvent.math import tree
 from resolvent.problem.subproblem import Subproblem
-from resolvent.simulate.states import Federation as States
+from resolvent.simulator.states import Federation as States
 from resolvent.testing import assert_close, example_participation, example_problem, example_solver, python_rounds
 
 GD = rv.solvers.GD(0.05, steps=3)

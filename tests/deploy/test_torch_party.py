@@ -10,8 +10,8 @@ from resolvent.data.encoding_files import read_encoding
 from resolvent.data.tables import from_frame
 from resolvent.deploy.in_process import InProcess
 from resolvent.errors import InputError
-from resolvent.simulate.model_folder import ModelFolder
-from resolvent.simulate.run import simulate
+from resolvent.simulator.model_folder import ModelFolder
+from resolvent.simulator.run import simulate
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file
 from resolvent.study.federation_files import read_site
 from resolvent.study.federation_job import FederationJob

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.problem.problems import least_squares
-from resolvent.simulate.diagnostics import dissimilarity
-from resolvent.simulate.plots import colour_of
+from resolvent.simulator.diagnostics import dissimilarity
+from resolvent.simulator.plots import colour_of
 from resolvent.study.checks import folder_name
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.gap import gap_finding, gap_table

@@ -10,7 +10,7 @@ from folder_contents import digests
 
 import resolvent as rv
 from resolvent.data.resplit import resplit
-from resolvent.simulate.rounds import compiled_programs
+from resolvent.simulator.rounds import compiled_programs
 from resolvent.study.summary import read_summary
 
 SITES = ["Bochum", "Essen", "Ulm"]

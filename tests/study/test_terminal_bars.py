@@ -4,7 +4,7 @@ import io
 import sys
 
 from resolvent.cli import terminal
-from resolvent.simulate.progress import progress_bars
+from resolvent.simulator.progress import progress_bars
 
 
 class Terminal(io.StringIO):

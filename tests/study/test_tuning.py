@@ -13,8 +13,8 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.simulate.rounds import compiled_programs, run_rounds
-from resolvent.simulate.together import simulate_together
+from resolvent.simulator.rounds import compiled_programs, run_rounds
+from resolvent.simulator.together import simulate_together
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.tuning import searching
 from resolvent.study.tuning.files import TUNED_FILE, party_table, tune_file

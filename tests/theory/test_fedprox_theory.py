@@ -16,8 +16,8 @@ import pytest
 
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.simulate.diagnostics import dissimilarity
-from resolvent.simulate.rounds import initial_state, run_rounds
+from resolvent.simulator.diagnostics import dissimilarity
+from resolvent.simulator.rounds import initial_state, run_rounds
 
 DEVICES = DRAWS = 128
 SIZES = 1 + np.arange(DEVICES) % 5

@@ -35,7 +35,7 @@ _MEASURED = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
 @contextlib.contextmanager
 def quick_runs():
     """Write a checkpoint after every evaluation, and draw no pictures, which would take most of the time."""
-    from resolvent.simulate.checkpoints import CheckpointTimer
+    from resolvent.simulator.checkpoints import CheckpointTimer
     from resolvent.study import figures
 
     with (mock.patch.object(CheckpointTimer, "is_due", return_value=True),

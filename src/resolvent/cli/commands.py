@@ -21,7 +21,7 @@ from resolvent.cli.options import Changes, Names, OptionalInt, OptionalPath, Opt
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.cli.show import show
 from resolvent.cli.tune import tune
-from resolvent.simulate.progress import LabelledProgress, progress_bars
+from resolvent.simulator.progress import LabelledProgress, progress_bars
 
 __all__ = ["COMMANDS"]
 
@@ -70,7 +70,7 @@ def run(
             measured: time one round of each, and take the fastest.
     """
     from resolvent.cli import terminal
-    from resolvent.simulate.processes import is_writer
+    from resolvent.simulator.processes import is_writer
     from resolvent.study.experiment import ExperimentFile
     from resolvent.study.runner import run_experiment
 
@@ -301,7 +301,7 @@ def reproduce(
 def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
     """``progress_bars``, with one for the augmenters of an experiment on prices, which take minutes to fit."""
     from resolvent.problem.portfolio.augmentation import report_fitting
-    from resolvent.simulate.processes import is_writer
+    from resolvent.simulator.processes import is_writer
 
     with progress_bars(unit, width=_LABEL_WIDTH) as progress, ExitStack() as stack:
         if is_writer():

@@ -13,7 +13,7 @@ import tyro
 
 from resolvent.cli.exit_codes import FAILURE
 from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Texts
-from resolvent.simulate.progress import progress_bars
+from resolvent.simulator.progress import progress_bars
 
 if TYPE_CHECKING:
     from resolvent.deploy.kits import Engine, KitNote

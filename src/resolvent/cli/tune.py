@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import tyro
 
 from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Source
-from resolvent.simulate.progress import progress_bars
+from resolvent.simulator.progress import progress_bars
 
 __all__ = ["tune"]
 

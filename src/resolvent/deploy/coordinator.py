@@ -63,10 +63,10 @@ from resolvent.errors import InputError, shorten
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.simulate.fingerprint import fingerprint_of
-from resolvent.simulate.identity import versions_of_code
-from resolvent.simulate.own_code import digest_of_code
-from resolvent.simulate.plan import check_sizes, plan_evaluation
+from resolvent.simulator.fingerprint import fingerprint_of
+from resolvent.simulator.identity import versions_of_code
+from resolvent.simulator.own_code import digest_of_code
+from resolvent.simulator.plan import check_sizes, plan_evaluation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from resolvent.deploy.stores import ServerRecord
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.simulate.plan import check_sizes
+from resolvent.simulator.plan import check_sizes
 
 __all__ = ["MembershipHistory", "change_members", "check_change_of_members", "draw_cohort", "members_of_round"]
 

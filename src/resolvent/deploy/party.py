@@ -56,9 +56,9 @@ from resolvent.errors import InputError, shorten
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.simulate.evaluate import evaluate_models
-from resolvent.simulate.fingerprint import fingerprint_of
-from resolvent.simulate.party_metrics import HELD_OUT, PartyMetrics
+from resolvent.simulator.evaluate import evaluate_models
+from resolvent.simulator.fingerprint import fingerprint_of
+from resolvent.simulator.party_metrics import HELD_OUT, PartyMetrics
 
 __all__ = ["Departure", "Party"]
 

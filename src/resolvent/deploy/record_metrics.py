@@ -17,7 +17,7 @@ from resolvent.deploy.reports import EvaluationReport, PhaseReport, Report, Site
 from resolvent.deploy.stores import ServerRecord
 from resolvent.errors import InputError
 from resolvent.math import tree
-from resolvent.simulate.metrics_table import MetricsTable
+from resolvent.simulator.metrics_table import MetricsTable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ import numpy as np
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.simulate.evaluate import evaluate_models
-from resolvent.simulate.party_metrics import HELD_OUT, PartyMetrics
+from resolvent.simulator.evaluate import evaluate_models
+from resolvent.simulator.party_metrics import HELD_OUT, PartyMetrics
 
 __all__ = ["scores_of_model"]
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from resolvent.errors import InputError, quote, shorten
 from resolvent.math.codecs import Wire
 from resolvent.math.packing import pack_wire, packed_size, unpack_wire
-from resolvent.simulate.tree_files import FILE_NAMES, NUMPY_NAMES
+from resolvent.simulator.tree_files import FILE_NAMES, NUMPY_NAMES
 
 __all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
            "restore_tree", "run_of_message", "size_of"]

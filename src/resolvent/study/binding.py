@@ -16,7 +16,7 @@ import pydantic
 
 from resolvent.arguments import hints_of
 from resolvent.errors import InputError, alternatives, quote, shorten
-from resolvent.simulate.own_code import digest_of_code
+from resolvent.simulator.own_code import digest_of_code
 from resolvent.study.docstrings import help_of
 from resolvent.study.file_types import choices, file_type
 from resolvent.study.own_parts import describe_failure, is_own_part, own_part

@@ -14,11 +14,11 @@ from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
-from resolvent.simulate.diagnostics import Diagnostic
-from resolvent.simulate.plan import Task
-from resolvent.simulate.progress import progress_bars
-from resolvent.simulate.scheduler_choice import SchedulerChoice
-from resolvent.simulate.systems import VirtualClock
+from resolvent.simulator.diagnostics import Diagnostic
+from resolvent.simulator.plan import Task
+from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.scheduler_choice import SchedulerChoice
+from resolvent.simulator.systems import VirtualClock
 from resolvent.study.checks import check_labels, check_test_samples
 from resolvent.study.comparison import Comparison, ProgressOfMethod, run_comparison
 from resolvent.study.decision_rule import DecisionRule

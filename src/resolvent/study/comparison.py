@@ -16,10 +16,10 @@ from resolvent.data.resplit import resplit
 from resolvent.errors import InputError
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.simulate.processes import detect_lost_process
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
-from resolvent.simulate.scheduler_choice import SchedulerChoice
+from resolvent.simulator.processes import detect_lost_process
+from resolvent.simulator.result import Result
+from resolvent.simulator.run import simulate
+from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.study.decisive_metric import decisive_score
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.load import load_start

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from resolvent.simulate.run_readings import diverged_parties
+from resolvent.simulator.run_readings import diverged_parties
 from resolvent.study.sites import Evidence
 from resolvent.study.wording import enumerate_names
 

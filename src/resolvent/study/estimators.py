@@ -24,7 +24,7 @@ from resolvent.problem import models
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD
-from resolvent.simulate.run import simulate
+from resolvent.simulator.run import simulate
 
 try:
     from sklearn.utils.validation import validate_data

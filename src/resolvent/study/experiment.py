@@ -22,10 +22,10 @@ from resolvent.problem.portfolio.market_data import MarketData
 from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulate.callbacks import Callback
-from resolvent.simulate.diagnostics import Diagnostic
-from resolvent.simulate.plan import check_held_out
-from resolvent.simulate.systems import VirtualClock
+from resolvent.simulator.callbacks import Callback
+from resolvent.simulator.diagnostics import Diagnostic
+from resolvent.simulator.plan import check_held_out
+from resolvent.simulator.systems import VirtualClock
 from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes
 from resolvent.study.checks import check_model, check_settings, check_shared_models

@@ -133,7 +133,7 @@ def _run_site(note: KitNote) -> None:
     """Run a site: its SuperNode in a process of its own, and the party in this process."""
     from resolvent.deploy.flower import client_app
     from resolvent.deploy.flower_site import answer_messages
-    from resolvent.simulate.cache import enable_compilation_cache
+    from resolvent.simulator.cache import enable_compilation_cache
     from resolvent.study.federation_site import Site
 
     enable_compilation_cache()

@@ -13,7 +13,7 @@ from resolvent.deploy.nvflare import ServerProgram, SiteProgram
 from resolvent.deploy.second_sessions import SecondSessions
 from resolvent.deploy.transport import PartyHandler, Transport
 from resolvent.errors import InputError
-from resolvent.simulate.cache import enable_compilation_cache
+from resolvent.simulator.cache import enable_compilation_cache
 from resolvent.study.federation_experiment import experiment_from_text
 from resolvent.study.federation_files import read_site
 from resolvent.study.federation_job import FederationJob

@@ -25,8 +25,8 @@ from resolvent.deploy.kits import SERVER_KIT, Engine, KitNote
 from resolvent.deploy.processes import ENGINE_LOG, free_port, running
 from resolvent.errors import InputError
 from resolvent.math import tree
-from resolvent.simulate.model_folder import ModelFolder
-from resolvent.simulate.run import simulate
+from resolvent.simulator.model_folder import ModelFolder
+from resolvent.simulator.run import simulate
 from resolvent.study.binding import Bound
 from resolvent.study.checks import folder_name
 from resolvent.study.experiment import ExperimentFile

@@ -14,7 +14,7 @@ import numpy as np
 
 from resolvent.data.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.problem.models.losses import Loss
-from resolvent.simulate.model_folder import SavedModels, write_model_folder
+from resolvent.simulator.model_folder import SavedModels, write_model_folder
 from resolvent.study.checks import folder_name
 from resolvent.study.decisive_metric import DecisiveMetric
 from resolvent.study.divergence import divergences

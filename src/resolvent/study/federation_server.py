@@ -20,9 +20,9 @@ from resolvent.deploy.reports import EvaluationReport, FinishReport, MembersRepo
 from resolvent.deploy.stores import ServerStore
 from resolvent.deploy.transport import Transport, TransportError
 from resolvent.errors import InputError, shorten
-from resolvent.simulate.metrics_table import MetricsTable
-from resolvent.simulate.model_folder import SavedModels
-from resolvent.simulate.tree_files import digest
+from resolvent.simulator.metrics_table import MetricsTable
+from resolvent.simulator.model_folder import SavedModels
+from resolvent.simulator.tree_files import digest
 from resolvent.study.federation_agreement import RunAgreement, agree_on_run
 from resolvent.study.federation_experiment import FederatedExperiment
 from resolvent.study.federation_job import FederationJob, Observer

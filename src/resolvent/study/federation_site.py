@@ -34,9 +34,9 @@ from resolvent.deploy.wire import run_of_message
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import name_metrics
-from resolvent.simulate.metrics_table import MetricsTable
-from resolvent.simulate.model_folder import SavedModels
-from resolvent.simulate.party_metrics import PartyMetrics
+from resolvent.simulator.metrics_table import MetricsTable
+from resolvent.simulator.model_folder import SavedModels
+from resolvent.simulator.party_metrics import PartyMetrics
 from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
 from resolvent.study.federation_files import SiteFile

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from resolvent.simulate.plots import colour_of, new_figure, style
+from resolvent.simulator.plots import colour_of, new_figure, style
 from resolvent.study.metrics import GAP, title_of
 
 __all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "legend", "line_panels",

@@ -9,8 +9,8 @@ from resolvent.data.folder_lock import check_names
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models.model import Model
-from resolvent.simulate.model_folder import NOTE_FILE, ModelFolder
-from resolvent.simulate.saved_result import RESULT_FILE, SavedResult
+from resolvent.simulator.model_folder import NOTE_FILE, ModelFolder
+from resolvent.simulator.saved_result import RESULT_FILE, SavedResult
 
 __all__ = ["load", "load_fitted", "load_start", "models_of"]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from resolvent.simulate.model_folder import write_model_folder
+from resolvent.simulator.model_folder import write_model_folder
 from resolvent.study.checks import folder_name
 from resolvent.study.comparison import Comparison
 

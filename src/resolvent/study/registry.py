@@ -41,9 +41,9 @@ from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers import Batches, LocalSolver
-from resolvent.simulate import callbacks, systems
-from resolvent.simulate.callbacks import Callback
-from resolvent.simulate.systems import VirtualClock
+from resolvent.simulator import callbacks, systems
+from resolvent.simulator.callbacks import Callback
+from resolvent.simulator.systems import VirtualClock
 from resolvent.study import decision_rule
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.file_types import file_type, members

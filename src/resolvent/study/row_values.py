@@ -21,10 +21,10 @@ from resolvent.problem.metrics.site_values import SiteRows
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
 from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.subset import PartySubset
-from resolvent.simulate.party_metrics import uninformative
-from resolvent.simulate.processes import sum_over_processes
-from resolvent.simulate.result import Result
-from resolvent.simulate.shard_storage import ShardStorage
+from resolvent.simulator.party_metrics import uninformative
+from resolvent.simulator.processes import sum_over_processes
+from resolvent.simulator.result import Result
+from resolvent.simulator.shard_storage import ShardStorage
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["RowValues", "Score", "baseline_name", "measure_models", "measure_rows"]

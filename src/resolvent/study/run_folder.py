@@ -9,7 +9,7 @@ from typing import Any
 from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
 from resolvent.data.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
-from resolvent.simulate.identity import versions_of_code
+from resolvent.simulator.identity import versions_of_code
 from resolvent.study.comparison import Comparison
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models

@@ -13,10 +13,10 @@ from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.data.federated import FederatedData
 from resolvent.data.folder_lock import locked
 from resolvent.errors import InputError
-from resolvent.simulate.diagnostics import READS_ALL_PARTIES
-from resolvent.simulate.processes import detect_lost_process, is_writer, text_from_writer
-from resolvent.simulate.scheduler_choice import SchedulerChoice
-from resolvent.simulate.shards import keep_own_parties
+from resolvent.simulator.diagnostics import READS_ALL_PARTIES
+from resolvent.simulator.processes import detect_lost_process, is_writer, text_from_writer
+from resolvent.simulator.scheduler_choice import SchedulerChoice
+from resolvent.simulator.shards import keep_own_parties
 from resolvent.study.comparison import Comparison, ProgressOfMethod, compare_file, run_comparison
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.run_folder import (

@@ -16,7 +16,7 @@ from resolvent.errors import InputError
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
-from resolvent.simulate.diagnostics import dissimilarity
+from resolvent.simulator.diagnostics import dissimilarity
 from resolvent.study.comparison import Comparison, MethodRun
 from resolvent.study.convergence import bound_warnings, exact_solve_warning
 from resolvent.study.divergence import divergences

@@ -22,10 +22,10 @@ from resolvent.errors import InputError
 from resolvent.problem.oracle import ShapeOracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
-from resolvent.simulate.rounds import compiled_programs, initial_state, run_rounds
-from resolvent.simulate.schedulers import Queue
-from resolvent.simulate.states import Federation
-from resolvent.simulate.tree_files import digest
+from resolvent.simulator.rounds import compiled_programs, initial_state, run_rounds
+from resolvent.simulator.schedulers import Queue
+from resolvent.simulator.states import Federation
+from resolvent.simulator.tree_files import digest
 from resolvent.testing.example import (
     SIZES,
     Make,

@@ -19,10 +19,10 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulate.checkpoints import CheckpointTimer
-from resolvent.simulate.events import EvaluationEvent, OnEvaluation
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
+from resolvent.simulator.checkpoints import CheckpointTimer
+from resolvent.simulator.events import EvaluationEvent, OnEvaluation
+from resolvent.simulator.result import Result
+from resolvent.simulator.run import simulate
 from resolvent.testing.example import require
 
 __all__ = ["Damage", "damage", "torture"]

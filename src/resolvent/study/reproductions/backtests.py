@@ -25,7 +25,7 @@ from resolvent.problem.portfolio import (
     price_relatives,
 )
 from resolvent.problem.portfolio.market_data import SPLITS
-from resolvent.simulate.result import Result
+from resolvent.simulator.result import Result
 from resolvent.study.reproductions.curves import Curve
 from resolvent.study.reproductions.schema import View
 

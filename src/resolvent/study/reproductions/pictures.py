@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.data.atomic_files import write_text
-from resolvent.simulate.plots import COLOURS, colour_of, style
+from resolvent.simulator.plots import COLOURS, colour_of, style
 from resolvent.study.metrics import higher_is_better
 
 __all__ = ["draw"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.simulate.plots import COLOURS, style
+from resolvent.simulator.plots import COLOURS, style
 from resolvent.study.tuning.space import Choices, Range, Space
 from resolvent.study.tuning.trials import Trial
 

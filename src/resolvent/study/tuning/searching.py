@@ -18,9 +18,9 @@ from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
-from resolvent.simulate.together import groups_of_one_structure, simulate_together
+from resolvent.simulator.result import Result
+from resolvent.simulator.run import simulate
+from resolvent.simulator.together import groups_of_one_structure, simulate_together
 from resolvent.study.metrics import GAP, title_of
 from resolvent.study.tuning.candidates import Candidates, segments
 from resolvent.study.tuning.settings import Search

@@ -17,14 +17,14 @@ from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.simulate.diagnostics import Diagnostic
-from resolvent.simulate.plan import MemoryChoice
-from resolvent.simulate.progress import Progress, progress_bar
-from resolvent.simulate.result import Result
-from resolvent.simulate.run import simulate
-from resolvent.simulate.scheduler_choice import SchedulerChoice
-from resolvent.simulate.systems import VirtualClock
-from resolvent.simulate.together import groups_of_one_structure, simulate_together
+from resolvent.simulator.diagnostics import Diagnostic
+from resolvent.simulator.plan import MemoryChoice
+from resolvent.simulator.progress import Progress, progress_bar
+from resolvent.simulator.result import Result
+from resolvent.simulator.run import simulate
+from resolvent.simulator.scheduler_choice import SchedulerChoice
+from resolvent.simulator.systems import VirtualClock
+from resolvent.simulator.together import groups_of_one_structure, simulate_together
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.space import Point
 
@@ -60,7 +60,7 @@ class Sweep:
 
     def plot(self) -> "Figure":
         """The score against the first parameter; one line for each combination of the others."""
-        from resolvent.simulate.plots import new_figure
+        from resolvent.simulator.plots import new_figure
 
         table, names = self.table, list(self.points[0])
         score = next(column for column in table.columns if column not in names)

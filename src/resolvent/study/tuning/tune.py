@@ -12,9 +12,9 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.simulate.fingerprint import describe
-from resolvent.simulate.own_code import digest_of_code
-from resolvent.simulate.progress import progress_bars
+from resolvent.simulator.fingerprint import describe
+from resolvent.simulator.own_code import digest_of_code
+from resolvent.simulator.progress import progress_bars
 from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.metrics import GAP
 from resolvent.study.tuning.searching import Criterion, ProgressOfSearch, Subject, TunableMethod, Tuned, run_search

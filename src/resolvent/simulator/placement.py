@@ -1,0 +1,111 @@
+"""From a checked plan to everything that a run needs on the machine."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from resolvent.errors import InputError
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.problem import Problem
+from resolvent.problem.solvers import LocalSolver
+from resolvent.simulator.chunks import ChunkRunner
+from resolvent.simulator.host_storage import HostStorage
+from resolvent.simulator.memory_check import check_memory
+from resolvent.simulator.plan import Plan, Task
+from resolvent.simulator.predrawn import check_first_cohorts
+from resolvent.simulator.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
+from resolvent.simulator.schedulers import Scheduler, Sharded
+from resolvent.simulator.shard_storage import ShardStorage
+from resolvent.simulator.storage import DeviceStorage, Storage
+from resolvent.simulator.systems import MessageBytes, message_bytes
+from resolvent.simulator.user_errors import USER_ERRORS, message_of
+
+__all__ = ["Placement", "limit_batches", "place"]
+
+_MIN_BATCH_LIMIT = 1024  # samples; smaller batches stay as they are, and sums over them have the same rounding errors
+
+
+class Placement(NamedTuple):
+    """A run that is ready to start.
+
+    Attributes:
+        storage: the data and the states.
+        run_chunk: runs chunks of rounds, with the chosen scheduler.
+        message: bytes of a party's messages in a round.
+        scheduler_seconds: the seconds of a round with each candidate, if the schedulers were measured.
+    """
+
+    storage: Storage
+    run_chunk: ChunkRunner
+    message: MessageBytes
+    scheduler_seconds: dict[str, float]
+
+
+def place(plan: Plan) -> Placement:
+    """Compute the first states, put data and states into memory, and choose the scheduler.
+
+    Raises:
+        InputError: the algorithm, the model and the data do not fit together, or not into the memory.
+    """
+    try:
+        check_memory(plan)
+        return _place(limit_batches(plan))
+    except USER_ERRORS as error:
+        message = message_of(error)
+        if message is None:
+            if not isinstance(error, TypeError | ValueError | KeyError):
+                raise
+            message = str(error.args[0] if error.args else error)
+        raise InputError(f"{plan.name}: {message}") from error
+
+
+def _place(plan: Plan) -> Placement:
+    check_first_cohorts(plan.training_participation, jnp.asarray(plan.task.sizes), plan.seed)
+    scheduler = choose_scheduler(plan.scheduler, plan.cohort_size)
+    if plan.divides_parties:
+        scheduler = scheduler.inner if isinstance(scheduler, Sharded) else scheduler
+    storage = _storage_of(plan, scheduler)
+    run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
+    inputs = storage.first_inputs()
+    no_messages = MessageBytes(0, 0)
+    message = no_messages if plan.pools_data else message_bytes(plan.algorithm, inputs.problem)
+    run_chunk.check(inputs)
+    seconds: dict[str, float] = {}
+    if plan.scheduler == "measured":
+        scheduler, seconds = fastest_scheduler(scheduler_candidates(plan.cohort_size),
+                                               lambda candidate: run_chunk.run_copy(inputs, candidate))
+        run_chunk = run_chunk.with_scheduler(scheduler)
+    return Placement(storage, run_chunk, message, seconds)
+
+
+def _storage_of(plan: Plan, scheduler: Scheduler) -> Storage:
+    if plan.memory == "host":
+        return HostStorage(plan)
+    return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, _problem_of(plan.task), scheduler)
+
+
+def limit_batches(plan: Plan) -> Plan:
+    """The plan with minibatches that are no larger than the largest party: the remainder would be padding."""
+    sizes = np.asarray(plan.task.sizes)
+    largest = max(_MIN_BATCH_LIMIT, int(sizes.sum() if plan.pools_data else sizes.max(initial=1)))
+
+    def is_solver(part: Any) -> bool:
+        return isinstance(part, LocalSolver)
+
+    def limited(part: Any) -> Any:
+        return part.limit_batches(largest) if is_solver(part) else part
+
+    if all(limited(part) is part for part in jax.tree.leaves(plan.algorithm, is_leaf=is_solver)):
+        return plan
+    return replace(plan, algorithm=jax.tree.map(limited, plan.algorithm, is_leaf=is_solver))
+
+
+def _problem_of(task: Task) -> Problem:
+    if task.problem is not None:
+        return task.problem
+    assert task.model is not None
+    assert task.data is not None
+    return LearningProblem(task.model, task.data)

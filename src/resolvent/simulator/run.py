@@ -1,0 +1,273 @@
+"""``simulate``: run an algorithm on a problem, with evaluations and checkpoints.
+
+A run has three steps: its plan is checked (``plan``), its parts are placed in memory (``placement``), and it is run.
+"""
+
+import contextlib
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.warm_start import WarmStart
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
+from resolvent.arguments import checked
+from resolvent.data.federated import FederatedData
+from resolvent.data.folder_lock import locked
+from resolvent.errors import DivergedError, InputError
+from resolvent.math.tree import Vector
+from resolvent.problem.fitted import Fitted
+from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.models.model import Model
+from resolvent.problem.problem import Problem
+from resolvent.simulator.cache import enable_compilation_cache
+from resolvent.simulator.checkpoints import RunCheckpoints
+from resolvent.simulator.diagnostics import Diagnostic
+from resolvent.simulator.events import EvaluationEvent, OnEvaluation, RunCallbacks, as_callbacks, copy_arrays, read_only
+from resolvent.simulator.host_storage import HostStorage
+from resolvent.simulator.measurements import Measurements
+from resolvent.simulator.pace import Pace
+from resolvent.simulator.placement import Placement, place
+from resolvent.simulator.plan import (
+    CheckpointPlan,
+    MemoryChoice,
+    Plan,
+    Task,
+    choose_evaluated_parties,
+    choose_memory,
+    plan_evaluation,
+    plan_metrics,
+)
+from resolvent.simulator.processes import detect_lost_process, is_writer
+from resolvent.simulator.program import check_repeatable
+from resolvent.simulator.progress import Progress, progress_bar
+from resolvent.simulator.result import CollectedModels, Result
+from resolvent.simulator.run_readings import RunReadings
+from resolvent.simulator.scheduler_choice import SchedulerChoice
+from resolvent.simulator.shard_storage import ShardStorage
+from resolvent.simulator.states import Federation
+from resolvent.simulator.stopwatch import stopwatch
+from resolvent.simulator.storage import Storage
+from resolvent.simulator.systems import VirtualClock
+from resolvent.xla.memory_maps import free_programs_sometimes
+
+__all__ = ["simulate"]
+
+
+@checked
+def simulate(
+    algorithm: Algorithm,
+    model: Model | Problem,
+    data: FederatedData | None = None,
+    *,
+    rounds: int,
+    seed: int = 0,
+    start: Any = None,
+    participation: Participation | None = None,
+    evaluate_every: int | None = None,
+    diagnostics: Sequence[Diagnostic] = (),
+    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
+    clock: VirtualClock | None = None,
+    scheduler: SchedulerChoice = "auto",
+    memory: MemoryChoice = "auto",
+    evaluate_parties: int | None = None,
+    checkpoint: Path | str | None = None,
+    resume: bool = False,
+    on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None = None,
+    privacy: PrivacyBudget | None = None,
+    progress: bool | Progress = True,
+    name: str = "run",
+) -> Result:
+    """Run a federation, in this process or in all processes that JAX has connected.
+
+    Args:
+        algorithm: the algorithm, such as ``fedavg(SGD(0.1))``.
+        model: a model for ``data``, or a ``Problem`` that needs no data.
+        data: the parties' samples.
+        rounds: number of rounds, at least 1.
+        seed: seed of all random numbers: first model, cohorts, stragglers, minibatches.
+        start: a trained model with which the server and all parties begin, instead of the first model of the seed: its
+            parameters, a ``Fitted``, or a ``Result`` with a shared model. With ``privacy``, what the parties of a
+            ``Result`` have spent counts for parties with the same names; parameters count as trained on samples of
+            others.
+        participation: which parties take part in a round; default: all, weighted by size.
+        evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations; fewer, but at least
+            5, when the cohort is small.
+        diagnostics: what is measured in addition to losses and scores: ``model_change``, ``start_change``,
+            ``inexactness``, ``steps``, ``dissimilarity``, ``line``, ``heterogeneity``.
+        metrics: metrics of ``rv.metrics``, or a name for each, that are computed at evaluations for each party's
+            validation and test samples, in addition to the loss and the score. A party for whose labels a metric is
+            not defined has no row of it.
+        clock: measure ``simulated_seconds``, ``bytes_down`` and ``bytes_up`` of each round with a virtual clock.
+        scheduler: how the parties of a cohort are distributed on the machine: one after the other (``sequential``), in
+            parallel lanes (``lanes``), or in lanes that continue with the next party when one is done (``queue``).
+            ``auto`` is ``sequential`` on a CPU and ``lanes`` on other devices; several devices divide the cohort.
+            ``measured`` compiles these in several widths, times a round of each, and takes the fastest; it pays for
+            long runs. Or a ``Scheduler``.
+        memory: where the parties' data and states are: all on the ``device``, or on the ``host``, from which a chunk of
+            rounds gets those of its cohorts. The host is for ``data`` of more parties than fit on the device, such as
+            those of ``open_packed``. Default: the device, unless they take more than half of its memory.
+        evaluate_parties: number of parties whose models are evaluated, drawn once from the seed; default: all parties,
+            but at most 1,000 if they are in host memory.
+        checkpoint: a folder for checkpoints. They are written between rounds, as often as possible while writing takes
+            at most 5 % of the run time, and after the last round; the last two are kept. In host memory they are also
+            written after every evaluation, and the parties' states are in the folder ``NAME.parties`` next to it;
+            without a checkpoint, they are in a temporary folder.
+        resume: continue from the newest checkpoint in this folder that is not damaged, if there is one.
+        on_evaluation: a function, or several, that is called with an ``EvaluationEvent`` after every evaluation but
+            that of the first model. It can read metrics and models, and stop the run; ``rv.callbacks`` has
+            ready-made ones. With a checkpoint folder a checkpoint is written before each call, and a run that is
+            resumed does not repeat calls.
+        privacy: measure each party's epsilon at every evaluation, and stop before one exceeds a limit; see
+            ``rv.privacy.PrivacyBudget``. The algorithm must be differentially private.
+        progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total),
+            about every half second.
+        name: name of the method, in the metrics.
+
+    Returns:
+        The models, the metrics and the time that the run took.
+
+    Raises:
+        InputError: the arguments do not fit together, or another run writes to the folder of the checkpoints. It is
+            raised before the first round.
+        ProcessLostError: the run has several processes, and another one has ended.
+
+    Example:
+        >>> data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10)
+        >>> result = rv.simulate(rv.fedavg(rv.SGD(0.1)), model, data, rounds=2, progress=False)
+        >>> result.scores("test").shape  # rounds 0, 1 and 2, and three parties
+        (3, 3)
+    """
+    enable_compilation_cache()
+    free_programs_sometimes()
+    task = Task.from_arguments(model, data)
+    if start is not None:
+        algorithm = WarmStart(algorithm, _parameters(start))
+    algorithm = with_memory(algorithm, task.init if task.problem is None else task.problem)
+    place_of_states = choose_memory(memory, algorithm, task, name)
+    participation = Full() if participation is None else participation
+    spent = None if privacy is None or not isinstance(start, RunReadings) else _spent(start, task)
+    plan = Plan(
+        name, algorithm, task, participation, rounds, seed, scheduler, place_of_states,
+        plan_evaluation(
+            algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
+            parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
+            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task)),
+        CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy,
+        spent)
+    with detect_lost_process(), _lock_of(plan.checkpoint.folder):
+        placement = place(plan)
+        check_repeatable(plan)
+        return _run(plan, placement, progress)
+
+
+def _lock_of(folder: Path | None) -> contextlib.AbstractContextManager[None]:
+    """A lock on the folder of the checkpoints, which the writer process holds."""
+    return locked(folder, "give checkpoint= another folder") if folder is not None and is_writer() else (
+        contextlib.nullcontext())
+
+
+def _parameters(start: Any) -> Vector:
+    """The parameters of a start.
+
+    Raises:
+        InputError: it is a result without a shared model, or its training diverged.
+    """
+    if isinstance(start, Fitted):
+        start.check_parameters()
+        return start.params
+    if not isinstance(start, RunReadings):
+        return start
+    if (shared := start.server_model) is None:
+        raise InputError("the run to start from has no shared model: give the model of one party, such as "
+                         "result.personal_model(0)")
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(shared)):
+        raise DivergedError(f"{start.name}: the shared model after round {start.rounds} is no start, because its "
+                            "training diverged: train it again with a smaller learning rate")
+    return shared
+
+
+def _spent(start: RunReadings, task: Task) -> PrivacyAccount | None:
+    """What the parties of a task have released in the run from which it starts.
+
+    Raises:
+        InputError: the run did not count it.
+    """
+    names = None if task.data is None else task.data.parties
+    account = start.privacy_account
+    if account is not None:
+        return account.for_parties(start.parties, names, task.parties)
+    if names is None or start.parties is None or {*names} & {*start.parties}:
+        raise InputError("privacy: the run to start from did not count what its parties released: run it with "
+                         "privacy=; or, if it was trained on samples of others, start from its parameters, "
+                         "result.server_model")
+    return None
+
+
+def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
+    """Run the rounds that no checkpoint has, and evaluate on the way."""
+    storage, every = placement.storage, plan.evaluation.every
+    measurements = Measurements(plan, storage, placement.message)
+    checkpoints = RunCheckpoints(plan, storage, measurements)
+    done = checkpoints.restore()
+    if done == 0:
+        measurements.evaluate(0)
+    checkpoints.barrier(done)
+    pace = Pace()
+    callbacks = RunCallbacks(plan.callbacks, partial(_event, plan, storage, measurements, done > 0))
+    with callbacks.closing(), progress_bar(progress if checkpoints.is_writer else False, plan.name,
+                                           plan.rounds) as report:
+        report(done, plan.rounds)
+        while done < plan.rounds and measurements.stop_reason is None:
+            next_evaluation = min(done - done % every + every, plan.rounds)
+            end = measurements.last_private_round(done, next_evaluation)
+            with stopwatch() as watch:
+                chunk, count = storage.advance(placement.run_chunk, done, end, pace.rounds)
+            pace.add(count, watch.run)
+            measurements.add_chunk(chunk, done, count, watch)
+            done += count
+            is_evaluated = done == next_evaluation or measurements.stop_reason is not None
+            if is_evaluated:
+                measurements.evaluate(done)
+                if done in (every, plan.rounds):
+                    measurements.measure_line(chunk, done)
+            checkpoints.write_if_due(done, must_write=measurements.stop_reason is not None)
+            report(done, plan.rounds)
+            if is_evaluated and (reason := callbacks.notify(done)) is not None:
+                measurements.stop_reason = reason
+                checkpoints.write_if_due(done, must_write=True)
+    checkpoints.barrier(done)  # no process continues, and perhaps resumes, before the checkpoint is complete
+    facts = measurements.facts() | (
+        {"scheduler_seconds": placement.scheduler_seconds} if placement.scheduler_seconds else {})
+    return Result(plan.name, plan.algorithm, storage.problem, plan.task.data, storage.final_state(),
+                  measurements.metrics(), facts, done, plan.seed, storage.digest(),
+                  storage if isinstance(storage, HostStorage | ShardStorage) else None)
+
+
+def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed: bool,
+           rounds: int) -> EvaluationEvent:
+    """The event of an evaluation; the models are copied only when a callback reads them."""
+    def snapshot() -> Result:
+        state = storage.evaluated_parties()[0].state
+        result = Result(plan.name, plan.algorithm, storage.problem, read_only(plan.task.data), state,
+                        measurements.metrics().copy(),
+                        copy.deepcopy(measurements.facts()), rounds, plan.seed, storage.digest())
+        if isinstance(storage, HostStorage | ShardStorage):  # the state has some of the parties only
+            models = CollectedModels(replace(result, storage=storage).personal_models)
+            return replace(result, state=Federation(copy_arrays(state.server), ()), storage=models)
+        return replace(result, state=copy_arrays(state))
+
+    problem = storage.problem
+    metrics = {} if plan.evaluation.metrics is None else plan.evaluation.metrics.metrics
+    directions = {name: metric.higher_is_better for name, metric in metrics.items()} | {
+        "loss": False, problem.score_name: problem.higher_is_better}
+    return EvaluationEvent(plan.name, plan.seed, rounds, plan.rounds, problem.score_name, directions, is_resumed,
+                           measurements.metrics().copy(), snapshot)

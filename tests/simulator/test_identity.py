@@ -1,0 +1,293 @@
+"""A run is identified by what it computes: edits that change numbers, edits that do not, and code that draws."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.simulator import checkpoints, engine
+from resolvent.simulator.identity import RunIdentity, identity_of
+from resolvent.simulator.own_code import digest_of_code, own_parts
+
+SOURCE = '''
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+import resolvent as rv
+from resolvent.algorithms.algorithm import Method, Phase, local_work
+from resolvent.math import tree
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+
+STEP = 0.25
+SLOPE = jnp.array([1.0, 2.0])
+
+
+class Own(Method):
+    solver: LocalSolver
+    needs_individual_replies = False
+    replies_models = True
+
+    def init(self, w0, shares):
+        return w0
+
+    def init_party(self, w0, oracle, key):
+        return ()
+
+    @property
+    def phases(self):
+        return (Phase(lambda w, k: w, self.party, self.server),)
+
+    def party(self, state, w, oracle, key, effort):
+        new, info = local_work(self.solver, Subproblem(oracle, w), w, key, effort)
+        return state, new, info
+
+    def server(self, w, replies, key):
+        b = replies.mean()
+        return tree.lerp(w, b, STEP), {}
+
+    def personal_model(self, state, w, oracle):
+        return w
+
+    def server_model(self, w):
+        return w
+
+
+def hidden(x):
+    return jnp.tanh(x)
+
+
+class Output:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return self.scale * x
+
+
+def init(key):
+    return {"w": jnp.zeros((2, 2))}
+
+
+OUTPUT = Output(2.0)
+
+
+def apply(params, x):
+    return OUTPUT(hidden(x * SLOPE) @ params["w"])
+
+
+def share(labels, predictions):
+    return float(np.mean(labels == predictions)) + 0 * math.pi
+
+
+MODEL = rv.models.from_functions(init, apply)
+ALGORITHM = Own(rv.SGD(0.1, batch_size=4, epochs=1))
+METRIC = rv.metrics.from_function(share, name="share")
+'''
+EDITS = {
+    "the server's function": ("tree.lerp(w, b, STEP)", "tree.lerp(b, w, STEP)"),
+    "a global number": ("STEP = 0.25", "STEP = 0.9"),
+    "a global array": ("jnp.array([1.0, 2.0])", "jnp.array([1.0, 3.0])"),
+    "a helper of the model": ("jnp.tanh(x)", "jnp.sin(x)"),
+    "the setting of an object": ("Output(2.0)", "Output(3.0)"),
+    "the method of an object": ("self.scale * x", "self.scale + x"),
+}
+HARMLESS = SOURCE.replace("STEP = 0.25", "STEP   =   0.25  # a quarter").replace(
+    "    def server(", "\n    # the mean\n    def server(")
+
+
+def module_of(text, folder):
+    """The module of this text, as a new process would import it."""
+    path = folder / "own_run.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("own_run", path)
+    module = sys.modules["own_run"] = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode, written = True, sys.dont_write_bytecode
+    importlib.invalidate_caches()
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+    spec.loader.exec_module(module)
+    sys.dont_write_bytecode = written
+    return module
+
+
+def data():
+    rng = np.random.default_rng(0)
+    return rv.FederatedData.from_arrays([rng.normal(size=(12, 2)) for _ in range(3)],
+                                        [rng.integers(0, 2, 12) for _ in range(3)], seed=0)
+
+
+DATA = data()
+
+
+def run(module, folder=None, rounds=4, **settings):
+    return rv.simulate(module.ALGORITHM, module.MODEL, DATA, rounds=rounds, evaluate_every=2, progress=False,
+                       checkpoint=None if folder is None else folder / "run", resume=folder is not None,
+                       **{"metrics": [module.METRIC]} | settings)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """The folder of a run with 2 of 4 rounds."""
+    folder = tmp_path_factory.mktemp("half")
+    run(module_of(SOURCE, folder), folder, rounds=2)
+    return folder
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_edited_code_is_refused_by_name(half, edit):
+    edited = module_of(SOURCE.replace(*EDITS[edit]), half)
+    with pytest.raises(rv.InputError, match=r"by other code: .*(Own|apply).* has been edited since") as error:
+        run(edited, half)
+    assert "the rounds" in str(error.value)
+
+
+def test_an_edited_metric_is_refused(half):
+    edited = module_of(SOURCE.replace("0 * math.pi", "0 * math.e"), half)
+    with pytest.raises(rv.InputError, match="with another value of code of the metrics"):
+        run(edited, half)
+
+
+def test_comments_and_layout_do_not_matter(half, tmp_path):
+    same = module_of(HARMLESS, half)
+    for name in (p.name for p in (half / "run").iterdir()):
+        target = tmp_path / "run" / name
+        target.mkdir(parents=True)
+        for file in (half / "run" / name).iterdir():
+            (target / file.name).write_bytes(file.read_bytes())
+    assert run(same, tmp_path).digest == run(module_of(SOURCE, half)).digest
+
+
+def test_a_complete_run_of_other_code_is_not_shown(tmp_path):
+    run(module_of(SOURCE, tmp_path), tmp_path)
+    with pytest.raises(rv.InputError, match="has been edited since"):
+        run(module_of(SOURCE.replace(*EDITS["a global number"]), tmp_path), tmp_path)
+
+
+class Stop(Exception):
+    pass
+
+
+def identity(folder, algorithm, model, **settings):
+    """The identity of a run that ends before its first round."""
+    def stop(plan):
+        identities.append(identity_of(plan))
+        raise Stop
+
+    identities = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "identity_of", stop)
+        with pytest.raises(Stop):
+            rv.simulate(algorithm, model, DATA, **{"rounds": 2, "progress": False, "checkpoint": folder} | settings)
+    return identities[0]
+
+
+def library_programs(folder):
+    solver, model = rv.SGD(0.1, batch_size=4, epochs=1), rv.models.mlp(2, 2, width=3)
+    return [identity(folder, make(solver), model).programs for make in (rv.scaffold, rv.fedgeomed_plus)]
+
+
+def test_programs_do_not_depend_on_the_process(tmp_path):
+    """In another process, and under another order of sets."""
+    module = module_of(SOURCE, tmp_path)
+    command = ("import json, own_run, sys, test_identity as t; m = own_run; "
+               "print(json.dumps([*t.library_programs(sys.argv[1]), "
+               "t.identity(sys.argv[1], m.ALGORITHM, m.MODEL).as_json()]))")
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    output = subprocess.run([sys.executable, "-c", command, str(tmp_path)], cwd=Path(__file__).parent, check=True,
+                            capture_output=True, text=True, env=environment).stdout
+    expected = [*library_programs(tmp_path), identity(tmp_path, module.ALGORITHM, module.MODEL).as_json()]
+    assert json.loads(output) == json.loads(json.dumps(expected))
+
+
+def test_the_program_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(tmp_path):
+    """Nor on where the data are; of runs with other diagnostics, it is compared with the same ones."""
+    module = module_of(SOURCE, tmp_path)
+
+    def programs(**settings):
+        return identity(tmp_path, module.ALGORITHM, module.MODEL, **settings)
+
+    plain, other = programs(), programs(diagnostics=["model_change", "steps"])
+    for same in (programs(scheduler="lanes"), programs(rounds=50, evaluate_every=1), programs(memory="host")):
+        assert same.programs == plain.programs
+    assert other.programs != plain.programs
+    assert other.trace(plain.record) == plain.programs
+
+
+def test_a_run_with_a_checkpoint_traces_its_rounds_no_more_than_once_more(tmp_path, monkeypatch):
+    """Code of the library is traced once for the run and for its identity, own code once more for the comparison."""
+    counts = []
+    phases = engine._run_phases
+    monkeypatch.setattr(engine, "_run_phases", lambda *args: counts.append(1) or phases(*args))
+    model = rv.models.mlp(2, 2, width=7)
+    rv.simulate(rv.fedprox(rv.SGD(0.1, batch_size=3), mu=0.1), model, DATA, rounds=2, progress=False,
+                checkpoint=tmp_path / "library")
+    assert len(counts) == 1
+    counts.clear()
+    run(module_of(SOURCE, tmp_path), tmp_path)
+    assert len(counts) == 2
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("tree.lerp(w, b, STEP)", "tree.lerp(w, b, np.random.rand())"),
+    ("return jnp.tanh(x)", "return jnp.tanh(x) + time.time() % 1"),
+    ('"w": jnp.zeros((2, 2))', '"w": jnp.array(np.random.normal(size=(2, 2)))'),
+])
+def test_code_that_draws_or_reads_when_it_is_traced_is_refused(tmp_path, old, new):
+    module = module_of("import time\n" + SOURCE.replace(old, new), tmp_path)
+    with pytest.raises(rv.InputError, match=r"run: tracing .* twice gives two programs: .*np\.random.*jax\.random"):
+        run(module)
+
+
+def test_a_global_that_changed_after_compilation_is_named(tmp_path):
+    """JAX would run the program that it compiled for the earlier value."""
+    module = module_of(SOURCE, tmp_path)
+    run(module, rounds=2)
+    module.STEP = 0.9
+    with pytest.raises(rv.InputError, match=r"has changed since JAX compiled it.*call jax\.clear_caches\(\)"):
+        run(module, rounds=2)
+
+
+STORED = RunIdentity({"seed": "0"}, {"jax": "1"}, {"the rounds": "a"}, "code", (), ("Own",))
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"programs": {"the rounds": "b"}}, "the code of Own is the same, but the rounds would .*np.random"),
+    ({"programs": {"the rounds": "b"}, "code": "other"}, "Own has been edited since, and the rounds would"),
+    ({"programs": {"the rounds": "b"}, "code": "other", "versions": {"jax": "2"}}, "with jax 1, now 2, and"),
+    ({"programs": {"the rounds": "b"}, "code": "", "names": ()}, "has been edited since"),
+])
+def test_what_differs_is_said(changes, message):
+    with pytest.raises(rv.InputError, match=message):
+        STORED._replace(**changes).check(STORED, Path("run"))
+
+
+def test_another_version_of_jax_is_not_an_edit():
+    """The same code, of which another version makes another program, continues with a warning."""
+    newer = STORED._replace(programs={"the rounds": "b"}, versions={"jax": "2"})
+    with pytest.warns(UserWarning, match="was written with jax 1, now 2"):
+        newer.check(STORED, Path("run"))
+
+
+def test_a_checkpoint_of_an_earlier_version_continues_only_without_own_code():
+    earlier = STORED._replace(programs=None)
+    with pytest.raises(rv.InputError, match=r"is of an earlier version of resolvent.*whether Own is still the code"):
+        STORED.check(earlier, Path("run"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        STORED._replace(names=(), fingerprint={"seed": "0", "metrics": "1"}).check(earlier, Path("run"))
+
+
+def test_only_own_code_is_described(tmp_path):
+    module = module_of(SOURCE, tmp_path)
+    assert digest_of_code((rv.fedavg(rv.SGD(0.1)), rv.models.logistic(2, 2), np.mean)) == ""
+    assert "hidden" in own_parts(module.MODEL)
+    assert {"Own", "share"} <= set(own_parts([module.ALGORITHM, module.METRIC]))
