@@ -24,7 +24,7 @@ RECORDS = {
     "feddyn": rv.feddyn,
     "fedpi": lambda s: rv.fedpi(s, eta=0.5),
     "fedgeomed_plus": rv.fedgeomed_plus,
-    "fedplus without a penalty": rv.fedplus,
+    "robust_interpolation": rv.robust_interpolation,
     "ditto": rv.ditto,
     "model_interpolation of fedprox": lambda s: rv.model_interpolation(s, rv.fedprox(s, mu=0.5)),
     "fedplus_auto, 2 candidates": lambda s: rv.fedplus_auto(s, sigmas=(0.1, 1.0), deltas=(1.0,)),

@@ -1,10 +1,10 @@
-"""How good is ``rv.fedplus(delta=0.1)`` untuned? Against training alone and the best tuned method of benchmark-grid.
+"""How good is ``rv.robust_interpolation(delta=0.1)`` untuned? Against training alone and the best of benchmark-grid.
 
     python benchmarks/default.py [--seeds 3] [--rates 0.1 0.4] [--out benchmarks/default.json]
 
 The four problems are those of the reproduction ``benchmark-grid``: 20 parties with scikit-learn's digits, 50 rounds of
-two local epochs. A row is a problem and a learning rate; nothing is tuned. ``fedplus`` and ``alone`` are mean test
-accuracies over the honest parties and the seeds. ``better`` and ``worse`` count the honest parties whose gain over
+two local epochs. A row is a problem and a learning rate; nothing is tuned. ``interpolation`` and ``alone`` are mean
+test accuracies over the honest parties and the seeds. ``better`` and ``worse`` count the honest parties whose gain over
 training alone with the same learning rate has an interval of level 0.95 above, or below, zero (``rv.compare``).
 ``alone_tuned`` and ``best_tuned`` are means over all parties in ``results/benchmark-grid.json``: training alone, and
 the best of 58 methods, each with eight trials on the problem. In ``linear, apart, bad`` 4 of the 20 parties are
@@ -56,20 +56,21 @@ def row_of(problem: str, rate: float, seeds: int) -> dict[str, Any]:
                               test=0.4)
     model = rv.models.mlp(64, 10, width=32) if problem.startswith("network") else rv.models.logistic(64, 10)
     solver = rv.SGD(rate, batch_size=12, epochs=2)
-    fedplus, is_honest = rv.fedplus(solver, delta=0.1), np.ones(PARTIES, bool)
+    interpolation, is_honest = rv.robust_interpolation(solver, delta=0.1), np.ones(PARTIES, bool)
     if problem.endswith("bad"):
-        fedplus = rv.attacked(fedplus, rv.attacks.SignFlip(scale=5.0), share=0.2, seed=1)
-        is_honest = ~np.asarray(fedplus.init(model.init(jax.random.key(0)), jax.numpy.full(PARTIES, 1 / PARTIES)).extra)
-    comparison = rv.compare({"alone": rv.local(solver), "fedplus": fedplus}, model, data, rounds=ROUNDS, seeds=seeds,
-                            evaluate_every=ROUNDS, progress=False)
+        interpolation = rv.attacked(interpolation, rv.attacks.SignFlip(scale=5.0), share=0.2, seed=1)
+        w0, shares = model.init(jax.random.key(0)), jax.numpy.full(PARTIES, 1 / PARTIES)
+        is_honest = ~np.asarray(interpolation.init(w0, shares).extra)
+    comparison = rv.compare({"alone": rv.local(solver), "interpolation": interpolation}, model, data, rounds=ROUNDS,
+                            seeds=seeds, evaluate_every=ROUNDS, progress=False)
     sites = [site for site, honest in zip(comparison.verdict.sites.sites, is_honest, strict=True) if honest]
-    signs = [site.gains["fedplus"].sign for site in sites]
+    signs = [site.gains["interpolation"].sign for site in sites]
     tuned = {method: curve["final"]["mean"] for method, curve in json.loads(
         (ROOT / "results" / "benchmark-grid.json").read_text())["panels"][problem]["methods"].items()}
     best = max(tuned, key=lambda method: tuned[method])
     return {"problem": problem, "learning_rate": rate,
             **{method: round(float(np.mean([site.scores[method].value for site in sites])), 4)
-               for method in ("fedplus", "alone")},
+               for method in ("interpolation", "alone")},
             "better": signs.count(1), "worse": signs.count(-1), "honest": len(sites),
             "alone_tuned": round(tuned["local"], 4), "best_tuned": round(tuned[best], 4), "best": best}
 

@@ -3,8 +3,8 @@
     python benchmarks/fedplus_choices.py [--seeds 1000] [--methods "alone" ...] [--out benchmarks/fedplus_choices.json]
 
 MNIST-robust with ten parties, of which the last one has inverted images: the setting of the reproduction
-``fedplus-best``. No test rows are read. The seed is that of the reproduction's search, which is not a reported one. A
-row is a method and a learning rate, after 500 rounds. ``mean`` is the mean validation accuracy of all parties in
+``robust-interpolation``. No test rows are read. The seed is that of the reproduction's search, which is not a reported
+one. A row is a method and a learning rate, after 500 rounds. ``mean`` is the mean validation accuracy of all parties in
 percent, ``others`` that of the nine ordinary parties, ``inverted`` that of the last one. A party has about 175
 validation rows, and a method that chooses by them is judged on the same rows. ``cosine`` is a learning rate that
 decreases to 0. ``sigma 1 to 0.03`` is FedGeoMed+ with a sigma that changes geometrically with the rounds.
@@ -99,7 +99,7 @@ def sgd(rate: float, *, steps: int = 20, is_cosine: bool = False) -> rv.SGD:
 
 
 def centre(solver: rv.SGD) -> rv.Algorithm:
-    """FedAvg with the centre of ``fedplus`` without a penalty."""
+    """FedAvg with the centre of ``robust_interpolation``."""
     return rv.robust(solver, rv.aggregators.MoreauCentre(NORM, 0.1), stragglers="keep")
 
 
@@ -120,9 +120,9 @@ CANDIDATES: dict[str, tuple[Callable[[float], rv.Algorithm], tuple[float, ...]]]
     "choice, cosine": (lambda r: choice(sgd(r, is_cosine=True), centre(sgd(r, is_cosine=True))), (0.1, 0.2, 0.4)),
     "choice, momentum at the parties": (
         lambda r: choice(sgd(r), rv.combinators.Momentum(centre(sgd(r)), decay=0.9)), (0.1,)),
-    "fedplus": (lambda r: rv.fedplus(sgd(r), delta=0.1), (0.02, 0.05)),
-    "fedplus, cosine": (lambda r: rv.fedplus(sgd(r, is_cosine=True), delta=0.1), (0.1,)),
-    "fedplus, 100 steps": (lambda r: rv.fedplus(sgd(r, steps=100), delta=0.1), (0.02,)),
+    "robust_interpolation": (lambda r: rv.robust_interpolation(sgd(r), delta=0.1), (0.02, 0.05)),
+    "robust_interpolation, cosine": (lambda r: rv.robust_interpolation(sgd(r, is_cosine=True), delta=0.1), (0.1,)),
+    "robust_interpolation, 100 steps": (lambda r: rv.robust_interpolation(sgd(r, steps=100), delta=0.1), (0.02,)),
     "choice, Anderson": (lambda r: choice(sgd(r), rv.combinators.Anderson(centre(sgd(r)), history_size=3)), (0.05,)),
     "FedGeoMed+": (lambda r: geomed(sgd(r)), (0.05, 0.1)),
     "FedGeoMed+, cosine": (lambda r: geomed(sgd(r, is_cosine=True)), (0.1, 0.2)),

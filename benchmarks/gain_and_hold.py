@@ -31,7 +31,7 @@ SHARE, SCALED = 0.2, "scaled"
 COLUMNS = ("none", SCALED, *ATTACKS, ADAPTIVE)
 METHODS: dict[str, Callable[[Any], rv.Algorithm]] = {
     "alone": rv.local,
-    "fedplus": rv.fedplus,
+    "robust_interpolation": rv.robust_interpolation,
     "fedgeomed_plus": rv.fedgeomed_plus,
     "fedgeomed_plus(sigma=0.1, delta=0.1)": lambda solver: rv.fedgeomed_plus(solver, sigma=0.1, delta=0.1),
     "fedavg_plus": rv.fedavg_plus,

@@ -113,9 +113,10 @@ METHODS: dict[str, tuple[Preset, Callable[[float], list[dict[str, Any]]]]] = {
     "pfedme": (rv.pfedme, lambda rate: [*relative(rate, "lam"), {"lam": 15.0, "eta": 0.005}]),
     "perfedavg": (rv.perfedavg, lambda rate: [{"alpha": a} for a in (0.1, rate)]),
     "fedavg": (rv.fedavg, lambda rate: []),
-    "fedplus": (rv.fedplus, lambda rate: []),
+    "robust_interpolation": (rv.robust_interpolation, lambda rate: []),
 }
-FED_PLUS = ("fedavg_plus", "fedgeomed_plus", "fedcomed_plus", "fedavg", "fedplus")  # of the network with convolutions
+FED_PLUS = ("fedavg_plus", "fedgeomed_plus", "fedcomed_plus", "fedavg",
+            "robust_interpolation")  # of the network with convolutions
 
 
 def main() -> None:

@@ -54,7 +54,8 @@ def test_wrong_numbers_are_refused():
 
 
 RECORDS = {
-    "fedavg": rv.fedavg, "fedplus": rv.fedplus, "fedprox": rv.fedprox, "local": rv.local, "ditto": rv.ditto,
+    "fedavg": rv.fedavg, "robust_interpolation": rv.robust_interpolation, "fedprox": rv.fedprox, "local": rv.local,
+    "ditto": rv.ditto,
     "fedgeomed_plus": rv.fedgeomed_plus, "feddyn": rv.feddyn, "fedpi": lambda s: rv.fedpi(s, eta=0.5),
     "pfedme": lambda s: rv.pfedme(s, steps=2, eta=0.03),
     "model_interpolation": lambda s: rv.model_interpolation(s, rv.fedprox(s, mu=0.5)),

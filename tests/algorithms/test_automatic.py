@@ -127,18 +127,14 @@ def test_the_server_runs_fed_plus_for_the_largest_pair():
     assert bytes_of(algorithm, problem) == bytes_of(largest, problem)
 
 
-def test_fedplus_without_a_penalty_is_a_choice_around_a_robust_shared_model():
-    """Fed+ with lam = 1, sigma = 0 and |theta|: FedAvgM with the Moreau centre; each party mixes it with its own."""
+def test_robust_interpolation_is_a_choice_around_a_robust_shared_model():
+    """FedAvgM with the Moreau centre; each party mixes it with its own."""
     centre = rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3)
     momentum = rv.fedavgm(SOLVER).optimizer
     shared = rv.combinators.ServerOptimizer(rv.robust(SOLVER, centre, stragglers="keep"), momentum)
     expected = rv.model_interpolation(SOLVER, shared)
-    assert eqx.tree_equal(rv.fedplus(SOLVER, delta=0.3), expected)
-    assert eqx.tree_equal(rv.fedplus(), rv.fedplus(rv.SGD(0.1)))
-    with pytest.raises(rv.InputError, match=r"fedplus\(lam=1.0\) needs a penalty"):
-        rv.fedplus(SOLVER, lam=1.0)
-    with pytest.raises(rv.InputError, match=r"fedplus\(sigma=0.1\) needs a penalty"):
-        rv.fedplus(SOLVER, sigma=0.1)  # the default of Fed+ with a penalty
+    assert eqx.tree_equal(rv.robust_interpolation(SOLVER, delta=0.3), expected)
+    assert eqx.tree_equal(rv.robust_interpolation(), rv.robust_interpolation(rv.SGD(0.1)))
 
 
 def test_fedplus_auto_by_numpy():

@@ -88,9 +88,10 @@ def test_the_noise_has_the_stated_standard_deviation():
 @pytest.mark.parametrize(("algorithm", "calls"), [
     (rv.fedavg, 1), (rv.fedprox, 1), (rv.fedgeomed_plus, 1), (rv.local, 1), (rv.feddyn, 1), (rv.ditto, 2),
     (lambda s: rv.fedpi(s, eta=0.5), 1), (lambda s: rv.combinators.Compressed(rv.fedavg(s), rv.codecs.QSGD()), 1),
-    (rv.fedplus, 2), (lambda s: rv.pfedme(s, steps=3), 3), (lambda s: rv.fedplus_auto(s, sigmas=(0.1, 1.0)), 6)],
-    ids=["fedavg", "fedprox", "fedgeomed_plus", "local", "feddyn", "ditto", "fedpi", "compressed", "fedplus", "pfedme",
-         "fedplus_auto"])
+    (rv.robust_interpolation, 2), (lambda s: rv.pfedme(s, steps=3), 3),
+    (lambda s: rv.fedplus_auto(s, sigmas=(0.1, 1.0)), 6)],
+    ids=["fedavg", "fedprox", "fedgeomed_plus", "local", "feddyn", "ditto", "fedpi", "compressed",
+         "robust_interpolation", "pfedme", "fedplus_auto"])
 def test_methods_that_only_solve_are_private(algorithm, calls):
     work = rv.privacy.check_private_records(algorithm(DPSGD(0.1)), {"w": jnp.zeros(3)})
     assert work.calls == calls

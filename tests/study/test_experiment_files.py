@@ -187,7 +187,8 @@ def test_data_sets_with_partitions_and_networks_are_named_in_a_file(tmp_path, mo
 
 def test_the_solver_of_the_experiment_replaces_the_default_of_an_algorithm():
     file = ExperimentFile.parse("data: digits\nmodel: logistic\nsolver: {name: SGD, learning_rate: 0.7}\n"
-                                "algorithms: {own: {name: fedplus, solver: {name: SGD, learning_rate: 0.2}}, "
-                                "default: fedplus}\nrounds: 1\n", "mine.yaml", "mine")
+                                "algorithms: {own: {name: robust_interpolation, solver: {name: SGD, "
+                                "learning_rate: 0.2}}, default: robust_interpolation}\nrounds: 1\n",
+                                "mine.yaml", "mine")
     algorithms = file.build().algorithms
     assert [float(algorithms[label].solver.learning_rate) for label in ("default", "own")] == [0.7, 0.2]

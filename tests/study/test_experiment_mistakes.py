@@ -57,7 +57,8 @@ MISTAKES = {
         "mine.yaml:15: diagnostics.1: 'step' is not a valid value; did you mean 'steps'? Allowed: model_change"]),
     "missing setting": ("  learning_rate: 0.05\n", "", ["mine.yaml:5: solver.learning_rate: missing"]),
     "missing part": ("model: logistic\n", "", ["mine.yaml:1: model: missing; the model that every party trains"]),
-    "missing penalty": ("FedAvg: fedavg", "FedAvg: fedpi_plus", ["mine.yaml:10: algorithms.FedAvg.penalty: missing"]),
+    "missing penalty": ("FedAvg: fedavg", "FedAvg: fedplus", [
+        "mine.yaml:10: algorithms.FedAvg.penalty: missing", "if nothing is known, use robust_interpolation"]),
     "empty part": ("model: logistic", "model: {}", ["mine.yaml:4: model.name: missing", "linear, logistic, mlp"]),
     "null part": ("model: logistic", "model:", ["mine.yaml:4: model: missing; the model that every party trains"]),
     "null rounds": ("rounds: 3", "rounds:", ["mine.yaml:12: rounds: None is not a valid value"]),

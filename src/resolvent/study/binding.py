@@ -175,7 +175,7 @@ def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: s
             raise InputError(f"{_join(path, key)}: missing; {p.help or 'it has no default'}")
         if p.component is not None:
             if key in supplied and key not in settings:
-                continue  # also if it has a default, such as the solver of fedplus
+                continue  # also if it has a default, such as the solver of robust_interpolation
             part = _bind_parts(p, settings, _join(path, key))
             if part is not None:
                 parts[key] = part

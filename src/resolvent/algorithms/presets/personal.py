@@ -2,43 +2,30 @@
 
 from typing import Literal
 
-import optax
 from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
-from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
-from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.presets.scale_free import DELTA, default_sigma, with_delta
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
-from resolvent.problem.solvers import SGD, LocalSolver, traced_optimizer
+from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedplus", "fedplus_pull"]
 
 Aggregated = Literal["active", "all"]
-_LAM = 0.0  # of fedplus
-_MEDIAN_LENGTHS = 0.3  # delta of fedplus without a penalty, in median lengths of the parties' updates
 
 
 @checked
-def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *,
-            sigma: float | None = None, delta: float | None = None, lam: float | None = None,
-            aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None, delta: float | None = None,
+            lam: float = 0.0, aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
     The penalty Psi = sigma*delta*phi says which differences theta_k between a personal model and the centre are cheap.
     It determines both where a party's model is pulled to and how the server aggregates.
-
-    Without a penalty, each party chooses by its validation samples between its model trained alone, a robust shared
-    model, and mixtures of them: ``model_interpolation`` around Fed+ with lam = 1, sigma = 0 and phi = |theta|, which is
-    FedAvg with the smoothed geometric median instead of the mean, and with the server's momentum 0.9 of ``fedavgm``.
-    Momentum lets the shared model converge in few rounds also if the learning rate is small. Nothing has to be set.
-    The choice is this library's own.
 
     Problem: min over W, Theta, w~ of sum_k lambda_k [f_k(w_k) + Psi(theta_k) + sigma/2 |w_k - w~ - theta_k|^2]. The
     paper gives all parties the same weight, as ``Full("uniform")`` does.
@@ -47,33 +34,28 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
     Communication: down 1 model, up 1; a party stores its model.
     Defaults: they do not depend on the scale of the parameters. sigma makes kappa = 1/(1 + learning_rate*sigma) equal
     to 0.95; the paper recommends 0.9 to 0.999. For a solver without a learning rate, such as LBFGS, sigma = 0.1. delta
-    is the median distance of the parties from the centre, measured by the server in every round; 10 for a
-    squared norm; and 0.3 times the median length of the parties' updates without a penalty. lam = 0 is the paper's, as
-    is delta = 0.1 (section 4.4.1), a length in the space of parameters, with which Fed+ is nearly local training on
-    many problems. Without a penalty, with delta = 0.1, no honest party was distinguishably worse off than alone on the
-    four problems of ``benchmarks/default.json``, and with the default learning rate of 0.1 the mean accuracy was at
-    most 0.5 points below that of the best tuned method.
-    Use when: without a penalty: nothing is known, and no party may lose. With one: one penalty for all layers is not
-    suitable: ``PerLayer`` and ``Scaled`` give each layer its own.
+    is the median distance of the parties from the centre, measured by the server in every round, and 10 for a squared
+    norm. lam = 0 is the paper's, as is delta = 0.1 (section 4.4.1), a length in the space of parameters, with which
+    Fed+ is nearly local training on many problems.
+    Use when: one penalty for all layers is not suitable: ``PerLayer`` and ``Scaled`` give each layer its own. The usual
+    penalties have presets: ``fedavg_plus``, ``fedgeomed_plus`` and ``fedcomed_plus``.
 
     Args:
-        solver: local solver of each party; default: SGD with learning rate 0.1.
-        penalty: phi; default: the choice by validation samples.
-        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k; needs a penalty;
+        solver: local solver of each party.
+        penalty: phi, such as L2Norm, which makes it fedgeomed_plus; if nothing is known, use robust_interpolation.
+        sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k;
             default: 0.053/learning rate.
         delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely;
             default: see above.
-        lam: where local work starts: 0 at the party's model, 1 at the centre; needs a penalty.
+        lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
-            [0, 1]; ``sigma`` or ``lam`` is set without a penalty; without a penalty, at the start of a run, no party
-            has validation samples.
+            [0, 1].
 
     Example:
-        >>> algorithm = rv.fedplus()
         >>> layers = rv.penalties.PerLayer({"bias": rv.penalties.OriginIndicator()}, default=rv.penalties.L2Norm())
         >>> algorithm = rv.fedplus(rv.SGD(0.1, batch_size=20, epochs=1), layers, sigma=1.0)
 
@@ -81,22 +63,9 @@ def fedplus(solver: LocalSolver | None = None, penalty: Penalty | None = None, *
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, (3), (7), (11), (12) and Algorithm 1.
     """
-    solver = SGD(0.1) if solver is None else solver
-    if penalty is None:
-        unused = ", ".join(f"{name}={value}" for name, value in {"sigma": sigma, "lam": lam}.items()
-                           if value is not None)
-        if unused:
-            raise InputError(f"fedplus({unused}) needs a penalty, such as rv.penalties.L2Norm(); without one a party "
-                             "chooses by its validation samples: give a penalty, or leave sigma and lam out")
-        median = (MoreauCentre(L2Norm(), _MEDIAN_LENGTHS, is_relative=True) if delta is None else
-                  MoreauCentre(L2Norm(), delta))
-        centre = ModelAggregation(solver=solver, aggregator=median, stragglers=stragglers)
-        momentum = traced_optimizer(optax.sgd, learning_rate=1.0, momentum=0.9)
-        return HeldOutInterpolation(ServerOptimizer(aggregate_parties(aggregate, centre), momentum), solver)
-
     def method(delta: float) -> FedPlus:
         return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), default_sigma(solver, sigma),
-                       _LAM if lam is None else lam, stragglers=stragglers)
+                       lam, stragglers=stragglers)
 
     return aggregate_parties(aggregate, with_delta(penalty, delta, method))
 
