@@ -47,6 +47,7 @@ ROWS = {
     "personal_splitting": lambda s: rv.personal_splitting(s, LAYERS, alpha=1.5, beta=1.7, gamma=0.8, lam=0.3),
     "fedplus_auto": lambda s: rv.fedplus_auto(s, rv.penalties.SquaredL2(), sigmas=(0.1, 1.0), deltas=(0.3,)),
     "model_interpolation": lambda s: rv.model_interpolation(s, rv.feddane(s), points=3),
+    "robust_interpolation": rv.robust_interpolation,
     "fedplus_pull": lambda s: rv.fedplus_pull(s, rv.aggregators.CoordinateMedian(), gamma=0.4),
     "flix": lambda s: rv.flix(s, alpha=0.3, inner=compressed_scaffold(s), repeats=2),
     "one_shot": lambda s: rv.one_shot(s, smoothness=2.0, repeats=2),
@@ -72,8 +73,8 @@ ROWS = {
 }
 # Rows whose parts are all in other rows; they run at night.
 NIGHTLY = {"pooled", "fedavg_plus", "splitting", "feddane", "ditto", "fednova", "fomaml", "pfedme", "apfl",
-           "model_interpolation", "one_shot", "dgd", "dcgd", "diana", "feddyn", "fedpd", "feddr", "fedlin", "fedexp",
-           "scaffnew", "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
+           "model_interpolation", "robust_interpolation", "one_shot", "dgd", "dcgd", "diana", "feddyn", "fedpd",
+           "feddr", "fedlin", "fedexp", "scaffnew", "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta",
            "personal layers"}
