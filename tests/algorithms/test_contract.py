@@ -74,7 +74,8 @@ ROWS = {
 # Rows whose parts are all in other rows; they run at night.
 NIGHTLY = {"pooled", "fedavg_plus", "splitting", "feddane", "ditto", "fednova", "fomaml", "pfedme", "apfl",
            "model_interpolation", "robust_interpolation", "one_shot", "dgd", "dcgd", "diana", "feddyn", "fedpd",
-           "feddr", "fedlin", "fedexp", "scaffnew", "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
+           "feddr", "fedlin", "fedexp", "scaffnew", "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm",
+           "ef21_bc",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta",
            "personal layers"}
