@@ -35,11 +35,11 @@ def yogi(m, v, g, t):
 
 # The algorithm, its server rate, v_0, and (m, v, g, t) -> (m, v, direction). m_0 is 0.
 OPTIMIZERS = {
-    "reptile": (rv.reptile(SOLVER, rate=0.3, stragglers="drop"), 0.3, 0.0, lambda m, v, g, t: (m, v, g)),
-    "plain": (rv.reptile(SOLVER, rate=1.0, stragglers="drop"), 1.0, 0.0, lambda m, v, g, t: (m, v, g)),
-    "fedavgm": (rv.fedavgm(SOLVER, rate=0.7, momentum=MOMENTUM), 0.7, 0.0, momentum),
-    "fedadam": (rv.fedadam(SOLVER, rate=0.05, b1=B1, b2=B2, eps=EPS), 0.05, 0.0, adam),
-    "fedyogi": (rv.fedyogi(SOLVER, rate=0.05, b1=B1, b2=B2, eps=EPS), 0.05, EPS**2, yogi),
+    "reptile": (rv.reptile(SOLVER, server_rate=0.3, stragglers="drop"), 0.3, 0.0, lambda m, v, g, t: (m, v, g)),
+    "plain": (rv.reptile(SOLVER, server_rate=1.0, stragglers="drop"), 1.0, 0.0, lambda m, v, g, t: (m, v, g)),
+    "fedavgm": (rv.fedavgm(SOLVER, server_rate=0.7, momentum=MOMENTUM), 0.7, 0.0, momentum),
+    "fedadam": (rv.fedadam(SOLVER, server_rate=0.05, b1=B1, b2=B2, eps=EPS), 0.05, 0.0, adam),
+    "fedyogi": (rv.fedyogi(SOLVER, server_rate=0.05, b1=B1, b2=B2, eps=EPS), 0.05, EPS**2, yogi),
 }
 
 
@@ -76,7 +76,7 @@ def test_model_at_rest_stays_at_rest(make):
     (lambda: rv.fedyogi(SOLVER, eps=0.0), r"fedyogi\(eps=0.0\) must lie in \(0, inf\)"),
     (lambda: rv.fedadam(SOLVER, b2=1.0), r"fedadam\(b2=1.0\) must lie in \[0, 1\)"),
     (lambda: rv.fedavgm(SOLVER, momentum=-0.1), r"fedavgm\(momentum=-0.1\) must lie in \[0, 1\)"),
-    (lambda: rv.reptile(SOLVER, rate=0.0), r"reptile\(rate=0.0\) must lie in \(0, inf\)"),
+    (lambda: rv.reptile(SOLVER, server_rate=0.0), r"reptile\(server_rate=0.0\) must lie in \(0, inf\)"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(rv.InputError, match=message):

@@ -18,54 +18,54 @@ __all__ = ["fedadam", "fedavgm", "fedyogi", "reptile"]
 
 
 @checked
-def reptile(solver: LocalSolver, *, rate: float = 0.5, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def reptile(solver: LocalSolver, *, server_rate: float = 0.5, stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Reptile: FedAvg whose server moves only a part of the way to the mean.
 
     It was proposed for meta-learning: the shared model is a start from which each party trains its own model.
 
     Problem: a shared model from which few local steps lead to a good one; no objective in closed form.
-    Update: w_k = solve f_k from w~; w~ <- (1 - rate) w~ + rate * mean of w_k.
+    Update: w_k = solve f_k from w~; w~ <- (1 - server_rate) w~ + server_rate * mean of w_k.
     Communication: down 1 model, up 1; a party stores nothing.
-    Defaults: rate = 0.5; 1 is FedAvg.
+    Defaults: server_rate = 0.5; 1 is FedAvg.
     Use when: cohorts are small and differ, so that FedAvg fluctuates; or parties will train further from the shared
     model.
 
     Args:
         solver: local solver of each party.
-        rate: how far the server moves to the mean, positive; 1 is FedAvg.
+        server_rate: how far the server moves to the mean, positive; 1 is FedAvg.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
 
     Example:
-        >>> algorithm = rv.reptile(rv.SGD(0.1, batch_size=20, epochs=1), rate=0.3)
+        >>> algorithm = rv.reptile(rv.SGD(0.1, batch_size=20, epochs=1), server_rate=0.3)
 
     References:
         Nichol, Achiam, Schulman: On First-Order Meta-Learning Algorithms, 2018, the batched form.
 
         Gasanov, Khaled, Horvath, Richtarik: FedMix, poster, a baseline of its comparison.
     """
-    check_range("reptile", "(0, inf)", rate=rate)
-    return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=rate)
+    check_range("reptile", "(0, inf)", server_rate=server_rate)
+    return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=server_rate)
 
 
 @checked
-def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
+def fedavgm(solver: LocalSolver, *, server_rate: float = 1.0, momentum: float = 0.9,
             stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAvgM: FedAvg with momentum on the server.
 
     The server treats w~ - mean of w_k as a gradient, and makes a step of gradient descent with momentum.
 
     Problem: the average loss, up to FedAvg's bias.
-    Update: w_k = solve f_k from w~; m <- momentum*m + w~ - mean of w_k; w~ <- w~ - rate*m.
+    Update: w_k = solve f_k from w~; m <- momentum*m + w~ - mean of w_k; w~ <- w~ - server_rate*m.
     Communication: down 1 model, up 1; a party stores nothing, the server stores m.
-    Defaults: rate 1 and momentum 0.9, the usual values.
+    Defaults: server_rate 1 and momentum 0.9, the usual values.
     Use when: parties are sampled and FedAvg fluctuates from round to round.
 
     Args:
         solver: local solver of each party.
-        rate: learning rate of the server, positive.
+        server_rate: learning rate of the server, positive.
         momentum: decay of the server's momentum, in [0, 1).
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -79,13 +79,13 @@ def fedavgm(solver: LocalSolver, *, rate: float = 1.0, momentum: float = 0.9,
         Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
         2019.
     """
-    check_range("fedavgm", "(0, inf)", rate=rate)
+    check_range("fedavgm", "(0, inf)", server_rate=server_rate)
     check_range("fedavgm", "[0, 1)", momentum=momentum)
-    return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=rate, momentum=momentum)
+    return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=server_rate, momentum=momentum)
 
 
 @checked
-def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
+def fedadam(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
             stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedAdam: FedAvg with Adam on the server.
 
@@ -93,15 +93,15 @@ def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
 
     Problem: the average loss, up to FedAvg's bias.
     Update: w_k = solve f_k from w~; with g = w~ - mean of w_k, m <- b1 m + (1-b1) g, v <- b2 v + (1-b2) g^2; w~ <- w~ -
-    rate m/(sqrt(v) + eps).
+    server_rate m/(sqrt(v) + eps).
     Communication: down 1 model, up 1; a party stores nothing, the server stores m and v.
     Defaults: b1, b2 and eps are the authors' 0.9, 0.99 and 0.001. The optimizer is optax's Adam, which corrects the
     moments for their start at zero, as the authors do not.
-    Use when: coordinates differ in scale, as in language models; the rate then needs its own search.
+    Use when: coordinates differ in scale, as in language models; server_rate then needs its own search.
 
     Args:
         solver: local solver of each party.
-        rate: learning rate of the server, positive.
+        server_rate: learning rate of the server, positive.
         b1: decay of the first moment, in [0, 1).
         b2: decay of the second moment, in [0, 1).
         eps: the paper's tau, positive; the larger it is, the less adaptive is the step.
@@ -111,19 +111,19 @@ def fedadam(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
         InputError: a number is outside its range.
 
     Example:
-        >>> algorithm = rv.fedadam(rv.SGD(0.1, batch_size=20, epochs=1), rate=0.03)
+        >>> algorithm = rv.fedadam(rv.SGD(0.1, batch_size=20, epochs=1), server_rate=0.03)
 
     References:
         Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
         Algorithm 2.
     """
-    check_range("fedadam", "(0, inf)", rate=rate, eps=eps)
+    check_range("fedadam", "(0, inf)", server_rate=server_rate, eps=eps)
     check_range("fedadam", "[0, 1)", b1=b1, b2=b2)
-    return _with_server_optimizer(solver, stragglers, optax.adam, learning_rate=rate, b1=b1, b2=b2, eps=eps)
+    return _with_server_optimizer(solver, stragglers, optax.adam, learning_rate=server_rate, b1=b1, b2=b2, eps=eps)
 
 
 @checked
-def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
+def fedyogi(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
             stragglers: StragglerPolicy = "drop") -> Algorithm:
     """FedYogi: FedAvg with Yogi on the server.
 
@@ -131,16 +131,16 @@ def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
 
     Problem: the average loss, up to FedAvg's bias.
     Update: w_k = solve f_k from w~; with g = w~ - mean of w_k, m <- b1 m + (1-b1) g, v <- v - (1-b2) sign(v - g^2) g^2;
-    w~ <- w~ - rate m/(sqrt(v) + eps).
+    w~ <- w~ - server_rate m/(sqrt(v) + eps).
     Communication: down 1 model, up 1; a party stores nothing, the server stores m and v.
     Defaults: b1, b2 and eps are the authors' 0.9, 0.99 and 0.001. As the authors' moments, m starts at 0 and v at
     eps^2. The update is optax's Yogi, which divides the moments by 1 - b1^t and 1 - b2^t, as the authors do not.
-    Use when: coordinates differ in scale, as in language models; the rate then needs its own search. It adapts more
+    Use when: coordinates differ in scale, as in language models; server_rate then needs its own search. It adapts more
     slowly than FedAdam if gradients are sparse.
 
     Args:
         solver: local solver of each party.
-        rate: learning rate of the server, positive.
+        server_rate: learning rate of the server, positive.
         b1: decay of the first moment, in [0, 1).
         b2: decay of the second moment, in [0, 1).
         eps: the paper's tau, positive; the larger it is, the less adaptive is the step.
@@ -150,15 +150,15 @@ def fedyogi(solver: LocalSolver, *, rate: float = 0.01, b1: float = 0.9, b2: flo
         InputError: a number is outside its range.
 
     Example:
-        >>> algorithm = rv.fedyogi(rv.SGD(0.1, batch_size=20, epochs=1), rate=0.03)
+        >>> algorithm = rv.fedyogi(rv.SGD(0.1, batch_size=20, epochs=1), server_rate=0.03)
 
     References:
         Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
         Algorithm 2.
     """
-    check_range("fedyogi", "(0, inf)", rate=rate, eps=eps)
+    check_range("fedyogi", "(0, inf)", server_rate=server_rate, eps=eps)
     check_range("fedyogi", "[0, 1)", b1=b1, b2=b2)
-    return _with_server_optimizer(solver, stragglers, _yogi, learning_rate=rate, b1=b1, b2=b2, eps=eps)
+    return _with_server_optimizer(solver, stragglers, _yogi, learning_rate=server_rate, b1=b1, b2=b2, eps=eps)
 
 
 def _yogi(learning_rate: ArrayLike, b1: ArrayLike, b2: ArrayLike, eps: ArrayLike) -> optax.GradientTransformation:
