@@ -10,7 +10,7 @@ import numpy as np
 import resolvent as rv
 from resolvent.deploy.coordinator import Coordinator
 from resolvent.deploy.exchange import RoundRules
-from resolvent.deploy.in_process import InProcess, problem_of_party
+from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.limits import Limits
 from resolvent.deploy.party import Party
 from resolvent.deploy.stores import PartyStore, ServerStore
@@ -37,11 +37,6 @@ def classification(double=True):
     data = rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1", "2"])
     with jax.enable_x64(double):
         return rv.problems.LearningProblem(rv.models.logistic(3, 3), data, block=4)
-
-
-def problem_of(problem, k):
-    rows = int(np.asarray(problem.length).sum(axis=0).max()) if hasattr(problem, "length") else None
-    return problem_of_party(problem, k, rows)
 
 
 class RecordingStore(ServerStore):
@@ -81,7 +76,7 @@ class Federation:
         if name in self.stores:
             self.stores[name].close()
         self.stores[name] = self._exit.enter_context(self.party_store(self.folder / name))
-        self.parties[name] = Party(self.algorithm, problem_of(self.problem, k), self.stores[name],
+        self.parties[name] = Party(self.algorithm, self.problem.of_party(k, is_padded=True), self.stores[name],
                                    **{"rounds": self.rounds, "name": name, "limits": self.limits, "rehearsal": True,
                                       **settings})
 

@@ -17,7 +17,7 @@ import resolvent.deploy
 from deploy.federation import Federation, quadratic
 from resolvent.deploy.coordinator import Coordinator, FederationStoppedError
 from resolvent.deploy.exchange import RoundRules
-from resolvent.deploy.in_process import problem_of_party, run_in_process
+from resolvent.deploy.in_process import run_in_process
 from resolvent.deploy.limits import Limits, check_parts
 from resolvent.deploy.party import Party
 from resolvent.deploy.protection import protect
@@ -212,7 +212,7 @@ def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_
     is_loss = result.metrics["metric"].isin(["loss", "global_loss"])
     assert set(result.metrics.loc[is_loss, "split"]) == {"validation", "test", *["train"] * has_training}
     with PartyStore(tmp_path / "party") as store:
-        party = Party(algorithm, problem_of_party(problem, 0), store, rounds=1, name="a", limits=limits)
+        party = Party(algorithm, problem.of_party(0), store, rounds=1, name="a", limits=limits)
         listed = [departure.name for departure in party.preview() if departure.message.startswith("scores")]
     assert all(("train" in name) == has_training for name in listed)
     assert listed

@@ -9,11 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -23,12 +18,9 @@ from resolvent.deploy.party import Party
 from resolvent.deploy.reports import Report
 from resolvent.deploy.stores import PartyStore, ServerStore
 from resolvent.deploy.transport import PartyHandler, Transport
-from resolvent.math.tree import Vector
-from resolvent.problem.learning import LearningProblem
-from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
-__all__ = ["InProcess", "OneParty", "problem_of_party", "run_in_process"]
+__all__ = ["InProcess", "run_in_process"]
 
 
 class InProcess(Transport):
@@ -50,71 +42,6 @@ class InProcess(Transport):
     @override
     def late_replies(self) -> list[tuple[str, bytes]]:
         return []
-
-
-class OneParty(Problem):
-    """The problem of one party of another problem, for problems whose samples are not rows.
-
-    Attributes:
-        inner: the problem of all parties.
-        number: the party's id in ``inner``.
-    """
-
-    inner: Problem
-    number: Int[Array, ""]
-
-    def __init__(self, inner: Problem, number: Int[Array, ""]) -> None:
-        self.inner, self.number = inner, number
-        self.sizes = inner.sizes[number][None]
-        self.splits, self.score_name, self.higher_is_better = inner.splits, inner.score_name, inner.higher_is_better
-
-    @override
-    def init(self, key: Array) -> Vector:
-        return self.inner.init(key)
-
-    @override
-    def oracle(self, k: Int[Array, ""]) -> Oracle:
-        return self.inner.oracle(self.number)
-
-    @override
-    def at(self, t: Int[Array, ""]) -> "OneParty":
-        return OneParty(self.inner.at(t), self.number)
-
-    @override
-    def split_sizes(self, split: int) -> Int[Array, " 1"]:
-        return self.inner.split_sizes(split)[self.number][None]
-
-    @override
-    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        return self.inner.evaluate_party(w, self.number, split)
-
-    @override
-    def report(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
-        return self.inner.report(w, self.number, split)
-
-
-def problem_of_party(problem: Problem, k: int, rows: int | None = None) -> Problem:
-    """The problem of party k alone. That of a ``LearningProblem`` holds only the party's rows.
-
-    Args:
-        problem: the problem of all parties.
-        k: the party's id.
-        rows: number of rows; the party's rows are padded with zeros to this number. If it is the same for all parties,
-            they share a compiled program. Default: the party's number of rows.
-    """
-    if not isinstance(problem, LearningProblem):
-        return OneParty(problem, jnp.array(k))
-    offset, length = np.asarray(problem.offset)[:, k], np.asarray(problem.length)[:, k]
-    index = np.concatenate([np.arange(first, first + n) for first, n in zip(offset, length, strict=True)])
-    count = max(len(index), 1) if rows is None else rows
-    x, y = (np.zeros((count, *a.shape[1:]), a.dtype) for a in (problem.x, problem.y))
-    x[:len(index)], y[:len(index)] = np.asarray(problem.x)[index], np.asarray(problem.y)[index]
-    first_rows = (np.cumsum(length) - length).astype(length.dtype)[:, None]
-    sizes = np.asarray(problem.sizes)[k:k + 1]
-    alone: LearningProblem = eqx.tree_at(
-        lambda p: (p.x, p.y, p.offset, p.length, p.sizes), problem,
-        jax.tree.map(jnp.asarray, (x, y, first_rows, length[:, None], sizes)))
-    return alone
 
 
 def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folder: Path | str | None = None,
@@ -149,10 +76,9 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
             return run_in_process(algorithm, problem, rounds=rounds, folder=temporary, names=names, limits=limits,
                                   observe=observe, **settings)
     names = names or tuple(f"party {k}" for k in range(problem.parties))
-    rows = _most_rows(problem)
     stores = [PartyStore(Path(folder) / name) for name in names]
     try:
-        parties = {name: Party(algorithm, problem_of_party(problem, k, rows), store, rounds=rounds, name=name,
+        parties = {name: Party(algorithm, problem.of_party(k, is_padded=True), store, rounds=rounds, name=name,
                                method=settings.get("method", "algorithm"), limits=limits, rehearsal=True)
                    for k, (name, store) in enumerate(zip(names, stores, strict=True))}
         with ServerStore(Path(folder) / "server") as store:
@@ -162,7 +88,3 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
     finally:
         for store_of_party in stores:
             store_of_party.close()
-
-
-def _most_rows(problem: Problem) -> int | None:
-    return int(np.asarray(problem.length).sum(axis=0).max()) if isinstance(problem, LearningProblem) else None

@@ -125,6 +125,22 @@ class LearningProblem(Problem):
         return pooled
 
     @override
+    def of_party(self, k: int, *, is_padded: bool = False) -> "LearningProblem":
+        """The problem of party k alone; it holds only the party's rows."""
+        lengths = np.asarray(self.length)
+        offset, length = np.asarray(self.offset)[:, k], lengths[:, k]
+        index = np.concatenate([np.arange(first, first + n) for first, n in zip(offset, length, strict=True)])
+        count = int(lengths.sum(axis=0).max()) if is_padded else max(len(index), 1)
+        x, y = (np.zeros((count, *a.shape[1:]), a.dtype) for a in (self.x, self.y))
+        x[:len(index)], y[:len(index)] = np.asarray(self.x)[index], np.asarray(self.y)[index]
+        first_rows = (np.cumsum(length) - length).astype(length.dtype)[:, None]
+        sizes = np.asarray(self.sizes)[k:k + 1]
+        alone: LearningProblem = eqx.tree_at(
+            lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self,
+            jax.tree.map(jnp.asarray, (x, y, first_rows, length[:, None], sizes)))
+        return alone
+
+    @override
     def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         """Mean loss (without l2) and mean score on the party's samples of the split."""
         oracle = self._split_oracle(k, split)

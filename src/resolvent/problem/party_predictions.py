@@ -21,7 +21,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Predictions
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
-from resolvent.problem.subset import PartySubset
+from resolvent.problem.problem import Problem
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["PartyPredictions", "has_probabilities", "predicted_labels", "predictions_of_parties"]
@@ -57,7 +57,7 @@ class _Blocks(NamedTuple):
     model: NDArray[np.int32]
 
 
-def predictions_of_parties(problem: LearningProblem | PartySubset, models: Vector, choice: NDArray[np.integer],
+def predictions_of_parties(problem: Problem, models: Vector, choice: NDArray[np.integer],
                            parties: NDArray[np.integer], splits: Sequence[str],
                            task: Task) -> Iterator[PartyPredictions]:
     """The predictions for each party's samples, party by party; parties without samples in a split are left out.
@@ -70,9 +70,7 @@ def predictions_of_parties(problem: LearningProblem | PartySubset, models: Vecto
         splits: names of the splits.
         task: task of the data.
     """
-    inner, slots = problem, np.asarray(parties)
-    if isinstance(problem, PartySubset):
-        inner, slots = problem.inner, np.asarray(problem.row(jnp.asarray(parties)))
+    inner, slots = problem.local(), np.asarray(problem.row(jnp.asarray(parties)))
     assert isinstance(inner, LearningProblem)
     numbers = [inner.splits.index(split) for split in splits]
     offset, length = (np.asarray(part)[numbers][:, slots].T for part in (inner.offset, inner.length))  # [M, splits]

@@ -19,7 +19,7 @@ from resolvent.problem.oracle import Oracle
 # Name of a score -> its values: [splits] of one model on one party's samples; [M, splits] of several parties.
 PartyScores: TypeAlias = dict[str, Float[Array, "*M splits"]]
 
-__all__ = ["PartyScores", "Problem", "SolvedProblem", "party_scores", "shares_by_size"]
+__all__ = ["OneParty", "PartyScores", "Problem", "SolvedProblem", "party_scores", "shares_by_size"]
 
 
 def shares_by_size(sizes: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -50,6 +50,28 @@ class Problem(CheckedArguments, eqx.Module):
     def row(self, k: Int[Array, "..."]) -> Int[Array, "..."]:
         """The row of party k in states [N, ...]: k, unless the problem has only a subset of the parties."""
         return k
+
+    def row_ids(self) -> Int[Array, " M"]:
+        """[M] the id of the party of each row: 0, ..., N-1, unless the problem has only a subset of the parties."""
+        return jnp.arange(self.parties)
+
+    def party_ids(self) -> NDArray[np.int64]:
+        """[M] ids of the parties whose data the problem has, ascending."""
+        return np.arange(self.parties)
+
+    def local(self) -> "Problem":
+        """The same objectives under the ids 0, ..., M-1, for functions of all parties that the problem has."""
+        return self
+
+    def of_party(self, k: int, *, is_padded: bool = False) -> "Problem":
+        """The problem of party k alone, which has the id 0.
+
+        Args:
+            k: the party's id.
+            is_padded: whether the party's rows are padded with zeros to the number of rows of the largest party, so
+                that all parties share a compiled program. Problems without rows ignore it.
+        """
+        return OneParty(self, jnp.array(k))
 
     @abstractmethod
     def init(self, key: Array) -> Vector:
@@ -120,6 +142,47 @@ def party_scores(problem: Problem, model: Vector, k: Int[Array, ""]) -> PartySco
     splits = jnp.arange(len(problem.splits))
     scores: PartyScores = jax.lax.map(lambda split: problem.report(model, k, split), splits)
     return scores
+
+
+class OneParty(Problem):
+    """The problem of one party of another problem, for problems whose samples are not rows.
+
+    Attributes:
+        inner: the problem of all parties.
+        number: the party's id in ``inner``.
+    """
+
+    inner: Problem
+    number: Int[Array, ""]
+
+    def __init__(self, inner: Problem, number: Int[Array, ""]) -> None:
+        self.inner, self.number = inner, number
+        self.sizes = inner.sizes[number][None]
+        self.splits, self.score_name, self.higher_is_better = inner.splits, inner.score_name, inner.higher_is_better
+
+    @override
+    def init(self, key: Array) -> Vector:
+        return self.inner.init(key)
+
+    @override
+    def oracle(self, k: Int[Array, ""]) -> Oracle:
+        return self.inner.oracle(self.number)
+
+    @override
+    def at(self, t: Int[Array, ""]) -> "OneParty":
+        return OneParty(self.inner.at(t), self.number)
+
+    @override
+    def split_sizes(self, split: int) -> Int[Array, " 1"]:
+        return self.inner.split_sizes(split)[self.number][None]
+
+    @override
+    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+        return self.inner.evaluate_party(w, self.number, split)
+
+    @override
+    def report(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
+        return self.inner.report(w, self.number, split)
 
 
 @jax.jit

@@ -47,6 +47,19 @@ class PartySubset(Problem):
         return jnp.searchsorted(self.numbers, k, method="scan_unrolled")
 
     @override
+    def row_ids(self) -> Int[Array, " M"]:
+        return self.numbers
+
+    @override
+    def party_ids(self) -> NDArray[np.int64]:
+        numbers = np.asarray(self.numbers).astype(np.int64)
+        return numbers[numbers < _EMPTY_SLOT]
+
+    @override
+    def local(self) -> LearningProblem:
+        return self.inner
+
+    @override
     def init(self, key: Array) -> Vector:
         return self.inner.init(key)
 

@@ -15,7 +15,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
 from resolvent.simulator.schedulers import AXIS
-from resolvent.simulator.shards import PartyShard
+from resolvent.simulator.shards import is_divided
 
 __all__ = ["CohortPart", "OwnParties", "WholeCohort", "part_of_cohort", "sum_over_devices"]
 
@@ -86,7 +86,7 @@ CohortPart: TypeAlias = WholeCohort | OwnParties
 
 def part_of_cohort(problem: Problem, cohort: Cohort) -> CohortPart:
     """The part of a cohort that belongs to this device: everything, unless the problem is a ``PartyShard``."""
-    if not isinstance(problem, PartyShard):
+    if not is_divided(problem):
         return WholeCohort(cohort.index)
     size = len(cohort.index)
     is_own = problem.device_of[cohort.index] == jax.lax.axis_index(AXIS)

@@ -45,7 +45,7 @@ from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.cohort_parts import CohortPart, part_of_cohort
 from resolvent.simulator.scheduler_choice import SchedulerName, scheduler_named
 from resolvent.simulator.schedulers import Jobs, Sequential
-from resolvent.simulator.shards import REPLICATED, SHARDED, PartyShard, on_every_device, shard_specs
+from resolvent.simulator.shards import REPLICATED, SHARDED, on_every_device, shard_specs
 from resolvent.simulator.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.xla.fallback import FallbackJit
 from resolvent.xla.small_call import allow_small_calls, call_metadata
@@ -78,11 +78,10 @@ class _PhaseResult(NamedTuple):
 def initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
                   seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
-    compute = _initial_state
-    if isinstance(problem, PartyShard):
-        specs = (REPLICATED, shard_specs(problem), REPLICATED, REPLICATED)
-        compute = on_every_device(compute, problem, specs, _FEDERATION_SPECS)
-    return compute(algorithm, problem, participation, seed)
+    specs = (REPLICATED, shard_specs(problem), REPLICATED, REPLICATED)
+    state: Federation = on_every_device(_initial_state, problem, specs, _FEDERATION_SPECS)(
+        algorithm, problem, participation, seed)
+    return state
 
 
 def _initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
@@ -93,9 +92,8 @@ def _initial_state(algorithm: Algorithm, problem: Problem, participation: Partic
     def of_party(k: Array) -> PartyState:
         return initial_party(algorithm, w0, first.oracle(k), key, k)
 
-    parties = problem.numbers if isinstance(problem, PartyShard) else jnp.arange(problem.parties)
     return Federation(initial_server(algorithm, w0, participation.shares(problem.sizes)),
-                      jax.lax.map(of_party, parties, batch_size=_STATES_AT_ONCE))
+                      jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE))
 
 
 @partial(FallbackJit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
@@ -132,10 +130,10 @@ def run_chunk(
         plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
     run = partial(_run_rounds, static=_Static(record, scheduler, plain), capacity=capacity)
-    if isinstance(problem, PartyShard):
-        specs = (REPLICATED, shard_specs(problem), REPLICATED, _FEDERATION_SPECS, REPLICATED, REPLICATED, REPLICATED)
-        run = on_every_device(run, problem, specs, _CHUNK_SPECS)
-    return run(algorithm, problem, participation, state, seed, start, count)
+    specs = (REPLICATED, shard_specs(problem), REPLICATED, _FEDERATION_SPECS, REPLICATED, REPLICATED, REPLICATED)
+    chunk: Chunk = on_every_device(run, problem, specs, _CHUNK_SPECS)(
+        algorithm, problem, participation, state, seed, start, count)
+    return chunk
 
 
 def _run_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,

@@ -27,22 +27,23 @@ from resolvent.simulator.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.evaluate import personal_models
 from resolvent.simulator.host_chunks import HostChunks, gather_parties, replace_rows, to_device
 from resolvent.simulator.host_states import HostStates
+from resolvent.simulator.parties_view import PartiesView, SampledParties
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.states import Chunk, Federation
 from resolvent.simulator.storage import CohortView, EvaluationView, Storage, whole_cohort
 from resolvent.simulator.tree_files import digest
 
-__all__ = ["HostStorage", "PartyRows", "PartyView"]
+__all__ = ["HostStorage", "PartyRows"]
 
 
-class PartyView(NamedTuple):
+class GatheredParties(NamedTuple):
     """Some parties on the device: their problem, and the server's and their states."""
 
     problem: PartySubset
     state: Federation
 
 
-class HostStorage(Storage):
+class HostStorage(Storage, PartiesView):
     """Data stay in host memory or on disk; states are rows of a file.
 
     Memory has the parties of a few chunks, a few numbers per party (sizes, offsets, shares, the positions of rows), and
@@ -121,16 +122,30 @@ class HostStorage(Storage):
         self._wait_for_writes()
         return Federation(self._server, self._states.complete(problem, self._states.read(ids)))
 
-    def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
-        """The models that these parties use, leaves [M, ...]."""
-        problem, state = self.view(ids)
-        return personal_models(algorithm, problem, state, jnp.asarray(ids))
+    @property
+    @override
+    def view(self) -> PartiesView:
+        return self
 
-    def view(self, ids: NDArray[np.integer]) -> PartyView:
+    @override
+    def party_ids(self) -> NDArray[np.integer]:
+        return self.problem.party_ids()
+
+    @override
+    def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
+        problem, state = self.gather(ids)
+        models: Vector = personal_models(algorithm, problem, state, jnp.asarray(ids))
+        return models
+
+    @override
+    def sampled_parties(self, ids: NDArray[np.integer]) -> list[SampledParties]:
+        return [SampledParties(self.problem, np.arange(len(ids)))]
+
+    def gather(self, ids: NDArray[np.integer]) -> GatheredParties:
         """The problem and the state of these parties, gathered now."""
         ascending = np.unique(ids).astype(np.int32)
         problem = gather_parties(self._model, self._data, ascending)
-        return PartyView(problem, self._state_of(problem, ascending))
+        return GatheredParties(problem, self._state_of(problem, ascending))
 
     @override
     def final_state(self) -> Federation:
@@ -180,7 +195,7 @@ class PartyRows:
     def __getitem__(self, ids: ArrayLike) -> PartyState:
         """The rows of these parties; leaves have the shape of ``ids`` in front."""
         index = np.asarray(ids)
-        problem, state = self._storage.view(index.ravel())
+        problem, state = self._storage.gather(index.ravel())
         return tree.rows(state.parties, problem.row(jnp.asarray(index)))
 
 

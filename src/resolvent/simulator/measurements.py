@@ -13,7 +13,6 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, SolvedProblem
-from resolvent.problem.subset import PartySubset
 from resolvent.simulator.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
 from resolvent.simulator.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulator.metrics_table import MetricsTable
@@ -62,7 +61,7 @@ class Measurements:
         self._index = plan.evaluation.parties
         self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
         # The parties of a subset under local ids, for functions of all parties of a problem.
-        self._parties_problem = problem.inner if isinstance(problem, PartySubset) else problem
+        self._parties_problem = problem.local()
         self._uses_shared_model: bool | None = None
 
     def metrics(self) -> "pd.DataFrame":

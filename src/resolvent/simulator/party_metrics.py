@@ -15,7 +15,6 @@ from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.party_predictions import has_probabilities, predictions_of_parties
 from resolvent.problem.problem import Problem
-from resolvent.problem.subset import PartySubset
 
 __all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "uninformative"]
 
@@ -56,7 +55,7 @@ class PartyMetrics:
     def measure(self, problem: Problem, models: Vector, choice: NDArray[np.integer],
                 parties: NDArray[np.integer]) -> MetricValues:
         """The metrics of model choice[i] for the samples of party i: see ``predictions_of_parties``."""
-        assert isinstance(problem, LearningProblem | PartySubset)
+        assert isinstance(problem.local(), LearningProblem)
         shape = (len(parties), len(HELD_OUT), len(self.metrics))
         values, is_defined = np.full(shape, np.nan), np.zeros(shape, bool)
         for position, split, predictions in predictions_of_parties(problem, models, choice, parties, HELD_OUT,

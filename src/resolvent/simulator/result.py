@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,36 +21,19 @@ from resolvent.problem.fitted import Fitted
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.problem.subset import PartySubset
-from resolvent.simulator.evaluate import personal_models
-from resolvent.simulator.host_storage import HostStorage
 from resolvent.simulator.model_folder import SavedModels
+from resolvent.simulator.parties_view import CollectedModels, DeviceParties, PartiesView
 from resolvent.simulator.run_readings import RunReadings
-from resolvent.simulator.shard_storage import ShardStorage
+from resolvent.simulator.saved_result import write_result
 from resolvent.simulator.states import Federation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CollectedModels", "Result"]
+__all__ = ["Result"]
 
 _MODELS_AT_ONCE = 1000  # personal models that are computed at a time, of parties on the host
 _PYTREES = ("algorithm", "problem", "state")
-
-
-class CollectedModels(NamedTuple):
-    """The personal models of all parties.
-
-    Attributes:
-        models: leaves [N, ...].
-    """
-
-    models: Vector
-
-    def personal_models(self, algorithm: Algorithm, ids: np.ndarray[Any, Any]) -> Vector:
-        """The models of these parties, leaves [M, ...]."""
-        models: Vector = jax.tree.map(lambda leaf: leaf[ids], self.models)
-        return models
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,7 +61,8 @@ class Result(RunReadings):
         digest: SHA-256 of the last state; in host memory, of the server's state and the states of the parties that have
             taken part.
         storage: the parties' data and states, if they are on the host, or divided among several processes. Then all
-            processes must ask for the same personal models and party states, in the same order.
+            processes must ask for the same personal models and party states, in the same order. None if all are on the
+            device.
 
     Example:
         >>> problem = rv.problems.least_squares(parties=3, samples=20, features=2)
@@ -97,7 +81,7 @@ class Result(RunReadings):
     rounds: int
     seed: int
     digest: str
-    storage: HostStorage | ShardStorage | CollectedModels | None = None
+    storage: PartiesView | None = None
 
     @override
     def personal_model(self, party: int | str) -> Vector:
@@ -122,15 +106,17 @@ class Result(RunReadings):
 
     def models_of(self, ids: np.ndarray[Any, Any]) -> Vector:
         """The personal models of the parties with these ids, stacked: leaves [M, ...]."""
-        if self.storage is not None:
-            return self.storage.personal_models(self.algorithm, ids)
-        return personal_models(self.algorithm, self.problem, self.state, jnp.asarray(ids))
+        return self.parties_view.personal_models(self.algorithm, ids)
+
+    @property
+    def parties_view(self) -> PartiesView:
+        """The models and the samples of the parties, wherever they are."""
+        return DeviceParties(self.problem, self.state) if self.storage is None else self.storage
 
     def collected(self) -> "Result":
         """The result with all personal models in this process; of several processes, all must call it."""
-        if not isinstance(self.storage, ShardStorage):
-            return self
-        return replace(self, storage=CollectedModels(self.personal_models))
+        view = self.parties_view
+        return replace(self, storage=CollectedModels(view, self.personal_models)) if view.is_shared else self
 
     @property
     @override
@@ -151,7 +137,7 @@ class Result(RunReadings):
     @property
     def model(self) -> Model | None:
         """The predictor and its loss; None if the run had a problem of its own."""
-        problem = self.problem.inner if isinstance(self.problem, PartySubset) else self.problem
+        problem = self.problem.local()
         return problem.model if isinstance(problem, LearningProblem) else None
 
     @override
@@ -183,9 +169,8 @@ class Result(RunReadings):
         Raises:
             InputError: the folder is in use.
         """
-        from resolvent.simulator.saved_result import write_result
-
-        write_result(Path(folder), self)
+        write_result(Path(folder), self.saved_models, self.metrics, {
+            "seed": self.seed, "score": self.score_name, "has_data": self.data is not None, "facts": self.facts})
 
     def __getstate__(self) -> dict[str, Any]:
         if self.storage is not None:

@@ -32,9 +32,9 @@ from resolvent.simulator.cache import enable_compilation_cache
 from resolvent.simulator.checkpoints import RunCheckpoints
 from resolvent.simulator.diagnostics import Diagnostic
 from resolvent.simulator.events import EvaluationEvent, OnEvaluation, RunCallbacks, as_callbacks, copy_arrays, read_only
-from resolvent.simulator.host_storage import HostStorage
 from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.pace import Pace
+from resolvent.simulator.parties_view import CollectedModels
 from resolvent.simulator.placement import Placement, place
 from resolvent.simulator.plan import (
     CheckpointPlan,
@@ -49,10 +49,9 @@ from resolvent.simulator.plan import (
 from resolvent.simulator.processes import detect_lost_process, is_writer
 from resolvent.simulator.program import check_repeatable
 from resolvent.simulator.progress import Progress, progress_bar
-from resolvent.simulator.result import CollectedModels, Result
+from resolvent.simulator.result import Result
 from resolvent.simulator.run_readings import RunReadings
 from resolvent.simulator.scheduler_choice import SchedulerChoice
-from resolvent.simulator.shard_storage import ShardStorage
 from resolvent.simulator.states import Federation
 from resolvent.simulator.stopwatch import stopwatch
 from resolvent.simulator.storage import Storage
@@ -248,8 +247,7 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
     facts = measurements.facts() | (
         {"scheduler_seconds": placement.scheduler_seconds} if placement.scheduler_seconds else {})
     return Result(plan.name, plan.algorithm, storage.problem, plan.task.data, storage.final_state(),
-                  measurements.metrics(), facts, done, plan.seed, storage.digest(),
-                  storage if isinstance(storage, HostStorage | ShardStorage) else None)
+                  measurements.metrics(), facts, done, plan.seed, storage.digest(), storage.view)
 
 
 def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed: bool,
@@ -260,8 +258,8 @@ def _event(plan: Plan, storage: Storage, measurements: Measurements, is_resumed:
         result = Result(plan.name, plan.algorithm, storage.problem, read_only(plan.task.data), state,
                         measurements.metrics().copy(),
                         copy.deepcopy(measurements.facts()), rounds, plan.seed, storage.digest())
-        if isinstance(storage, HostStorage | ShardStorage):  # the state has some of the parties only
-            models = CollectedModels(replace(result, storage=storage).personal_models)
+        if storage.view is not None:  # the state has some of the parties only
+            models = CollectedModels(storage.view, replace(result, storage=storage.view).personal_models)
             return replace(result, state=Federation(copy_arrays(state.server), ()), storage=models)
         return replace(result, state=copy_arrays(state))
 

@@ -1,6 +1,6 @@
 """The result of a run in a folder: models, metrics and facts, without samples and states."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models.model import Model
-from resolvent.simulator.model_folder import NOTE_FILE, ModelFolder, write_model_folder
+from resolvent.simulator.model_folder import NOTE_FILE, ModelFolder, SavedModels, write_model_folder
 from resolvent.simulator.run_readings import RunReadings
 
 if TYPE_CHECKING:
-    from resolvent.simulator.result import Result
+    import pandas as pd
 
 __all__ = ["RESULT_FILE", "SavedResult", "write_result"]
 
@@ -30,8 +30,14 @@ _BOUND = (_METRICS, f"{_MODELS}/{NOTE_FILE}")  # the note of the models has the 
 _ADVICE = "save the result again"
 
 
-def write_result(folder: Path, result: "Result") -> None:
+def write_result(folder: Path, models: SavedModels, metrics: "pd.DataFrame", note: Mapping[str, Any]) -> None:
     """Write a result to a folder, completely or not at all.
+
+    Args:
+        folder: a folder that does not exist or is empty.
+        models: the models of the run.
+        metrics: the table of its metrics.
+        note: its seed, the name of its score, whether it had data, and its facts.
 
     Raises:
         InputError: the folder is in use.
@@ -44,12 +50,11 @@ def write_result(folder: Path, result: "Result") -> None:
     remove_folder(work)
     work.mkdir(parents=True)
     try:
-        write_model_folder(work / _MODELS, result.saved_models)
-        write_atomically(work / _METRICS, lambda path: result.metrics.to_parquet(path, index=False))
+        write_model_folder(work / _MODELS, models)
+        write_atomically(work / _METRICS, lambda path: metrics.to_parquet(path, index=False))
         write_sealed(work / RESULT_FILE, {
-            "version": _VERSION, "name": result.name, "rounds": result.rounds, "seed": result.seed,
-            "digest": result.digest, "score": result.score_name, "has_data": result.data is not None,
-            "facts": _plain(result.facts), "files": file_digests(work, _BOUND)})
+            "version": _VERSION, "name": models.method, "rounds": models.rounds, "digest": models.digest,
+            **_plain(note), "files": file_digests(work, _BOUND)})
         sync_to_disk(work)
         if target.exists():
             target.rmdir()

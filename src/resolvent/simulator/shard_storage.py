@@ -20,6 +20,7 @@ from resolvent.simulator.cohort_parts import sum_over_devices
 from resolvent.simulator.device_memory import tree_bytes
 from resolvent.simulator.engine import initial_state
 from resolvent.simulator.evaluate import personal_models
+from resolvent.simulator.parties_view import PartiesView, SampledParties
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.processes import sum_over_processes
 from resolvent.simulator.schedulers import AXIS
@@ -42,7 +43,7 @@ __all__ = ["ShardRows", "ShardStorage"]
 _BLOCK_BYTES = 2**24  # bytes of party states or models that the processes exchange at a time, outside of rounds
 
 
-class ShardStorage(Storage):
+class ShardStorage(Storage, PartiesView):
     """The parties are divided among the devices of all processes. The server's state is on every device.
 
     All processes call the same methods in the same order.
@@ -110,11 +111,25 @@ class ShardStorage(Storage):
     def collect(self, positions: Sequence[NDArray[np.intp]], parts: Sequence[ArrayLike], size: int) -> NDArray[Any]:
         return sum_over_processes(super().collect(positions, parts, size))
 
-    def own_parties(self) -> list[tuple[PartyShard, NDArray[np.int32]]]:
-        """The problem and the ids of the parties on each device of this process."""
-        return [(problem, self._layout.parties_of(device))
+    @property
+    @override
+    def view(self) -> PartiesView:
+        return self
+
+    @override
+    def party_ids(self) -> NDArray[np.integer]:
+        return np.arange(len(self._layout.device_of))
+
+    @override
+    def sampled_parties(self, ids: NDArray[np.integer]) -> list[SampledParties]:
+        return [SampledParties(problem, np.flatnonzero(self._layout.device_of[ids] == device))
                 for device, problem in zip(self._devices, self._problems, strict=True)]
 
+    @override
+    def sum_over_processes(self, values: NDArray[Any]) -> NDArray[Any]:
+        return sum_over_processes(values)
+
+    @override
     def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
         """The models that these parties use, leaves [M, ...]; all processes call it with the same ids."""
         shapes = jax.eval_shape(self.problem.init, jax.random.key(0))

@@ -16,12 +16,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PyTree
 from numpy.typing import NDArray
-from typing_extensions import override
+from typing_extensions import TypeIs, override
 
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.own_rows import keep_parties
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
+from resolvent.problem.problem import Problem
 from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulator.fingerprint import digest_of_array
 from resolvent.simulator.schedulers import AXIS
@@ -64,6 +65,11 @@ class PartyShard(PartySubset):
     def at(self, t: Int[Array, ""]) -> "PartyShard":
         inner = self.inner.at(t)
         return self if inner is self.inner else eqx.tree_at(lambda p: p.inner, self, inner)
+
+
+def is_divided(problem: Problem) -> TypeIs[PartyShard]:
+    """Whether each device has the data of its own parties only."""
+    return isinstance(problem, PartyShard)
 
 
 class ShardLayout(NamedTuple):
@@ -188,8 +194,10 @@ def _place_samples(gatherer: Gatherer, data: FederatedData, layout: ShardLayout)
     return placed
 
 
-def shard_specs(problem: PartyShard) -> Any:
+def shard_specs(problem: Problem) -> Any:
     """A tree of specifications: which arrays of a problem are divided among the devices."""
+    if not is_divided(problem):
+        return REPLICATED
     replicated = jax.tree.map(lambda _: REPLICATED, problem)
 
     def divided(p: PartyShard) -> list[Any]:
@@ -206,8 +214,13 @@ def keep_own_parties(data: FederatedData) -> FederatedData:
     return keep_parties(data, local_ids, (digest_of_array(data.x), digest_of_array(data.y)))
 
 
-def on_every_device(function: Callable[..., Any], problem: PartyShard, in_specs: Any, out_specs: Any) -> Any:
-    """A function that runs on every device of a problem's mesh, with the parts of its arguments on that device."""
+def on_every_device(function: Callable[..., Any], problem: Problem, in_specs: Any, out_specs: Any) -> Any:
+    """A function that runs on every device of a problem's mesh, with the parts of its arguments on that device.
+
+    If the problem is not divided among devices, it is the function itself.
+    """
+    if not is_divided(problem):
+        return function
     # Varying manual axes are not checked, because the scan inside an LSTM's gradient does not pass the check.
     return jax.shard_map(function, mesh=problem.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 

@@ -19,6 +19,7 @@ from resolvent.algorithms.cohort import check_ids
 from resolvent.problem.problem import Problem
 from resolvent.simulator.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine import initial_state
+from resolvent.simulator.parties_view import PartiesView
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.schedulers import Scheduler
 from resolvent.simulator.states import Chunk, Federation
@@ -122,6 +123,11 @@ class Storage(ABC):
     @abstractmethod
     def final_state(self) -> Federation:
         """The state for the result of the run."""
+
+    @property
+    def view(self) -> PartiesView | None:
+        """The models and the samples of the parties; None if all of them are on the device."""
+        return None
 
     @abstractmethod
     def checkpoint_state(self) -> PyTree[Any]:

@@ -20,11 +20,8 @@ from resolvent.problem.metrics.metric import Metric, Predictions, Sampling
 from resolvent.problem.metrics.site_values import SiteRows
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
 from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
-from resolvent.problem.subset import PartySubset
 from resolvent.simulator.party_metrics import uninformative
-from resolvent.simulator.processes import sum_over_processes
 from resolvent.simulator.result import Result
-from resolvent.simulator.shard_storage import ShardStorage
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["RowValues", "Score", "baseline_name", "measure_models", "measure_rows"]
@@ -145,7 +142,7 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
     data, model = first.data, first.model
     if data is None or model is None:
         return None
-    parties = _evaluated(first)
+    parties = first.parties_view.party_ids()
     parties = parties[data.sizes(_SPLIT)[parties] > 0]
     if not len(parties):
         return None
@@ -159,7 +156,7 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
         if by_class and classes is None:
             classes = _collect(result, predictions, sizes, _labels).astype(np.int64)
     if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
-        local = np.concatenate([view.positions for view in _views(first, parties)])
+        local = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)])
         constant = dict(zip(local.tolist(), _constant_predictions(data, parties[local], loss), strict=True))
         values[baseline_name(data, values)] = _collect(first, constant, sizes,
                                                        partial(_row_values, score=score, loss=loss))
@@ -183,46 +180,12 @@ def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) 
     return name
 
 
-class _View(NamedTuple):
-    """Parties whose samples this process has on one device.
-
-    Attributes:
-        problem: a problem with these parties.
-        positions: [m] their positions among the parties whose rows are measured.
-    """
-
-    problem: LearningProblem | PartySubset
-    positions: NDArray[np.intp]
-
-
-def _views(result: Result, parties: NDArray[np.integer]) -> list[_View]:
-    """The parties of this process, by device."""
-    if isinstance(result.storage, ShardStorage):
-        return [_View(problem, np.flatnonzero(np.isin(parties, ids))) for problem, ids in result.storage.own_parties()]
-    problem = result.problem
-    if type(problem) not in (LearningProblem, PartySubset):  # the parties are divided among devices
-        assert result.model is not None
-        assert result.data is not None
-        problem = LearningProblem(result.model, result.data)
-    assert isinstance(problem, LearningProblem | PartySubset)
-    return [_View(problem, np.arange(len(parties)))]
-
-
-def _evaluated(result: Result) -> NDArray[np.integer]:
-    """The ids of the parties whose samples a run has, in one of its processes."""
-    problem = result.problem
-    if not isinstance(problem, PartySubset) or isinstance(result.storage, ShardStorage):
-        return np.arange(0 if result.data is None else len(result.data))
-    numbers = np.asarray(problem.numbers)
-    return numbers[numbers < np.iinfo(np.int32).max]
-
-
 def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData) -> dict[int, Predictions]:
     """The predictions of personal models for the test samples of this process: position among the parties -> them."""
     model = jax.tree.leaves(shapes_of(result.problem.init, jax.random.key(0)))
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in model)
     block = int(np.clip(_MAX_BYTES // max(size, 1), 1, len(parties)))
-    views, predictions = _views(result, parties), dict[int, Predictions]()
+    views, predictions = result.parties_view.sampled_parties(parties), dict[int, Predictions]()
     for start in range(0, len(parties), block):
         ids = parties[start:start + block]
         filled = np.concatenate([ids, np.repeat(ids[-1:], block - len(ids))])  # the shape of the other blocks
@@ -268,7 +231,7 @@ def _collect(result: Result, predictions: dict[int, Predictions], sizes: NDArray
     if predictions:
         index = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in predictions])
         values[index] = values_of(list(predictions.values()))
-    return sum_over_processes(values) if isinstance(result.storage, ShardStorage) else values
+    return result.parties_view.sum_over_processes(values)
 
 
 def _labels(predictions: list[Predictions]) -> Values:
