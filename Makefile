@@ -11,13 +11,14 @@ TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 # What `make nightly` runs: names of reproductions, or all.
 REPRODUCTIONS ?= --all
 
-.PHONY: help federation federation-test flower-test digits test test-fast lint docs wheel versions compile-sweep nightly torture clean extras
+.PHONY: help federation federation-test flower-test digits test test-fast lint typed docs wheel versions compile-sweep nightly torture clean extras
 
 help:
 	@echo "make digits     install, then compare eight algorithms on real handwritten digits"
 	@echo "make test       install with the test extra, then run all tests"
 	@echo "make test-fast  the same without the slow tests and those of browsers, kills and devices"
 	@echo "make lint       ruff and mypy"
+	@echo "make typed      mypy --strict and pyright of a user's script, with the installed package"
 	@echo "make docs       build the documentation into site/"
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
 	@echo "make versions   run digits and the contract with the lowest and with the newest versions of the dependencies"
@@ -54,6 +55,12 @@ test-fast: .venv/installed-test
 lint: .venv/installed-lint
 	$(BIN)/ruff check
 	$(BIN)/mypy
+
+# In the folder tests/, where mypy does not read the settings of the project.
+typed: .venv/installed-lint
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyright[nodejs]'
+	cd tests && ../$(BIN)/mypy --strict --config-file= typed_script.py
+	cd tests && ../$(BIN)/pyright --pythonpath ../$(BIN)/python typed_script.py
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

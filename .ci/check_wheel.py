@@ -29,8 +29,8 @@ def check_contents(wheel: Path) -> None:
     if missing or extra:
         raise SystemExit(f"{wheel.name}: missing: {_listed(missing)}; should not be there: {_listed(extra)}")
     kinds = {path.suffix for path in files}
-    if not {".py", ".yaml", ".jinja"} <= kinds:
-        raise SystemExit(f"{wheel.name}: experiments (.yaml) or templates (.jinja) are missing, only {sorted(kinds)}")
+    if not {".py", ".yaml", ".jinja"} <= kinds or PurePosixPath("resolvent/py.typed") not in files:
+        raise SystemExit(f"{wheel.name}: experiments (.yaml), templates (.jinja) or py.typed are missing")
     if not any(path.name == "LICENSE" for path in metadata):
         raise SystemExit(f"{wheel.name}: the LICENSE is missing")
 

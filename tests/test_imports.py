@@ -1,10 +1,17 @@
 """What importing costs: a party needs no command line, no plotting and no tables; help needs no JAX."""
 
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import resolvent as rv
+
+ROOT = Path(rv.__file__).parent
 HEAVY = ["docstring_parser", "jinja2", "matplotlib", "pandas", "pyarrow", "pydantic", "rich", "ruamel", "tyro"]
 PROGRAM = """
 import sys
@@ -40,7 +47,7 @@ def test_names_of_a_run_load_no_further_namespace():
                "assert not any('portfolio' in name for name in sys.modules)\n"
                "count = sum(name.startswith('resolvent') for name in sys.modules)\n"
                "assert count <= 250, count\n"
-               "assert rv.portfolio.__name__ == 'resolvent.problem.portfolio'")
+               "assert 'resolvent.portfolio' == rv.portfolio.__name__")
     subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 
 
@@ -55,10 +62,37 @@ def test_the_check_sees_a_heavy_package():
 
 
 def test_names_of_the_package_are_those_of_the_api():
-    """Also the function ``simulate``, which has the name of a package."""
     program = ("import resolvent.simulator.progress, resolvent as rv\n"
                "from resolvent import *\n"
                "assert callable(rv.simulate) and rv.simulate is simulate\n"
-               "assert set(rv.__all__) <= set(dir(rv)) and all(hasattr(rv, name) for name in rv.__all__)\n"
-               "assert not hasattr(rv, 'nope')")
+               "assert dir(rv) == sorted([*rv.__all__, '__version__'])\n"
+               "assert all(hasattr(rv, name) for name in rv.__all__)\n"
+               "assert not hasattr(rv, 'nope')\n"
+               "from resolvent.codecs import TopK\n"
+               "assert TopK is rv.codecs.TopK")
     subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+
+
+NAMESPACES = [name for name in rv.__all__ if isinstance(getattr(rv, name), ModuleType)]
+
+
+@pytest.mark.parametrize("name", [*NAMESPACES, "testing"])
+def test_namespace_shows_its_names_only(name):
+    namespace = import_module(f"resolvent.{name}")
+    assert {n for n in dir(namespace) if not n.startswith("__")} == set(namespace.__all__)
+    assert getattr(rv, name) is namespace
+
+
+def test_namespaces_of_the_docstring():
+    listed = re.findall(r"``(\w+)``", rv.__doc__.split("Parts are in namespaces:")[1].split(".")[0])
+    assert listed == sorted(NAMESPACES)
+
+
+def test_no_function_hides_a_module():
+    """``import resolvent.simulate.rounds`` failed while ``simulate`` was the name of a package and of a function."""
+    packages = [path.parent for path in ROOT.rglob("__init__.py")]
+    for package in packages:
+        module = import_module(".".join(package.relative_to(ROOT.parent).parts))
+        modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+        hidden = [name for name in modules & set(vars(module)) if not isinstance(getattr(module, name), ModuleType)]
+        assert not hidden, f"{module.__name__}: {hidden}"

@@ -2,32 +2,43 @@
 
 from typing import TYPE_CHECKING
 
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets
+from resolvent.algorithms import presets
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import *
-from resolvent.data import datasets, partitions, shifts
 from resolvent.data.encoded_rows import UnusualRowsWarning
 from resolvent.data.federated import FederatedData
 from resolvent.data.packed import open_packed, write_packed
 from resolvent.errors import DivergedError, InputError
-from resolvent.math import codecs, penalties
-from resolvent.problem import models, problems, schedules, solvers
 from resolvent.problem.explain import explain
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
-from resolvent.simulator import callbacks, schedulers
 from resolvent.simulator.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.simulator.systems import VirtualClock
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.load import load
 
-if TYPE_CHECKING:
-    from resolvent.algorithms import privacy
-    from resolvent.problem import (  # imported when they are used: few programs need them, and they have many classes
+if TYPE_CHECKING:  # imported when they are used
+    from resolvent import (
+        aggregators,
+        attacks,
+        callbacks,
+        codecs,
+        combinators,
+        datasets,
         metrics,
+        models,
+        participation,
+        partitions,
+        penalties,
         portfolio,
+        privacy,
+        problems,
+        schedulers,
+        schedules,
+        shifts,
+        solvers,
     )
     from resolvent.study.compare import compare
     from resolvent.study.tuning.sweep import sweep
@@ -75,4 +86,5 @@ __all__ = [
     "tune",
     "write_packed",
 ]
-__all__ += presets.__all__
+if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
+    __all__ += presets.__all__

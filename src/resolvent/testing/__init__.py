@@ -58,3 +58,7 @@ __all__ = [
     "check_rounds_continue", "check_single_sample", "check_solver", "check_sweep", "check_weights",
     "example_participation", "example_problem", "example_solver", "python_rounds", "torture", "without_parties",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

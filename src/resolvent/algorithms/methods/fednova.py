@@ -25,7 +25,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import GD, SGD, LocalSolver
-from resolvent.problem.solvers.optax_solver import OptaxSolver
+from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.problem.subproblem import Subproblem
 

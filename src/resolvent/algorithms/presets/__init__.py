@@ -14,6 +14,8 @@ Every docstring has these paragraphs, which ``resolvent list`` and the site read
 * Use when: the situation for which the method is suited.
 """
 
+from typing import TYPE_CHECKING
+
 from resolvent.algorithms.presets import (
     automatic,
     baselines,
@@ -43,17 +45,7 @@ from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
 from resolvent.algorithms.presets.structures import *
 
-__all__: list[str] = []
-__all__ += shared.__all__
-__all__ += personal.__all__
-__all__ += operators.__all__
-__all__ += relaxed.__all__
-__all__ += baselines.__all__
-__all__ += corrections.__all__
-__all__ += meta.__all__
-__all__ += server.__all__
-__all__ += robustness.__all__
-__all__ += automatic.__all__
-__all__ += mixing.__all__
-__all__ += structures.__all__
-__all__ += compression.__all__
+# Not for type checkers: mypy reads no names from a sum of lists, and without the list it takes all of those above.
+if not TYPE_CHECKING:
+    __all__ = [name for module in (shared, personal, operators, relaxed, baselines, corrections, meta, server,
+                                   robustness, automatic, mixing, structures, compression) for name in module.__all__]

@@ -10,7 +10,7 @@ derives from ``LocalSolver``. Minibatches are ``Shuffled``, or ``Consecutive`` f
 from resolvent.problem.solvers.batches import Batches, Consecutive, Shuffled
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.problem.solvers.lbfgs import LBFGS
-from resolvent.problem.solvers.optax_solver import OptaxSolver, adam, momentum, optax_solver
+from resolvent.problem.solvers.optax_solvers import OptaxSolver, adam, momentum, optax_solver
 from resolvent.problem.solvers.optimizers import traced_optimizer
 from resolvent.problem.solvers.solver import GD, SGD, ClosedForm, LocalSolver
 from resolvent.problem.solvers.svrg import SVRG
