@@ -1,11 +1,16 @@
 """How often the statements about sites are true: tables whose truth is known.
 
-    python benchmarks/calibration.py [--federations 12] [--out benchmarks/calibration.json]
+    python benchmarks/calibration.py [--federations 12] [--out benchmarks/calibration.json] [--cache FOLDER]
 
-Every cell is a metric, a number of test rows of a site, a rate of class 1, a number of seeds, and a kind of federation.
-A federation has ten sites. Two classifiers score every row: training alone and a federated method. Their scores have
+Every cell is a metric, a number of rows of a site, a rate of class 1, a number of seeds, and a kind of federation, which
+has ten sites. There are two families of cells.
+
+*Drawn scores*: the rows are test rows. Two classifiers score every row: training alone and a federated method. Their scores have
 the means +a/2 and -a/2 for the two classes and correlated noise of variance 1, so that a is how well a classifier
 separates the classes; a differs between seeds. The truth of a site is the metric on 20,000 fresh rows.
+
+*Trained classifiers*, see ``calibration_models``: the rows are all rows of a site, of which one split tests a fifth, and
+five folds test each once.
 
 - null: both separate equally well at every site, so that every statement "better" or "worse" is false.
 - gain: the method separates better; the gain differs between the sites.
@@ -18,6 +23,7 @@ federations, at all; the share called the opposite of the truth ("wrong sign"); 
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import time
@@ -26,8 +32,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration_models import as_predictions, trained_federation
+
 import resolvent as rv
-from resolvent.problem.metrics.metric import Predictions
 from resolvent.study.decisions import decide
 from resolvent.study.row_values import RowValues
 from resolvent.study.sites import Evidence, judge_sites
@@ -37,7 +44,7 @@ METRICS = {"accuracy": rv.metrics.Accuracy(), "balanced_accuracy": rv.metrics.Ba
            "roc_auc": rv.metrics.ROCAUC(), "f1": rv.metrics.F1(), "average_precision": rv.metrics.AveragePrecision(),
            "calibration_error": rv.metrics.CalibrationError(), "log_loss": rv.metrics.LogLoss(),
            "brier_score": rv.metrics.BrierScore()}
-KINDS = {"null": 1.0, "gain": 0.34, "outlier": 0.34, "mixed": 0.84}  # share of the federations of a cell
+EVERY = {"null": 1, "gain": 3, "outlier": 3, "mixed": 1}  # one federation of so many is drawn
 
 
 def draw(rng, n, rate, separation, shared=0.8, shift=0.6):
@@ -56,11 +63,6 @@ def draw(rng, n, rate, separation, shared=0.8, shift=0.6):
     logit = np.abs(separation)[..., None] * score + shift * np.log(rate / (1 - rate))
     p = 1 / (1 + np.exp(-logit))
     return y, p
-
-
-def predictions(y, p):
-    probabilities = np.stack([1 - p, p], axis=1)
-    return Predictions(y, (p > 0.5).astype(int), probabilities, probabilities)
 
 
 def separations(rng, kind, seeds):
@@ -84,79 +86,135 @@ def truth(rng, metrics, mean, rate, seeds):
     gains = {name: [] for name in metrics}
     for of_site in mean:
         y, p = draw(rng, TRUTH_ROWS, rate, of_site[None])
-        values = {name: [m.value(predictions(y, q)) for q in p[0]] for name, m in metrics.items()}
+        values = {name: [m.value(as_predictions(y, q)) for q in p[0]] for name, m in metrics.items()}
         for name, (a, b) in values.items():
             gains[name].append((b - a) * (1 if metrics[name].higher_is_better else -1))
     return {name: np.array(values) for name, values in gains.items()}
 
 
-def federation(rng, kind, metrics, n, rate, seeds):
-    """One federation: name -> (truth [K], the sites with their decisions)."""
+def drawn_federation(rng, kind, metrics, n, rate, seeds):
+    """The true gains of a federation of drawn scores, and for each site and seed the tested rows and predictions."""
     separation, mean = separations(rng, kind, seeds)
     true = truth(rng, metrics, mean if seeds > 1 else separation[:, 0], rate, seeds)
     sites = [draw(rng, n, rate, separation[k]) for k in range(SITES)]
+    return true, [[(np.arange(n), [as_predictions(y, q) for q in p[s]]) for s in range(seeds)] for y, p in sites]
+
+
+def federation(rng, cell):
+    """One federation: name -> (truth [K], the sites with their decisions)."""
+    kind, n, rate, seeds, folds = cell
+    if folds is None:
+        true, sites = drawn_federation(rng, kind, METRICS, n, rate, seeds)
+    else:
+        fresh = TRUTH_ROWS if seeds * folds <= 5 else TRUTH_ROWS // 5  # for each of the models
+        true, sites = trained_federation(rng, kind, METRICS, n, rate, seeds, folds, SITES, fresh)
     outcome = {}
-    for name, metric in metrics.items():
+    for name, metric in METRICS.items():
         parts = []
-        for k, (y, p) in enumerate(sites):
-            for s in range(seeds):
-                values = {label: metric.row_values(predictions(y, p[s, i]))
-                          for i, label in enumerate(("alone", "method"))}
-                parts.append(RowValues(np.full(n, s), np.full(n, k), np.arange(n), values, metric.sampling,
-                                       None if metric.sampling == "rows" else y))
+        for k, of_seeds in enumerate(sites):
+            for s, (rows, predictions) in enumerate(of_seeds):
+                values = {label: metric.row_values(p) for label, p in zip(("alone", "method"), predictions, strict=True)}
+                if np.isfinite(values["alone"]).all():  # both classes are among the test rows
+                    parts.append(RowValues(np.full(len(rows), s), np.full(len(rows), k), rows, values, metric.sampling,
+                                           None if metric.sampling == "rows" else predictions[0].labels))
+        if not parts:
+            outcome[name] = true[name][:0], ()
+            continue
         table = pd.DataFrame({name: [] for name in ("method", "round", "party", "split", "metric", "value", "seed")})
         evidence = Evidence(name, "test", metric.higher_is_better, ("alone", "method"), "alone",
                             [f"site {k}" for k in range(SITES)], table, tuple(range(seeds)),
                             RowValues.concatenate(parts))
-        outcome[name] = true[name], decide(judge_sites(evidence), evidence).sites
+        judged = decide(judge_sites(evidence), evidence).sites
+        outcome[name] = true[name][[site.party for site in judged]], judged
     return outcome
 
 
-def measure(cell, federations, rng):
+def measure(cell, number, federations, cache):
     """The rows of the table for a cell: one per metric."""
-    kind, n, rate, seeds = cell
+    kind, n, rate, seeds, folds = cell
     sites = {name: [] for name in METRICS}
-    for _ in range(max(1, round(federations * KINDS[kind]))):
-        for name, (true, judged) in federation(rng, kind, METRICS, n, rate, seeds).items():
-            sites[name] += list(zip(true, judged, strict=True))
-    rows = []
-    for name, pairs in sites.items():
-        true = np.array([t for t, _ in pairs])
-        gains = [site.gains["method"] for _, site in pairs]
-        sign = np.array([gain.sign for gain in gains])
-        advice = np.array([site.decision.advice for _, site in pairs])
-        p = np.array([site.decision.probability for _, site in pairs])
-        joins = np.isin(advice, ["join", "probably join"])
-        probably = advice == "probably join"
-        false = sign != 0 if kind == "null" else sign * true < 0
-        rows.append({"metric": name, "kind": kind, "rows": n, "rate": rate, "seeds": seeds,
-                     "sites": len(pairs), "false": float(false.mean()),
-                     "wrong_sign": 0.0 if kind == "null" else float((sign * true < 0).mean()),
-                     "covered": float(np.mean([g.low <= t <= g.high for g, t in zip(gains, true, strict=True)])),
-                     "found": float((sign > 0).mean()), "joined": float(joins.mean()),
-                     "gains": float((true > 0).mean()),
-                     "pairs": [[round(float(q), 3), bool(t > 0)] for q, t in zip(p, true, strict=True)]
-                     if kind == "mixed" else [],
-                     "joined_right": float((true[joins] > 0).mean()) if joins.any() else None,
-                     "told": float(p[probably].mean()) if probably.any() else None,
-                     "probably": int(probably.sum()),
-                     "gained": float((true[probably] > 0).mean()) if probably.any() else None,
-                     "width": float(np.nanmean([g.high - g.low for g in gains]))})
-    return rows
+    for index in range(federations):
+        if index % EVERY[kind]:
+            continue
+        file = None if cache is None else cache / f"{number}-{index}.json"
+        if file is None or not file.exists():
+            results = {name: [summary_of(true, site) for true, site in zip(*of_metric, strict=True)]
+                       for name, of_metric in federation(np.random.default_rng([number, index]), cell).items()}
+            if file is not None:
+                file.write_text(json.dumps(results))
+        else:
+            results = json.loads(file.read_text())
+        for name, of_metric in results.items():
+            sites[name] += of_metric
+    return [row_of(name, cell, pairs) for name, pairs in sites.items() if pairs]
+
+
+def summary_of(true, site):
+    """A site as numbers: the true gain, the interval on own rows, the advice and its probability."""
+    gain, decision = site.gains["method"], site.decision
+    return [float(true), *map(float, gain), decision.advice, float(decision.probability)]
+
+
+def row_of(metric, cell, sites):
+    """The rates of a cell, by one metric."""
+    kind, n, rate, seeds, folds = cell
+    true, value, low, high, p = np.array([[s[i] for i in (0, 1, 2, 3, 5)] for s in sites], dtype=float).T
+    sign = (low > 0).astype(int) - (high < 0)
+    advice = np.array([s[4] for s in sites])
+    joins, probably = np.isin(advice, ["join", "probably join"]), advice == "probably join"
+    wrong = sign * true < 0
+    gains = true > 0
+    return {"metric": metric, "kind": kind, "rows": n, "rate": rate, "seeds": seeds, "folds": folds,
+            "sites": len(sites), "false": float((sign != 0 if kind == "null" else wrong).mean()),
+            "wrong_sign": 0.0 if kind == "null" else float(wrong.mean()),
+            "covered": float(np.mean((low <= true + 1e-12) & (true <= high + 1e-12))),
+            "bias": float(np.mean(value - true)), "found": float((sign > 0).mean()), "joined": float(joins.mean()),
+            "gains": float(gains.mean()), "found_gains": int((sign > 0)[gains].sum()),
+            "joined_gains": int(joins[gains].sum()), "true_gains": int(gains.sum()),
+            "pairs": [[round(float(q), 3), bool(t)] for q, t in zip(p, gains, strict=True)] if kind == "mixed" else [],
+            "joined_right": float(gains[joins].mean()) if joins.any() else None,
+            "told": float(p[probably].mean()) if probably.any() else None, "probably": int(probably.sum()),
+            "gained": float(gains[probably].mean()) if probably.any() else None, "width": float(np.nanmean(high - low))}
 
 
 def calibration(table):
     """Of the sites of mixed federations, by the stated probability of a gain: the mean probability and the share."""
-    pairs = np.array([pair for cell in table for pair in cell["pairs"]], dtype=float).reshape(-1, 2)
     edges = [0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0001]
     rows = []
-    for low, high in itertools.pairwise(edges):
-        chosen = (pairs[:, 0] >= low) & (pairs[:, 0] < high)
-        if chosen.any():
-            rows.append({"from": low, "to": min(high, 1.0), "sites": int(chosen.sum()),
+    for folds in dict.fromkeys(cell["folds"] for cell in table):
+        pairs = np.array([pair for cell in table if cell["folds"] == folds for pair in cell["pairs"]],
+                         dtype=float).reshape(-1, 2)
+        for low, high in itertools.pairwise(edges):
+            chosen = (pairs[:, 0] >= low) & (pairs[:, 0] < high)
+            if not chosen.any():
+                continue
+            rows.append({"folds": folds, "from": low, "to": min(high, 1.0), "sites": int(chosen.sum()),
                          "stated": round(float(pairs[chosen, 0].mean()), 3),
                          "gained": round(float(pairs[chosen, 1].mean()), 3)})
     return rows
+
+
+def failures(table):
+    """The cells that break a promise by more than the noise of their number of sites, as sentences."""
+    lines = []
+    for cell in table:
+        for key, allowed in (("false", 0.05), ("wrong_sign", 0.01)):
+            if binomtest(round(cell[key] * cell["sites"]), cell["sites"], allowed,
+                         alternative="greater").pvalue < 0.001:
+                lines.append("{metric} {kind} {rows} rows, rate {rate}, {seeds} seeds, folds {folds}: ".format(**cell)
+                             + f"{key} {cell[key]:.1%} of {cell['sites']} sites")
+    return lines
+
+
+def power(table):
+    """Of the sites that gain: the share advised to join, and the share whose whole interval is above zero."""
+    frame = pd.DataFrame(table)
+    frame = frame[frame["kind"].isin(["gain", "mixed"])]
+    frame["family"] = frame["folds"].map(lambda folds: "drawn" if pd.isna(folds) else f"folds {folds:.0f}")
+    sums = frame.groupby(["family", "metric"])[["true_gains", "found_gains", "joined_gains"]].sum()
+    return pd.DataFrame({"found": sums["found_gains"] / sums["true_gains"],
+                         "joined": sums["joined_gains"] / sums["true_gains"],
+                         "ratio": sums["joined_gains"] / sums["found_gains"].clip(lower=1)}).reset_index()
 
 
 def main():
@@ -164,22 +222,35 @@ def main():
     parser.add_argument("--federations", type=int, default=12, help="federations in each cell")
     parser.add_argument("--rows", type=int, nargs="+", default=[30, 100, 500])
     parser.add_argument("--rates", type=float, nargs="+", default=[0.02, 0.1, 0.5])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--folds", type=int, nargs="*", default=[0, 1, 5], help="0: drawn scores; 1: one split")
+    parser.add_argument("--cache", type=Path, help="a folder that stores each federation, to run in several parts")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.cache is not None:
+        arguments.cache.mkdir(parents=True, exist_ok=True)
     start, table = time.process_time(), []
-    for number, cell in enumerate(itertools.product(KINDS, arguments.rows, arguments.rates, (1, 5))):
-        table += measure(cell, arguments.federations, np.random.default_rng(number))
-        print("{} {} rows, rate {}, {} seeds".format(*cell), f"{time.process_time() - start:.0f} s of CPU", flush=True)
-    bins = calibration(table)
+    for kind, rows, rate, seeds, folds in itertools.product(EVERY, arguments.rows, arguments.rates, arguments.seeds,
+                                                            arguments.folds):
+        cell = (kind, rows, rate, seeds, folds or None)
+        number = int.from_bytes(hashlib.sha256(repr(cell).encode()).digest()[:4], "big")
+        table += measure(cell, number, arguments.federations, arguments.cache)
+        print("{} {} rows, rate {}, {} seeds, folds {}".format(*cell), f"{time.process_time() - start:.0f} s of CPU",
+              flush=True)
+    bins, ratios, broken = calibration(table), power(table), failures(table)
     frame = pd.DataFrame(table).drop(columns="pairs")
     print(frame.to_string(float_format=lambda v: f"{v:.3f}"))
     print(pd.DataFrame(bins).to_string(float_format=lambda v: f"{v:.3f}"))
+    print(ratios.to_string(float_format=lambda v: f"{v:.3f}"))
+    print("\n".join(broken or ["no cell breaks a promise"]))
     if arguments.out:
         cells = [{key: round(v, 4) if isinstance(v, float) else v for key, v in cell.items() if key != "pairs"}
                  for cell in table]
         lines = ",\n".join(json.dumps(cell) for cell in cells)
         arguments.out.write_text(f'{{"command": "python benchmarks/calibration.py --federations '
-                                 f'{arguments.federations}",\n"bins": {json.dumps(bins)},\n"cells": [\n{lines}\n]}}\n')
+                                 f'{arguments.federations}",\n"bins": {json.dumps(bins)},\n"power": '
+                                 f'{json.dumps(ratios.round(4).to_dict("records"))},\n"failures": '
+                                 f'{json.dumps(broken)},\n"cells": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":

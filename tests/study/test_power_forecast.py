@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from resolvent.cli.terminal import forecast_lines
 from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares
 from resolvent.study.power_forecast import Forecast, forecast, further_rows
@@ -66,3 +67,20 @@ def test_the_sentence():
     assert forecast_text({"forecast": {"gain": 0.02, "rows": 0, "rarest": 0, "power": 0.8}}, "accuracy") == (
         "these test rows would show +2.0 points")
     assert forecast_text({"forecast": None}, "accuracy") == forecast_text({}, "accuracy") == ""
+
+
+def test_the_lines_on_the_terminal():
+    """At most ten sites that are undecided, those that need the fewest rows first."""
+    def site(name, rows):
+        forecast = {"gain": 0.02, "rows": rows, "rarest": 0, "power": 0.8}
+        return {"name": name, "decision": {"forecast": rows and forecast}}
+
+    sites = [site("Bochum", 300), site("Essen", None), site("Ulm", 20)]
+    assert forecast_lines({"sites": sites, "score": "accuracy"}) == [
+        "How many more test rows would show a gain on own rows, with a probability of 80%:",
+        "  Ulm: 20 more test rows would show +2.0 points", "  Bochum: 300 more test rows would show +2.0 points"]
+    many = {"sites": [site(f"site {k}", 100 + k) for k in range(12)], "score": "accuracy"}
+    assert forecast_lines(many)[-1] == "  2 more sites: in the report"
+    assert len(forecast_lines(many)) == 12
+    decided = [site("Essen", None), {"name": "Ulm", "decision": None}]
+    assert forecast_lines({"sites": decided, "score": "accuracy"}) == []

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -18,7 +19,7 @@ from resolvent.simulator.together import simulate_together
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.tuning import searching
 from resolvent.study.tuning.files import TUNED_FILE, party_table, tune_file
-from resolvent.study.tuning.space import draw_points, read_space
+from resolvent.study.tuning.space import Choices, combinations, draw_combinations, draw_points, read_space
 from resolvent.study.tuning.strategies import halving_rungs
 from resolvent.study.tuning.trials import Ledger, Reading
 
@@ -291,6 +292,29 @@ def test_every_method_has_the_same_budget(problem):
     tuned = rv.tune(makes, over, problem, rounds=1, strategy="grid", trials=2)
     assert tuned.rounds_spent == {"FedAvg": 2, "FedProx": 2}
     assert set(tuned.algorithms) == {"FedAvg", "FedProx"}
+
+
+@pytest.mark.parametrize("sizes", [(7,), (3, 3), (6, 2), (2, 3, 5), (3, 3, 3, 2), (8, 8)])
+def test_a_part_of_a_grid_is_balanced(sizes):
+    """Different combinations, of which each value of each parameter has floor or ceil of its share."""
+    space = {f"p{i}": Choices(tuple(range(size))) for i, size in enumerate(sizes)}
+    everything = combinations(space, "over")
+    for count in range(1, len(everything) + 1):
+        points = draw_combinations(space, count, count, "over")
+        assert [p for p in everything if p in points] == points
+        assert len(points) == count
+        for name, size in zip(space, sizes, strict=True):
+            numbers = np.bincount([point[name] for point in points], minlength=size)
+            assert count // size <= numbers.min() <= numbers.max() <= -(-count // size)
+
+
+def test_a_part_of_a_grid_does_not_clump():
+    """Eight of 8 x 8: a row and a column each, and each quarter of the grid has two, as of a Sobol sequence."""
+    space = {name: Choices(tuple(range(8))) for name in "ab"}
+    for seed in range(5):
+        points = draw_combinations(space, seed, 8, "over")
+        assert Counter((p["a"] // 4, p["b"] // 4) for p in points) == dict.fromkeys([(0, 0), (0, 1), (1, 0), (1, 1)], 2)
+    assert draw_combinations(space, 0, 8, "over") != draw_combinations(space, 1, 8, "over")
 
 
 def test_search_in_which_all_trainings_diverge_says_so(problem):

@@ -18,13 +18,14 @@ from resolvent.problem.evaluation import Evaluation
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
-from resolvent.study.wording import advice_of, choice_text, format_signed
+from resolvent.study.wording import advice_of, choice_text, count_of, forecast_text, format_signed
 
 __all__ = ["algorithm_table", "evaluation_table", "file_table", "print_line", "print_note", "print_path",
            "print_summary", "print_table", "print_warning", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
+_MAX_FORECASTS = 10
 _METHOD_WIDTH = 8  # smallest width of a column of labels
 _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red"}
@@ -140,10 +141,26 @@ def print_summary(summary: Mapping[str, Any]) -> None:
     """Print the outcome of a comparison: the decision for each site, the scores, the finding and the warnings."""
     if any(site["decision"] for site in summary.get("sites", [])) and len(summary["methods"]) > 1:
         print_table(decision_table(summary))
+        for line in forecast_lines(summary):
+            print_line(line)
     print_table(score_table(summary))
     print_line(summary["finding"])
     for warning in summary.get("warnings", []):
         print_warning(warning)
+
+
+def forecast_lines(summary: Mapping[str, Any]) -> list[str]:
+    """A line for each site whose advice further test rows would settle, those with the fewest first; at most ten."""
+    sites = [site for site in summary["sites"] if site["decision"] and site["decision"].get("forecast")]
+    if not sites:
+        return []
+    sites.sort(key=lambda site: site["decision"]["forecast"]["rows"])
+    lines = [f"  {site['name']}: {forecast_text(site['decision'], summary['score'])}"
+             for site in sites[:_MAX_FORECASTS]]
+    if len(sites) > _MAX_FORECASTS:
+        lines.append(f"  {count_of(len(sites) - _MAX_FORECASTS, 'more site')}: in the report")
+    power = sites[0]["decision"]["forecast"]["power"]
+    return [f"How many more test rows would show a gain on own rows, with a probability of {power:.0%}:", *lines]
 
 
 def decision_table(summary: Mapping[str, Any]) -> Table:

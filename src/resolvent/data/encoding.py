@@ -7,7 +7,8 @@ do not depend on the seed of the split.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,7 +32,7 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Missing", "TableEncoding", "check_missing", "missing_values"]
+__all__ = ["Missing", "TableEncoding", "UnencodedRows", "check_missing", "missing_values"]
 
 Missing = Literal["refuse", "impute", "indicate"]
 
@@ -224,6 +225,39 @@ class TableEncoding(Encoding):
         values = np.stack([columns[column.name] for column in self.numbers], axis=1)
         scaled: NDArray[np.float64] = (np.where(np.isnan(values), imputed, values) - mean) / deviation
         return scaled
+
+
+@dataclass(frozen=True, eq=False)
+class UnencodedRows:
+    """The columns of a table and the packed order of its rows, from which the inputs of another split are made.
+
+    Attributes:
+        columns: [n] values of each feature, see ``TableEncoding.fit``.
+        names: the names of the rows, for errors.
+        order: [total] the row of the table that each packed sample is.
+        fit: function from the columns and the training rows of the table to an encoding.
+    """
+
+    columns: Columns
+    names: RowNames
+    order: NDArray[np.integer]
+    fit: Callable[[Columns, NDArray[np.integer]], TableEncoding]
+
+    def reordered(self, positions: NDArray[np.integer]) -> "UnencodedRows":
+        """The same rows in another packed order, by their present positions."""
+        return replace(self, order=self.order[positions])
+
+    def encode(self, is_train: NDArray[np.bool_]) -> tuple[NDArray[np.float32], TableEncoding]:
+        """The inputs in the packed order, by an encoding that is fitted to the training rows.
+
+        Args:
+            is_train: [total] whether a sample is a training row.
+
+        Raises:
+            InputError: a column has no value in a training row.
+        """
+        encoding = self.fit(self.columns, self.order[is_train])
+        return encoding.encode_columns(self.columns, self.names)[self.order], encoding
 
 
 def missing_values(columns: Columns) -> dict[str, NDArray[np.bool_]]:

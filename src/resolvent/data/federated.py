@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from resolvent.data.encoded_rows import Encoding
+    from resolvent.data.encoding import UnencodedRows
 
 __all__ = ["SPLITS", "FederatedData", "Split", "Task"]
 
@@ -79,6 +80,7 @@ class FederatedData:
         encoding: how the inputs were made, fitted to the training rows; None for plain arrays, see `encoding_of`.
         weights: [total] weight of each sample in the loss, with the mean 1 over all training samples; None: all 1.
         fixed_test: whether the test samples were chosen by the source of the data and not drawn.
+        unencoded: the columns of a table, from which another split is encoded again; None for plain arrays.
 
     Raises:
         InputError: there is a vocabulary, and inputs are not integers of its range.
@@ -102,6 +104,7 @@ class FederatedData:
     encoding: "Encoding | None" = None
     weights: NDArray[np.float32] | None = None
     fixed_test: bool = False
+    unencoded: "UnencodedRows | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.vocabulary:
@@ -141,6 +144,14 @@ class FederatedData:
     def sizes(self, split: str = "train") -> NDArray[np.int32]:
         """[N] number of samples of each party in ``split``."""
         return self.splits[split].length
+
+    @property
+    def is_train(self) -> NDArray[np.bool_]:
+        """[total] whether a sample is for training."""
+        split, is_train = self.splits["train"], np.zeros(len(self.y), bool)
+        for first, length in zip(split.offset.tolist(), split.length.tolist(), strict=True):
+            is_train[first:first + length] = True
+        return is_train
 
     def party(self, party: int | str, split: str = "train") -> tuple[NDArray[Any], NDArray[Any]]:
         """One party's inputs and labels in ``split``, by its number or name.

@@ -103,7 +103,7 @@ def from_consecutive(x: Any, y: Any, sizes: Sequence[int], *, parties: Sequence[
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     offsets = first + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
     splits = {split: Split(offsets[i], lengths[i]) for i, split in enumerate(SPLITS)}
-    return FederatedData(array, packed, splits, names, class_task, classes, name=name)
+    return FederatedData(array, packed, splits, names, class_task, classes, name=name, fixed_test=True)
 
 
 def _read_columns(dataset: Any, inputs: str | Sequence[str] | None, label: str,

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -26,7 +27,7 @@ from resolvent.data.columns import (
     read_label,
     read_parties,
 )
-from resolvent.data.encoding import Missing, TableEncoding, check_missing, missing_values
+from resolvent.data.encoding import Missing, TableEncoding, UnencodedRows, check_missing, missing_values
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import check_encodable
 from resolvent.data.table_files import read_table_file
@@ -161,14 +162,14 @@ def from_frame(
     parties, members = _group_rows(owners)
     data = FederatedData.from_arrays(members, [target.values[m] for m in members], parties=parties, task=target.task,
                                      validation=validation, test=test, seed=seed, name=name)
-    train = np.concatenate([data.party(k)[0] for k in range(len(data))])
-    encoding = TableEncoding.fit(columns, train, party=party, missing=missing, scale=scale,
-                                 label=LabelEncoding(label, target.kind, data.task, data.classes),
-                                 booleans=_booleans(frame, chosen))
+    fit = partial(TableEncoding.fit, party=party, missing=missing, scale=scale,
+                  label=LabelEncoding(label, target.kind, data.task, data.classes), booleans=_booleans(frame, chosen))
+    unencoded = UnencodedRows(columns, rows, data.x, fit)
+    x, encoding = unencoded.encode(data.is_train)
     for feature in encoding.features:
         check_encodable(feature, "the name of an input")
-    data = replace(_weighted(data, frame, weight), x=encoding.encode_columns(columns, rows)[data.x],
-                   features=encoding.features, encoding=encoding)
+    data = replace(_weighted(data, frame, weight), x=x, features=encoding.features, encoding=encoding,
+                   unencoded=unencoded)
     return data.with_notes(*_notes(columns, encoding, scale), *_identifier_notes(columns, features is not None))
 
 

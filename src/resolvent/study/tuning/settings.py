@@ -24,7 +24,8 @@ class Search(CheckedArguments):
         over: for each label, or "*" for every label, the values of each parameter: a list, such as [0.01, 0.1, 1], or a
             range, such as {low: 0.001, high: 1, scale: log}, with whole: true for integers. Paths are relative to the
             algorithm, such as mu or solver.learning_rate.
-        strategy: grid: every combination of the values, which must be lists. random: drawn with one candidate
+        strategy: grid: every combination of the values, which must be lists; with fewer trials, combinations that are
+            spread evenly, with every value equally often, or once more. random: drawn with one candidate
             in each of as many equal parts of a range as there are trials. halving: drawn in the same way; all of them
             run a few rounds, and the best of them continue (successive halving).
             optuna: drawn by a sampler of Optuna, which learns from earlier trials (extra optuna).

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from resolvent.errors import InputError, alternatives, quote
 
-__all__ = ["Choices", "Point", "Range", "Space", "combinations", "draw_points", "read_space", "space_of"]
+__all__ = ["Choices", "Point", "Range", "Space", "combinations", "draw_combinations", "draw_points", "read_space",
+           "space_of"]
 
 Point: TypeAlias = dict[str, Any]  # parameter -> value
 _RANGE_KEYS = ("low", "high", "scale", "whole")
@@ -102,6 +104,53 @@ def combinations(space: Space, path: str) -> list[Point]:
         raise InputError(f"{path}: the grid has {count} combinations (at most {_MAX_COMBINATIONS}): list fewer values, "
                          "or use the strategy random")
     return [dict(zip(space, point, strict=True)) for point in itertools.product(*lists)]
+
+
+def draw_combinations(space: Space, seed: int, count: int, path: str) -> list[Point]:
+    """Draw ``count`` different combinations that are spread evenly over a grid, in the order of ``combinations``.
+
+    Every value of a parameter is drawn floor or ceil(count / number of values) times, and pairs of values are spread as
+    by ``draw_points``. Where that draws a combination twice, values are exchanged with other points. Of more than half
+    of the grid, the combinations that are left out are drawn in this way.
+
+    Args:
+        space: values of the parameters, all of them lists.
+        seed: seed of the draws.
+        count: number of combinations; all of them, if there are fewer.
+        path: path of the parameters, for error messages.
+
+    Raises:
+        InputError: a parameter has a range, or there are more than 10,000 combinations.
+    """
+    points = combinations(space, path)
+    if count >= len(points):
+        return points
+    sizes = [len(values.values) for values in space.values() if isinstance(values, Choices)]
+    drawn = min(count, len(points) - count)
+    numbers = {name: Choices(tuple(range(size))) for name, size in zip(space, sizes, strict=True)}
+    rng = np.random.default_rng(seed)
+    rows = _exchanged([list(point.values()) for point in draw_points(numbers, seed, drawn)] if drawn else [], rng)
+    chosen = {int(np.ravel_multi_index(tuple(row), sizes)) for row in rows}
+    others = [i for i in rng.permutation(len(points)).tolist() if i not in chosen]
+    chosen |= set(others[:drawn - len(chosen)])  # where no exchange was possible
+    return [point for i, point in enumerate(points) if (i in chosen) == (drawn == count)]
+
+
+def _exchanged(rows: list[list[int]], rng: np.random.Generator) -> list[list[int]]:
+    """Rows that differ: equal rows exchange single values with other rows, so that each value stays as frequent."""
+    count = Counter(map(tuple, rows))
+    for i, row in enumerate(rows):
+        exchanges = itertools.product(rng.permutation(len(rows)).tolist(), rng.permutation(len(row)).tolist())
+        while count[tuple(row)] > 1 and (exchange := next(exchanges, None)) is not None:
+            other, axis = rows[exchange[0]], exchange[1]
+            new, new_other = row.copy(), other.copy()
+            new[axis], new_other[axis] = other[axis], row[axis]
+            if count[tuple(new)] or count[tuple(new_other)] or new == new_other:
+                continue
+            count.subtract([tuple(row), tuple(other)])
+            rows[i], rows[exchange[0]], row = new, new_other, new
+            count.update([tuple(new), tuple(new_other)])
+    return rows
 
 
 def draw_points(space: Space, seed: int, count: int) -> list[Point]:

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from resolvent.errors import InputError
 from resolvent.study.tuning.candidates import Candidates, RunTrials
 from resolvent.study.tuning.optuna_search import run_optuna
 from resolvent.study.tuning.settings import Search
-from resolvent.study.tuning.space import Point, Space, combinations, draw_points
+from resolvent.study.tuning.space import Point, Space, draw_combinations, draw_points
 from resolvent.study.tuning.trials import Trial
 
 __all__ = ["check_budgets", "halving_rungs", "run_strategy"]
@@ -45,11 +43,8 @@ def run_strategy(search: Search, candidates: Candidates, run: RunTrials) -> list
 
 
 def _grid_points(search: Search, space: Space, label: str) -> list[Point]:
-    points = combinations(space, f"over.{label}")
-    if search.trials is None or search.trials >= len(points):
-        return points
-    chosen = np.random.default_rng(search.seed).choice(len(points), search.trials, replace=False)
-    return [points[i] for i in sorted(chosen)]
+    return draw_combinations(space, search.seed, _MAX_TRIALS if search.trials is None else search.trials,
+                             f"over.{label}")
 
 
 class Rung(NamedTuple):

@@ -1,0 +1,122 @@
+"""Folds: a partition of each party's rows, of which each part is tested once."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.federated import SPLITS, FederatedData, Split
+from resolvent.errors import InputError
+
+__all__ = ["Fold", "check_folds", "fold_numbers", "split_fold"]
+
+_STREAM = 0xF01D  # the random numbers of folds differ from those of splits
+
+
+class Fold(NamedTuple):
+    """The samples, split so that the rows of one fold are tested.
+
+    Attributes:
+        data: the samples with this split.
+        rows: [total] the row that each sample had before.
+        is_repeated: [total] whether a sample is a test row of another fold, and only fills this one up to the number of
+            test rows that all folds have.
+    """
+
+    data: FederatedData
+    rows: NDArray[np.intp]
+    is_repeated: NDArray[np.bool_]
+
+
+def check_folds(data: FederatedData, folds: int) -> None:
+    """Raise an error if the rows of these data cannot be tested once each.
+
+    Raises:
+        InputError: the data are on the disk, or the source of the data has chosen the test rows.
+    """
+    if not isinstance(data.x, np.ndarray):
+        raise InputError(f"folds: {folds}: the data are on the disk, where their split is fixed: use folds: 1, or data "
+                         "in memory")
+    if data.fixed_test:
+        raise InputError(f"folds: {folds}: the test rows of {data.name} are fixed: they come from the source of the "
+                         "data, such as other writers or later days, and folds would train on them: use folds: 1")
+    if not data.sizes("test").any():
+        raise InputError(f"folds: {folds}: no party has test rows: set a share for testing in the data")
+
+
+def fold_numbers(labels: NDArray[np.integer] | None, rows: int, folds: int,
+                 rng: np.random.Generator) -> NDArray[np.intp]:
+    """The fold in which each row of a party is tested.
+
+    Every fold has floor or ceil(rows / folds) rows, and of each class floor or ceil of its share, so that the shares of
+    the classes differ as little as possible between training and test rows.
+
+    Args:
+        labels: [n] class of each row; None for regression.
+        rows: n.
+        folds: number of folds.
+        rng: draws the folds.
+
+    >>> fold_numbers(np.array([0, 0, 0, 1, 1, 1]), 6, 3, np.random.default_rng(0)).tolist()
+    [1, 2, 0, 0, 2, 1]
+    """
+    order = rng.permutation(rows)
+    if labels is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
+    numbers = np.empty(rows, np.intp)
+    numbers[order] = (np.arange(rows) + rng.integers(folds)) % folds
+    return numbers
+
+
+def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
+    """Split the samples of every party so that the rows of one fold are its test rows.
+
+    Over all folds, each row of a party is tested once. The other rows of a fold are divided at random into training and
+    validation rows in the ratio of the data. All folds have the same numbers of rows: where a party's rows cannot be
+    divided equally, a smaller fold is filled up with a row of another fold, whose prediction is not counted. A party
+    with one row has no test row. A table is encoded again, by an encoding that is fitted to the training rows of this
+    fold.
+
+    Args:
+        data: samples in memory.
+        fold: number of the fold, from 0.
+        folds: number of folds, at least 2.
+        seed: seed of the folds. A party's folds depend only on the seed, its number and its labels.
+
+    Example:
+        >>> data = rv.datasets.digits(parties=2)
+        >>> splits = [split_fold(data, fold, 5, seed=0) for fold in range(5)]
+        >>> tested = [s.rows[o:o + n][~s.is_repeated[o:o + n]] for s in splits
+        ...           for o, n in zip(s.data.splits["test"].offset, s.data.sizes("test"))]
+        >>> sorted(np.concatenate(tested)) == list(range(len(data.x)))
+        True
+    """
+    lengths = np.zeros((len(SPLITS), len(data)), np.int32)
+    orders, repeated = [], []
+    for k in range(len(data)):
+        rows = np.concatenate([np.arange(s.offset[k], s.offset[k] + s.length[k]) for s in data.splits.values()])
+        rows.sort()  # folds do not depend on the split of the data
+        n, rng = len(rows), np.random.default_rng([_STREAM, seed, k])
+        numbers = fold_numbers(data.y[rows] if data.task == "classification" else None, n, folds, rng)
+        of_fold, others = rows[numbers == fold], rows[numbers != fold]
+        others = np.random.default_rng([_STREAM, seed, k, fold]).permutation(others)
+        filled = (-(-n // folds) if n > 1 else 0) - len(of_fold)
+        if filled < 0:  # the only row of a party
+            of_fold, others, filled = of_fold[:0], rows, 0
+        fill, others = others[:filled], others[filled:]
+        drawn = [int(data.splits[s].length[k]) for s in ("train", "validation")]
+        validation = min(round(len(others) * drawn[1] / max(sum(drawn), 1)), len(others) - 1)
+        lengths[:, k] = len(others) - validation, validation, len(of_fold) + filled
+        orders.append(np.concatenate([others, of_fold, fill]))
+        repeated.append(np.arange(n) >= n - filled)
+    rows, ends = np.concatenate(orders), np.cumsum(lengths, axis=0)
+    first = np.concatenate([[0], np.cumsum(ends[-1])[:-1]])
+    splits = {s: Split((first + ends[i] - lengths[i]).astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}
+    split = replace(data, x=data.x[rows], y=data.y[rows], splits=splits, weights=None)
+    if data.unencoded is not None:
+        unencoded = data.unencoded.reordered(rows)
+        x, encoding = unencoded.encode(split.is_train)
+        split = replace(split, x=x, encoding=encoding, unencoded=unencoded)
+    return Fold(split if data.weights is None else split.with_weights(data.weights[rows]), rows,
+                np.concatenate(repeated))
