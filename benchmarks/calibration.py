@@ -2,15 +2,15 @@
 
     python benchmarks/calibration.py [--federations 12] [--out benchmarks/calibration.json] [--cache FOLDER]
 
-Every cell is a metric, a number of rows of a site, a rate of class 1, a number of seeds, and a kind of federation, which
-has ten sites. There are two families of cells.
+Every cell is a metric, a number of rows of a site, a rate of class 1, a number of seeds, and a kind of federation,
+which has ten sites. There are two families of cells.
 
-*Drawn scores*: the rows are test rows. Two classifiers score every row: training alone and a federated method. Their scores have
-the means +a/2 and -a/2 for the two classes and correlated noise of variance 1, so that a is how well a classifier
-separates the classes; a differs between seeds. The truth of a site is the metric on 20,000 fresh rows.
+*Drawn scores*: the rows are test rows. Two classifiers score every row: training alone and a federated method. Their
+scores have the means +a/2 and -a/2 for the two classes and correlated noise of variance 1, so that a is how well a
+classifier separates the classes; a differs between seeds. The truth of a site is the metric on 20,000 fresh rows.
 
-*Trained classifiers*, see ``calibration_models``: the rows are all rows of a site, of which one split tests a fifth, and
-five folds test each once. There are null and mixed federations.
+*Trained classifiers*, see ``calibration_models``: the rows are all rows of a site, of which one split tests a fifth,
+and five folds test each once. There are null and mixed federations.
 
 - null: both separate equally well at every site, so that every statement "better" or "worse" is false.
 - gain: the method separates better; the gain differs between the sites.
@@ -32,9 +32,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration_models import as_predictions, trained_federation
-
 import resolvent as rv
+from calibration_models import as_predictions, trained_federation
 from resolvent.study.decisions import decide
 from resolvent.study.row_values import RowValues
 from resolvent.study.sites import Evidence, judge_sites
@@ -113,7 +112,7 @@ def federation(rng, cell):
         parts = []
         for k, of_seeds in enumerate(sites):
             for s, (rows, predictions) in enumerate(of_seeds):
-                values = {label: metric.row_values(p) for label, p in zip(("alone", "method"), predictions, strict=True)}
+                values = dict(zip(("alone", "method"), map(metric.row_values, predictions), strict=True))
                 if np.isfinite(values["alone"]).all():  # both classes are among the test rows
                     parts.append(RowValues(np.full(len(rows), s), np.full(len(rows), k), rows, values, metric.sampling,
                                            None if metric.sampling == "rows" else predictions[0].labels))
@@ -131,7 +130,7 @@ def federation(rng, cell):
 
 def measure(cell, number, federations, cache):
     """The rows of the table for a cell: one per metric."""
-    kind, n, rate, seeds, folds = cell
+    kind = cell[0]
     sites = {name: [] for name in METRICS}
     for index in range(federations):
         if index % EVERY[kind]:
@@ -231,8 +230,8 @@ def main():
     if arguments.cache is not None:
         arguments.cache.mkdir(parents=True, exist_ok=True)
     start, table = time.process_time(), []
-    for kind, rows, rate, seeds, folds in itertools.product(arguments.kinds, arguments.rows, arguments.rates, arguments.seeds,
-                                                            arguments.folds):
+    for kind, rows, rate, seeds, folds in itertools.product(arguments.kinds, arguments.rows, arguments.rates,
+                                                            arguments.seeds, arguments.folds):
         cell = (kind, rows, rate, seeds, folds or None)
         if folds and kind in ("gain", "outlier"):
             continue  # mixed federations have gains and losses of every size

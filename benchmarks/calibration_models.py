@@ -105,7 +105,7 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
                      (fit(x[t][:, own], y[t]) for (x, y), t in zip(rows, training, strict=True))]
             pooled = fit(np.concatenate([x[t][:, own] for (x, _), t in zip(rows, training, strict=True)]),
                          np.concatenate([y[t] for (_, y), t in zip(rows, training, strict=True)]))
-            for k, (x, y) in enumerate(rows):
+            for k, (x, _) in enumerate(rows):
                 method = np.concatenate([pooled[:-1], np.zeros(NOISE), pooled[-1:]])
                 if kind == "null":
                     method = alone[k].copy()

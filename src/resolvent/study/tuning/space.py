@@ -127,7 +127,7 @@ def draw_combinations(space: Space, seed: int, count: int, path: str) -> list[Po
         return points
     sizes = [len(values.values) for values in space.values() if isinstance(values, Choices)]
     drawn = min(count, len(points) - count)
-    numbers = {name: Choices(tuple(range(size))) for name, size in zip(space, sizes, strict=True)}
+    numbers: Space = {name: Choices(tuple(range(size))) for name, size in zip(space, sizes, strict=True)}
     rng = np.random.default_rng(seed)
     rows = _exchanged([list(point.values()) for point in draw_points(numbers, seed, drawn)] if drawn else [], rng)
     chosen = {int(np.ravel_multi_index(tuple(row), sizes)) for row in rows}

@@ -12,6 +12,9 @@ from resolvent.study.tuning.trials import Trial
 
 __all__ = ["check_budgets", "halving_rungs", "run_strategy"]
 
+_MAX_TRIALS = 10_000  # of a grid without a number of trials: all of its combinations
+
+
 def check_budgets(search: Search, spaces: dict[str, Space]) -> None:
     """Refuse grids that would try more candidates of one method than of another.
 
