@@ -7,7 +7,7 @@ operations for which ``RULES`` has a faster form. The results are equal up to ro
 work on them: see ``deferred``.
 """
 
-from resolvent.xla.rewrites.convolution import convolution
+from resolvent.xla.rewrites.convolutions import convolution
 from resolvent.xla.rewrites.deferred import Rule
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
 from resolvent.xla.rewrites.row_updates import update_rows

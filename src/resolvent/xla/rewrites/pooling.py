@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.convolution import inverse
+from resolvent.xla.rewrites.convolutions import inverse
 from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.small_call import no_inline
 
