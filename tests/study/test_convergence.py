@@ -73,6 +73,8 @@ def test_pooled_converges_to_least_squares_and_says_so_if_it_does_not():
     summary = summarize(Source("t", None, dict.fromkeys(methods, "x"), ""), comparison)
     assert summary["converged"]["pooled"] is True
     assert summary["converged"]["noisy"] is False
+    assert [summary["methods"][label]["is_bound"] for label in methods] == [False, True, True]
+    assert comparison.evidence.candidates == ("FedAvg",)  # no federation can run the others
     (warning,) = summary["warnings"]
     assert warning.startswith("noisy is no upper bound in this run: its mean training loss is ")
     assert "that of the shared model of FedAvg is" in warning

@@ -133,6 +133,21 @@ def test_a_method_that_diverged_at_a_site_is_not_chosen():
     assert choose_method(evidence(values, validation=validation)).method == "B"
 
 
+def test_a_method_on_pooled_rows_is_a_bound_that_no_federation_runs():
+    rng = np.random.default_rng(2)
+    values = {"alone": rows_with(10, 20), "pooled": rows_with(20, 20), "A": rows_with(16, 20)}
+    validation = {name: rng.normal(mean, 0.01, (1, 1)).tolist() for name, mean in
+                  (("alone", 0.5), ("pooled", 1.0), ("A", 0.8))}
+    of = replace(evidence(values, validation=validation), bounds=frozenset({"pooled"}))
+    assert choose_method(replace(of, bounds=frozenset())).method == "pooled"
+    assert choose_method(of).method == "A"
+    assert decide(judge_sites(of), of).sites[0].decision.federation == "A"
+    without = replace(evidence(values), bounds=frozenset({"pooled"}))
+    assert decide(judge_sites(without), without).sites[0].decision.federation == "A"  # nothing to choose
+    only = replace(of, methods=("alone", "pooled"))
+    assert decide(judge_sites(only), only).sites[0].decision.federation is None
+
+
 def test_small_sites_borrow_strength_and_an_outlier_keeps_its_loss():
     """Twenty sites with eight rows each, of which none distinguishes anything, and one that loses on 200 rows."""
     rng = np.random.default_rng(1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.data.federated import FederatedData
 from resolvent.data.html_tables import html_facts, html_table
@@ -123,7 +124,8 @@ class Comparison:
         return Evidence(score, split, higher, tuple(self.results), self.alone if score != GAP else None,
                         self.experiment.parties, self.metrics, self.seeds, self.rows, baseline,
                         data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
-                        {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()})
+                        {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()},
+                        frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)))
 
     @cached_property
     def verdict(self) -> "Verdict":

@@ -38,12 +38,13 @@ def choose_method(evidence: Evidence, rule: DecisionRule | None = None) -> Metho
 
     With d the mean over the sites of the difference to the best method and s its standard error, a method is as good if
     d^3 / (d^2 + s^2), the difference shrunk by its uncertainty, is at most the margin. Methods whose score is not
-    defined at a site, because they diverged there, are left out, if others are defined there.
+    defined at a site, because they diverged there, are left out, if others are defined there. Bounds, which train on
+    pooled rows, are never chosen.
 
     Returns:
         The choice; None without training alone, another method, or validation rows.
     """
-    candidates = [m for m in evidence.methods if m != evidence.alone]
+    candidates = list(evidence.candidates)
     if evidence.alone is None or not candidates:
         return None
     scores = evidence.last(evidence.score, "validation")
@@ -122,8 +123,7 @@ _UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 def _only(evidence: Evidence) -> str | None:
     """The method if there is nothing to choose."""
-    others = [m for m in evidence.methods if m != evidence.alone]
-    return others[0] if len(others) == 1 else None
+    return evidence.candidates[0] if len(evidence.candidates) == 1 else None
 
 
 def _posterior(gains: Sequence[Interval], features: Values | None, scale: float) -> Posterior | None:

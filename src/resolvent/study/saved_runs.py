@@ -69,7 +69,9 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
         alone, first.summary["data"]["parties"], _metrics(runs, labels), tuple(first.summary["seeds"]),
         replace(first.rows, values=values), baseline, first.summary["data"]["train"],
         {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
-         for (number, method), label in labels.items()})
+         for (number, method), label in labels.items()},
+        frozenset(label for (number, method), label in labels.items()
+                  if runs[number].summary["methods"][method].get("is_bound")))
     verdict = judge(evidence)
     methods = {label: {"run": str(runs[number].folder), "method": method, "final": final_scores(verdict, label)}
                for (number, method), label in labels.items()}

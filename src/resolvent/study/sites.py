@@ -42,6 +42,7 @@ class Evidence:
         baseline: the label of the predictions that need no training, if the rows have it.
         train: number of training rows of each party, if they are known.
         traffic: method -> bytes that are sent in a run, if they are known.
+        bounds: labels of the methods that train on pooled rows, which no federation can run.
     """
 
     score: str
@@ -56,6 +57,12 @@ class Evidence:
     baseline: str | None = None
     train: Sequence[int] | None = None
     traffic: Mapping[str, float] | None = None
+    bounds: frozenset[str] = frozenset()
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The labels of the methods that the federation can run."""
+        return tuple(m for m in self.methods if m != self.alone and m not in self.bounds)
 
     @property
     def is_share(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Stragglers
 from resolvent.data.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.data.federated import FederatedData
@@ -247,6 +248,7 @@ def _method(preset: str, label: str, comparison: Comparison) -> dict[str, Any]:
     facts = [run.facts for run in runs]
     return {
         "preset": preset,
+        "is_bound": uses_pooled_data(comparison.experiment.algorithms[label]),
         "final": final_scores(verdict, label),
         "best": {"round": int(means.index[best]), "mean": _json_number(means.iloc[best])},
         "rounds": comparison.experiment.rounds,

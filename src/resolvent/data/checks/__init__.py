@@ -1,1 +1,0 @@
-"""Checks of a table before the first round: all findings at once."""
