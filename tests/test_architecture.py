@@ -10,6 +10,8 @@ import resolvent
 ROOMS = ["math", "xla", "data", "problem", "algorithms", "simulator", "testing", "deploy", "study", "cli"]
 ROOT = Path(resolvent.__file__).parent
 FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) > 1)
+WITH_CIRCLES = {"study"}  # rooms in which files still import each other in a circle
+MAX_LINES = 400
 
 
 def imported_rooms(path):
@@ -38,3 +40,46 @@ def test_mathematics_has_no_federated_word():
         code = ast.parse(path.read_text("utf-8"))
         names = {getattr(n, "id", None) or getattr(n, "arg", None) for n in ast.walk(code)}
         assert not names & {"party", "parties", "server", "cohort", "client", "federation"}, path.name
+
+
+def imported_files(name, path, modules):
+    """The files that a file imports, also in functions and for types; of ``from package import module``: the module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            targets = [f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else node.module
+                       for alias in node.names]
+        else:
+            continue
+        yield from (target for target in targets if target in modules and target != name)
+
+
+def files_in_circles(imports):
+    """What is left when files that import no other file, or that no other file imports, are removed in turn."""
+    files = set(imports)
+    while True:
+        imported = {target for name in files for target in imports[name]}
+        ends = {name for name in files if name not in imported or not imports[name] & files}
+        if not ends:
+            return sorted(files)
+        files -= ends
+
+
+def graph_of(paths):
+    modules = {".".join(p.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): p for p in paths}
+    return {name: set(imported_files(name, path, modules)) for name, path in modules.items()}
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room not in WITH_CIRCLES])
+def test_files_of_a_room_import_each_other_in_one_direction(room):
+    assert not files_in_circles(graph_of((ROOT / room).rglob("*.py")))
+
+
+def test_the_check_sees_a_circle():
+    assert files_in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}) == ["b", "c"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_is_short(path):
+    assert len(path.read_text("utf-8").splitlines()) <= MAX_LINES

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # imported when they are used
         solvers,
     )
     from resolvent.study.compare import compare
+    from resolvent.study.data_check import check
     from resolvent.study.tuning.sweep import sweep
     from resolvent.study.tuning.tune import tune
 
@@ -62,6 +63,7 @@ __all__ = [
     "aggregators",
     "attacks",
     "callbacks",
+    "check",
     "codecs",
     "combinators",
     "compare",

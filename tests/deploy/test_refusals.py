@@ -11,11 +11,12 @@ import pytest
 
 from deploy.test_federation_cli import EXPERIMENT, SITES, Consortium, pooled_table
 from resolvent.data.encoding_files import to_plain
+from resolvent.data.table_settings import TableSettings
 from resolvent.deploy.in_process import InProcess
 from resolvent.deploy.refusals import Refusal, RefusalCode, outgoing, read_refusal, refusing
 from resolvent.deploy.schema import agree
 from resolvent.deploy.site_table import SiteTable
-from resolvent.deploy.table_reports import TableReport, TableSettings
+from resolvent.deploy.table_reports import TableReport
 from resolvent.deploy.transport import TransportError
 from resolvent.errors import InputError
 from resolvent.study.federation_experiment import experiment_from_text, experiment_of_file

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from resolvent.data.table_settings import TableSettings
 from resolvent.data.tables import from_frame
 from resolvent.deploy.refusals import Refusal, outgoing
 from resolvent.deploy.row_weights import agree_weights
 from resolvent.deploy.schema import agree, misfits
 from resolvent.deploy.site_table import SiteTable
-from resolvent.deploy.table_reports import TableReport, TableSettings
+from resolvent.deploy.table_reports import TableReport
 from resolvent.errors import InputError
 
 SITES = ("aachen", "berlin", "celle")

@@ -53,8 +53,8 @@ def known():
     functions = [f for kind in listings().values() for f in kind.values()]
     settings = {p for f in (*functions, Experiment, rv.simulate) for p in parameters(f)}
     names = {name for kind in listings().values() for name in kind} | set(dir(rv))
-    names |= {name for namespace in vars(rv).values() if isinstance(namespace, ModuleType)
-              for name in getattr(namespace, "__all__", ())}
+    names |= {name for public in (*rv.__all__, "errors") if isinstance(getattr(rv, public), ModuleType)
+              for name in getattr(rv, public).__all__}
     return WORDS | settings | names | {plain(name) for name in names} | set(experiments())
 
 

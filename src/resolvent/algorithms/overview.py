@@ -1,13 +1,13 @@
 """What an algorithm keeps, sends and is, for a notebook."""
 
-from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.exchange import AlgorithmFunctions
 from resolvent.algorithms.traits import is_personal, is_robust, traffic_of
 from resolvent.data.html_tables import html_facts
 
 __all__ = ["overview_html"]
 
 
-def overview_html(algorithm: Algorithm) -> str:
+def overview_html(algorithm: AlgorithmFunctions) -> str:
     """A table of the traffic, the memory and the properties of an algorithm, computed from its functions."""
     facts: dict[str, object] = {"settings": repr(algorithm)}
     try:

@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies, Reply, ServerState
+from resolvent.algorithms.exchange import (
+    AlgorithmFunctions,
+    Info,
+    Message,
+    PartyState,
+    Phase,
+    Replies,
+    Reply,
+    ServerState,
+)
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -25,7 +34,7 @@ _KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)  # each can
 _NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-def checked_phases(algorithm: Algorithm) -> tuple[Phase, ...]:
+def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
     """The phases of the algorithm.
 
     Raises:
@@ -38,7 +47,7 @@ def checked_phases(algorithm: Algorithm) -> tuple[Phase, ...]:
     return phases
 
 
-def check_models(algorithm: Algorithm, w0: Vector, personal: Vector, shared: Vector | None) -> None:
+def check_models(algorithm: AlgorithmFunctions, w0: Vector, personal: Vector, shared: Vector | None) -> None:
     """Refuse models that do not have the structure and the shapes of the first model.
 
     Args:

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, ServerState, record_local_work
+from resolvent.algorithms.exchange import AlgorithmFunctions, Message, PartyState, Reply, ServerState
 from resolvent.algorithms.keys import root_key
 from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
+from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, recording, remembering
 
 __all__ = ["ExchangeShapes", "exchange_shapes"]
 
@@ -58,7 +58,7 @@ class ExchangeShapes(eqx.Module):
         return bool(jax.tree.leaves(self.party))
 
 
-def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | None = None,
+def exchange_shapes(algorithm: AlgorithmFunctions, model: Vector, *, oracle: Oracle | None = None,
                     memory: PartyMemory | None = None) -> ExchangeShapes:
     """The shapes of an algorithm's exchanges.
 
@@ -84,21 +84,22 @@ def exchange_shapes(algorithm: Algorithm, model: Vector, *, oracle: Oracle | Non
 
 
 @jax.jit
-def _trace(algorithm: Algorithm, w0: Vector, oracle: Oracle | None, memory: PartyMemory | None) -> ExchangeShapes:
+def _trace(algorithm: AlgorithmFunctions, w0: Vector, oracle: Oracle | None,
+           memory: PartyMemory | None) -> ExchangeShapes:
     """Party 0 in a round. No shape depends on the party or on the number of parties."""
     k, key, questions = jnp.array(0), root_key(0), _Questions()
     oracle = _QuestionedOracle(questions=questions) if oracle is None else oracle
     server = tree.strongly_typed(algorithm.init(w0, jnp.ones(1)))
     state = algorithm.init_party(w0, oracle, key)
-    at_work = oracle if memory is None else remembering(oracle, memory)
+    at_work = recording(oracle if memory is None else remembering(oracle, memory), on_work=questions.count_work)
     messages, replies, work, infos = [], [], [], []
     for phase in checked_phases(algorithm):
         messages.append(phase.message(server, k))
         check_arrays(f"a message of {type(algorithm).__name__}", messages[-1])
-        with record_local_work() as solvers:
-            _, reply, info = party_work(phase, state, messages[-1], at_work, key, jnp.ones(()))
+        before = questions.local_work
+        _, reply, info = party_work(phase, state, messages[-1], at_work, key, jnp.ones(()))
         replies.append(reply)
-        work.append(len(solvers))
+        work.append(questions.local_work - before)
         infos.append(info)
     model_message = algorithm.model_message(server, k)
     personal, shared = algorithm.personal_model(state, model_message, oracle), algorithm.server_model(server)
@@ -112,6 +113,10 @@ class _Questions:
     """What an algorithm has asked an oracle."""
 
     held_out = False
+    local_work = 0
+
+    def count_work(self) -> None:
+        self.local_work += 1
 
 
 class _QuestionedOracle(ShapeOracle):

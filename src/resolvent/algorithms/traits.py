@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
-from resolvent.algorithms.algorithm import Algorithm, Replies
+from resolvent.algorithms.exchange import AlgorithmFunctions, Replies
 from resolvent.algorithms.shapes import ExchangeShapes, exchange_shapes
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Gradient, Map, through
@@ -55,13 +55,13 @@ class Traffic(NamedTuple):
     up: Amount
 
 
-def traffic_of(algorithm: Algorithm) -> Traffic:
+def traffic_of(algorithm: AlgorithmFunctions) -> Traffic:
     """The sizes of a party's state, of the messages to it and of its replies in a round."""
     shapes = _shapes(algorithm)
     return Traffic(*map(amount_of, (shapes.party, shapes.messages, shapes.replies)))
 
 
-def is_personal(algorithm: Algorithm) -> bool:
+def is_personal(algorithm: AlgorithmFunctions) -> bool:
     """Whether two parties may use different models: whether a party's model depends on its state, data or number.
 
     The dependence is that of the traced program. Nothing is computed.
@@ -77,7 +77,7 @@ def is_personal(algorithm: Algorithm) -> bool:
     return any(is_read[len(jax.tree.leaves(shapes.server)):])
 
 
-def is_robust(algorithm: Algorithm) -> bool:
+def is_robust(algorithm: AlgorithmFunctions) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
     if aggregators := aggregators_of(algorithm):
         return all(map(_has_breakdown_point, aggregators))
@@ -110,7 +110,7 @@ def _count(shapes: Any) -> int:
     return sum(-(-leaf.size * leaf.dtype.itemsize // width) for leaf in jax.tree.leaves(shapes))
 
 
-def _shapes(algorithm: Algorithm) -> ExchangeShapes:
+def _shapes(algorithm: AlgorithmFunctions) -> ExchangeShapes:
     """A round with a model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
     head = -(-_MODEL_SIZE // 8)
     return exchange_shapes(algorithm, jax.eval_shape(

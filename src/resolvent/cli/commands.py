@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from resolvent.cli.check import check
 from resolvent.cli.compare import compare
 from resolvent.cli.evaluate import evaluate
 from resolvent.cli.exit_codes import FAILURE, NO_DATA
@@ -71,6 +72,7 @@ def run(
     """
     from resolvent.cli import terminal
     from resolvent.simulator.processes import is_writer
+    from resolvent.study.data_check import first_lines
     from resolvent.study.experiment import ExperimentFile
     from resolvent.study.runner import run_experiment
 
@@ -83,6 +85,9 @@ def run(
     shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds}
     changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
+    if is_writer() and not resume:
+        for line in first_lines(file):
+            terminal.print_note(line)
     with _progress_bars("rounds") as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)
@@ -367,6 +372,6 @@ def _set_cpu_devices(devices: int) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "run": run, "tune": tune, "predict": predict, "evaluate": evaluate, "list": list_, "show": show, "compare": compare,
-    "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+    "check": check, "run": run, "tune": tune, "predict": predict, "evaluate": evaluate, "list": list_, "show": show,
+    "compare": compare, "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
 }

@@ -13,22 +13,24 @@ from rich.markup import escape
 from rich.table import Table
 from typing_extensions import override
 
+from resolvent.data.checks.finding import Finding
 from resolvent.data.fetch import FileStatus
 from resolvent.problem.evaluation import Evaluation
+from resolvent.study.data_check import SiteRows
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
 from resolvent.study.wording import advice_of, choice_text, count_of, forecast_text, format_signed
 
-__all__ = ["algorithm_table", "evaluation_table", "file_table", "print_line", "print_note", "print_path",
-           "print_summary", "print_table", "print_warning", "score_table", "text_table"]
+__all__ = ["algorithm_table", "evaluation_table", "file_table", "findings_table", "print_line", "print_note",
+           "print_path", "print_summary", "print_table", "print_warning", "rows_table", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
 _MAX_FORECASTS = 10
 _METHOD_WIDTH = 8  # smallest width of a column of labels
 _COMPARED = ("better", "level", "worse")
-_COLOURS = {"whole": "green", "damaged": "red"}
+_COLOURS = {"whole": "green", "damaged": "red", "error": "red", "warning": "yellow"}
 
 
 class _Console(Console):
@@ -194,6 +196,30 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     for name, (value, low, high) in evaluation.intervals.items():
         ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""
         table.add_row(escape(title_of(name)), format_value(value, name) if isfinite(value) else "not defined", ends)
+    return table
+
+
+def rows_table(sites: Sequence[SiteRows]) -> Table:
+    """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
+    more = f"; the first {_MAX_SITES} of {len(sites)}" if len(sites) > _MAX_SITES else ""
+    table = _framed(f"Rows of the sites{more}", None)
+    table.add_column("site", overflow="fold")
+    for column in ("training", "validation", "test", "smallest gain\nto be seen"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for site in sites[:_MAX_SITES]:
+        gain = "-" if site.smallest_gain is None else f"{100 * site.smallest_gain:.0f} points"
+        table.add_row(escape(site.site), *map(str, site.rows), gain)
+    return table
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Findings about data, with advice to each."""
+    table = _framed("Findings", None)
+    for column in ("", "finding", "what to do"):
+        table.add_column(column, overflow="fold", no_wrap=not column)
+    for finding in findings:
+        table.add_row(f"[{_COLOURS.get(finding.severity, 'dim')}]{finding.severity}[/]", escape(finding.message),
+                      escape(finding.advice))
     return table
 
 

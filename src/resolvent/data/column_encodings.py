@@ -1,5 +1,6 @@
 """How single columns of a table are encoded: numbers, categories and the label, each fitted once."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.columns import (
+    MAX_CATEGORIES,
     Columns,
     LabelKind,
     RowNames,
@@ -24,10 +26,11 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers", "is_far",
-           "is_missing"]
+__all__ = ["OTHER", "CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers",
+           "is_far", "is_missing"]
 
 Scale = Literal["standard", "none"]
+OTHER = "other"  # the level of rare values
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,14 @@ class CategoryColumn:
     Attributes:
         name: name of the column.
         imputed: the level that replaces a missing one: the most frequent level of the training rows.
-        levels: the values that may occur, sorted.
+        levels: the values that may occur, sorted; with rare levels, ``other`` is one of them.
+        rare: the rare values, which become the level ``other``.
     """
 
     name: str
     imputed: str
     levels: tuple[str, ...]
+    rare: tuple[str, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -126,16 +131,19 @@ class CategoryColumn:
         return read_text(column, is_empty(column))
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """[n, levels] imputed and one-hot encoded levels; a row of zeros for an unknown level."""
+        """[n, levels] imputed and one-hot encoded levels.
+
+        An unknown level is ``other`` if there are rare levels, and otherwise a row of zeros.
+        """
         number_of = {level: i for i, level in enumerate(self.levels)}
-        imputed = number_of[self.imputed]
-        numbers = [number_of.get(v, -1) if isinstance(v, str) else imputed for v in values]
+        imputed, unknown = number_of[self.imputed], number_of[OTHER] if self.rare else -1
+        numbers = [number_of.get(v, unknown) if isinstance(v, str) else imputed for v in values]
         one_hot: NDArray[np.bool_] = np.array(numbers, int)[:, None] == np.arange(len(self.levels))
         return one_hot.astype(float)
 
     def is_unknown(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """[n] whether a value is none of the levels; a missing value is not unknown."""
-        levels = set(self.levels)
+        levels = {*self.levels, *self.rare}
         return np.array([isinstance(v, str) and v not in levels for v in values], bool)
 
 
@@ -234,10 +242,33 @@ def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
     return mean, np.where(is_constant, 1.0, np.sqrt(variance))
 
 
-def fit_categories(columns: Columns, train: NDArray[np.integer]) -> tuple[CategoryColumn, ...]:
-    """Fit the columns of text: the imputed level to the training rows, the levels to all rows."""
-    return tuple(CategoryColumn(name, _most_frequent(values[train]), tuple(sorted({*values[~is_missing(values)]})))
-                 for name, values in columns.items())
+def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int = 0) -> tuple[CategoryColumn, ...]:
+    """Fit the columns of text: the imputed level to the training rows, the levels to all rows.
+
+    Args:
+        columns: [n] values of each column; NaN if missing.
+        train: the training rows.
+        min_rows: levels with fewer rows become the level ``other``.
+
+    Raises:
+        InputError: a column has only rare levels, or too many that are not rare.
+    """
+    return tuple(_fit_category(name, values, train, min_rows) for name, values in columns.items())
+
+
+def _fit_category(name: str, values: NDArray[Any], train: NDArray[np.integer], min_rows: int) -> CategoryColumn:
+    counts = Counter(values[~is_missing(values)].tolist())
+    levels, imputed = tuple(sorted(counts)), _most_frequent(values[train])
+    rare = tuple(level for level in levels if counts[level] < min_rows and level != OTHER)
+    common = tuple(sorted({*levels, OTHER}.difference(rare))) if rare else levels
+    title = f"column {shorten(repr(name))}"
+    if len(rare) == len(levels):
+        raise InputError(f"{title} has no level in at least {min_rows} rows (rare_count), so that all would be joined: "
+                         "exclude it, or set a smaller rare_count")
+    if len(common) > MAX_CATEGORIES:
+        raise InputError(f"{title} has {len(common)} levels in at least {min_rows} rows (rare_count), each to become a "
+                         f"column (at most {MAX_CATEGORIES}): set a larger rare_count, or exclude it")
+    return CategoryColumn(name, OTHER if imputed in rare else imputed, common, rare)
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:

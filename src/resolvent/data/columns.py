@@ -18,20 +18,21 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAX_CATEGORIES", "Columns", "Label", "LabelKind", "RowNames", "check_magnitudes", "is_boolean", "is_empty",
-           "is_text", "label_kind", "plain_numbers", "read_feature", "read_features", "read_label",
-           "read_parties", "read_text"]
+__all__ = ["MAX_CATEGORIES", "MAX_FLOAT32", "ColumnError", "Columns", "Label", "LabelKind", "RowNames",
+           "check_magnitudes", "has_dates", "is_boolean", "is_date", "is_empty", "is_text", "label_kind",
+           "plain_numbers", "read_feature", "read_features", "read_label", "read_parties", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
 MAX_CATEGORIES = 100
 _MIN_NUMBERS = 10  # a text column with as many different numbers is probably a column of numbers with an error
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?")
+_DATE_KINDS = ("datetime", "datetime64", "date")
 # pandas' names of kinds of values
 _DECIMAL_KINDS = ("floating", "mixed-integer-float", "decimal")
 _NUMBER_KINDS = ("boolean", "integer", "empty", *_DECIMAL_KINDS)
-_TIME_KINDS = ("datetime", "datetime64", "date", "time", "timedelta", "timedelta64", "period")
+_TIME_KINDS = (*_DATE_KINDS, "time", "timedelta", "timedelta64", "period")
 _LABEL_KINDS: dict[str, LabelKind] = {"boolean": "boolean", "integer": "integer", "string": "text",
                                       **dict.fromkeys(_DECIMAL_KINDS, "decimal")}
 
@@ -62,8 +63,13 @@ def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
     """[n] whether a row has no value: NaN, None, or text of blanks only."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.isna().to_numpy(bool)
-    blank = [isinstance(v, str) and not v.strip() for v in column]
-    return np.array(blank, bool) | column.isna().to_numpy(bool)
+    try:
+        codes, values = column.factorize()  # as a rule, far fewer values than rows
+    except TypeError:  # values such as lists, which cannot be compared
+        blank = np.array([isinstance(v, str) and not v.strip() for v in column], bool)
+        return blank | column.isna().to_numpy(bool)
+    empty: NDArray[np.bool_] = np.array([*(isinstance(v, str) and not v.strip() for v in values), True], bool)[codes]
+    return empty
 
 
 def is_text(values: NDArray[Any]) -> bool:
@@ -80,11 +86,50 @@ def is_boolean(column: "pd.Series[Any]") -> bool:
     return types.infer_dtype(column[~is_empty(column)], skipna=True) == "boolean"
 
 
-def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
+def has_dates(column: "pd.Series[Any]") -> bool:
+    """Whether a column is of a type of dates, besides missing values."""
+    from pandas.api import types
+
+    return types.infer_dtype(column, skipna=True) in _DATE_KINDS
+
+
+def is_date(column: "pd.Series[Any]") -> bool:
+    """Whether all values of a column that are not missing are dates: of a type of dates, or texts like 2024-12-31."""
+    import pandas as pd
+    from pandas.api import types
+
+    if isinstance(column.dtype, pd.CategoricalDtype) or getattr(column.dtype, "kind", "O") in "biuf":
+        return False
+    if column.dtype == object and types.infer_dtype(column, skipna=True) not in ("string", *_DATE_KINDS):
+        return False
+    values = pd.Series(column.unique())
+    values = values[~is_empty(values)]
+    return len(values) > 0 and (has_dates(values) or all(isinstance(v, str) and _DATE.fullmatch(v) for v in values))
+
+
+class ColumnError(InputError):
+    """A column cannot be read as a feature.
+
+    Args:
+        kind: ``dates``, ``kind`` (values of another or of several kinds) or ``levels`` (too many categories).
+        message: the error.
+    """
+
+    def __init__(self, kind: Literal["dates", "kind", "levels"], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None = MAX_CATEGORIES) -> NDArray[Any]:
     """A feature as floats, or as objects that are text; NaN if it is missing.
 
+    Args:
+        name: name of the column.
+        column: the column.
+        max_levels: largest number of categories; None: any.
+
     Raises:
-        InputError: the column holds dates, times or values of several kinds, or has too many categories.
+        ColumnError: the column holds dates, times or values of several kinds, or has too many categories.
     """
     import pandas as pd
     from pandas.api import types
@@ -100,32 +145,35 @@ def read_feature(name: str, column: "pd.Series[Any]") -> NDArray[Any]:
     categories = sorted(set(values[~empty]))
     title = f"column {shorten(repr(name))}"
     if kind in _TIME_KINDS or (categories and not is_category and all(map(_DATE.fullmatch, categories))):
-        raise InputError(f"{title} holds dates or times, which are neither numbers nor categories: "
-                         f"exclude it (exclude: [{shorten(name)}]), or replace it by a number, such as the days since "
-                         "a date")
+        raise ColumnError("dates", f"{title} holds dates or times, which are neither numbers nor categories: "
+                          f"exclude it (exclude: [{shorten(name)}]), or set dates: days, or dates: parts for year, "
+                          "month and weekday")
     if kind != "string" and not is_category:
-        raise InputError(f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "
-                         "numbers, all true/false or all text: convert it, or exclude it")
-    words = [v for v in categories if pd.isna(pd.to_numeric(v, errors="coerce"))]
+        raise ColumnError("kind", f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "
+                          "numbers, all true/false or all text: convert it, or exclude it")
+    is_number = pd.to_numeric(pd.Series(categories, dtype=object), errors="coerce").notna().to_numpy()
+    words = [v for v, number in zip(categories, is_number, strict=True) if not number]
     is_mostly_numbers = 0 < 2 * len(words) < len(categories)
-    if len(categories) > MAX_CATEGORIES:
+    if max_levels is not None and len(categories) > max_levels:
         hint = f", most of them numbers but {shorten(repr(words[0]))} not" if is_mostly_numbers else ""
-        raise InputError(f"{title} has {len(categories)} different values{hint}, each to become a "
-                         f"column (at most {MAX_CATEGORIES}): exclude it, or group or correct its values")
+        raise ColumnError("levels", f"{title} has {len(categories)} different values{hint}, each to become a column "
+                          f"(at most {max_levels}): exclude it, group or correct its values, or set rare: other to "
+                          "join the rare ones")
     if is_mostly_numbers and not is_category and len(categories) - len(words) >= _MIN_NUMBERS:
         warnings.warn(f"{title} is encoded as {len(categories)} categories, because {shorten(repr(words[0]))} is not a "
                       "number: correct the value if the column holds numbers", stacklevel=2)
     return values
 
 
-def read_features(frame: "pd.DataFrame", names: Sequence[str]) -> Columns:
+def read_features(frame: "pd.DataFrame", names: Sequence[str], *, max_levels: int | None = MAX_CATEGORIES) -> Columns:
     """The features of these names, see ``read_feature``; columns of NumPy's numbers are read together.
 
     Raises:
         InputError: a column cannot be read as a feature.
     """
     numbers = plain_numbers(frame, names)
-    return {name: numbers[name] if name in numbers else read_feature(name, frame[name]) for name in names}
+    return {name: numbers[name] if name in numbers else read_feature(name, frame[name], max_levels=max_levels)
+            for name in names}
 
 
 def plain_numbers(frame: "pd.DataFrame", names: Iterable[str]) -> Columns:
@@ -174,7 +222,7 @@ def check_magnitudes(columns: Iterable[tuple[str, NDArray[Any]]], rows: RowNames
     """Raise an error if a number is infinite or exceeds a 32-bit float; NaN passes."""
     for name, values in columns:
         if values.dtype.kind == "f":
-            rows.refuse((np.abs(values) > _MAX_FLOAT32)[:, None], [name],
+            rows.refuse((np.abs(values) > MAX_FLOAT32)[:, None], [name],
                         "the value is infinite, or too large for a 32-bit float: correct it, or leave the row out")
 
 

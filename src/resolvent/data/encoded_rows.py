@@ -4,6 +4,7 @@ An encoding needs no training data, so that a party can apply it where its own d
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from resolvent.errors import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EncodedRows", "Encoding", "Far", "Remarks", "UnusualRowsWarning", "count_far"]
+__all__ = ["EncodedRows", "Encoding", "Far", "Remarks", "UnusualRowsWarning", "count_far", "list_levels"]
 
 
 class UnusualRowsWarning(UserWarning):
@@ -49,6 +50,7 @@ class Remarks:
         imputed: name of a column -> number of missing values that were imputed.
         far: name of a column, or ``input`` -> the values far outside the range of the training rows.
         unknown: number of words or characters that are not in the vocabulary.
+        unseen: name of a column -> number of rows of each level that the training table did not have.
     """
 
     rows: int
@@ -56,6 +58,7 @@ class Remarks:
     imputed: tuple[tuple[str, int], ...] = ()
     far: tuple[tuple[str, Far], ...] = ()
     unknown: int = 0
+    unseen: tuple[tuple[str, Mapping[str, int]], ...] = ()
 
     def messages(self) -> tuple[str, ...]:
         """One sentence for each remark."""
@@ -63,11 +66,19 @@ class Remarks:
                  f"{far.low:g} to {far.high:g}, such as {far.example:g}: check the unit" for name, far in self.far]
         lines += [f"{shorten(repr(name))}: {count} of {self.rows} values are missing and were imputed"
                   for name, count in self.imputed]
+        if self.unseen:
+            lines.append(f"Levels did not occur in the training table: {shorten(list_levels(self.unseen))}")
         if self.unknown:
             lines.append(f"Words or characters are not in the vocabulary ({self.unknown})")
         if self.unused:
             lines.append(f"The model does not use the columns {shorten(', '.join(map(repr, self.unused)))}")
         return tuple(lines)
+
+
+def list_levels(levels: Iterable[tuple[str, Mapping[str, int]]]) -> str:
+    """The levels of columns and their numbers of rows, as text."""
+    return "; ".join(f"{name!r}: {', '.join(f'{level!r} ({n})' for level, n in counts.items())}"
+                     for name, counts in levels)
 
 
 class EncodedRows(NamedTuple):

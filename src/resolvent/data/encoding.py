@@ -7,7 +7,7 @@ do not depend on the seed of the split.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,16 +25,18 @@ from resolvent.data.column_encodings import (
     is_missing,
 )
 from resolvent.data.columns import Columns, RowNames, check_magnitudes, is_text, plain_numbers, read_parties
-from resolvent.data.encoded_rows import EncodedRows, Encoding, Far, Remarks, count_far
+from resolvent.data.dates import DateColumn, expand_dates
+from resolvent.data.encoded_rows import EncodedRows, Encoding, Far, Remarks, count_far, list_levels
 from resolvent.data.samples import Task
 from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Missing", "TableEncoding", "UnencodedRows", "check_missing", "missing_values"]
+__all__ = ["Missing", "TableEncoding", "UnencodedRows", "Unseen", "check_missing", "missing_values"]
 
 Missing = Literal["refuse", "impute", "indicate"]
+Unseen = Literal["refuse", "other", "missing"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class TableEncoding(Encoding):
         categories: the columns of text; their inputs follow those of the numbers.
         marked: the columns whose missing values are marked by a 0/1 input ``column missing``; these inputs are last.
         missing: ``refuse``: a missing value is an error; ``impute`` and ``indicate``: it is imputed.
+        dates: the columns of dates, which become columns of numbers first.
+        unseen: what happens to a level that the fitted table did not have: ``refuse`` it; ``other``: it is the level
+            ``other`` if the column has it, and otherwise no level; ``missing``: it is a missing value.
     """
 
     party: str
@@ -58,10 +63,13 @@ class TableEncoding(Encoding):
     categories: tuple[CategoryColumn, ...]
     marked: tuple[str, ...]
     missing: Missing
+    dates: tuple[DateColumn, ...] = ()
+    unseen: Unseen = "refuse"
 
     @classmethod
     def fit(cls, columns: Columns, train: NDArray[np.integer], *, party: str, label: LabelEncoding, missing: Missing,
-            scale: Scale, booleans: frozenset[str] = frozenset()) -> "TableEncoding":
+            scale: Scale, booleans: frozenset[str] = frozenset(), rare_count: int = 0,
+            dates: tuple[DateColumn, ...] = (), unseen: Unseen = "refuse") -> "TableEncoding":
         """Fit an encoding to the columns of a table.
 
         Args:
@@ -72,9 +80,12 @@ class TableEncoding(Encoding):
             missing: what to do with missing values.
             scale: ``standard``: numbers get mean 0 and deviation 1 over the training rows; ``none``: they do not.
             booleans: the names of the columns that hold true/false.
+            rare_count: levels with fewer rows become the level ``other``.
+            dates: the columns of dates from which columns of numbers were made.
+            unseen: what happens to a level that the table does not have.
 
         Raises:
-            InputError: a column has missing values and no value in a training row.
+            InputError: a column has missing values and no value in a training row, or only rare or too many levels.
         """
         gaps = missing_values(columns)
         for name in gaps:
@@ -83,8 +94,8 @@ class TableEncoding(Encoding):
                                  "to impute: exclude it, or use smaller shares for validation and test")
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}
-        return cls(party, label, fit_numbers(numbers, train, scale, booleans), fit_categories(texts, train),
-                   tuple(gaps) if missing == "indicate" else (), missing)
+        return cls(party, label, fit_numbers(numbers, train, scale, booleans), fit_categories(texts, train, rare_count),
+                   tuple(gaps) if missing == "indicate" else (), missing, dates, unseen)
 
     @property
     def columns(self) -> tuple[NumberColumn | CategoryColumn, ...]:
@@ -136,15 +147,31 @@ class TableEncoding(Encoding):
         if self.missing == "refuse":
             check_missing(columns, names, "fill it in, or leave the row out; a model that was fitted with missing: "
                           "impute accepts it")
-        for category in self.categories:
-            names.refuse(category.is_unknown(columns[category.name])[:, None], [category.name],
-                         f"the value is none of {shorten(', '.join(map(repr, category.levels)))}, the values of the "
-                         "table that the encoding was fitted to: correct it, or leave the row out")
-        used = {self.party, self.label.name, *columns}
-        remarks = Remarks(len(frame), unused=tuple(c for c in frame.columns if c not in used),
-                          imputed=tuple((c, int(gap.sum())) for c, gap in missing_values(columns).items()),
-                          far=self._far_values(columns))
+        imputed = tuple((c, int(gap.sum())) for c, gap in missing_values(columns).items())
+        unseen = self._count_unseen(columns, names)
+        if self.unseen == "missing":
+            columns |= {c.name: np.where(c.is_unknown(columns[c.name]), np.nan, columns[c.name])
+                        for c in self.categories if c.name in dict(unseen)}
+        used = {self.party, self.label.name, *columns, *(date.name for date in self.dates)}
+        remarks = Remarks(len(frame), unused=tuple(c for c in frame.columns if c not in used), imputed=imputed,
+                          far=self._far_values(columns), unseen=unseen)
         return EncodedRows(self.encode_columns(columns, names), frame.index, remarks)
+
+    def _count_unseen(self, columns: Columns, rows: RowNames) -> tuple[tuple[str, Mapping[str, int]], ...]:
+        """The number of rows of each level that the fitted table did not have, by column.
+
+        Raises:
+            InputError: there are any, and they are refused; the message has those of all columns.
+        """
+        masks = {c: mask for c in self.categories if (mask := c.is_unknown(columns[c.name])).any()}
+        unseen = tuple((c.name, Counter(columns[c.name][mask].tolist())) for c, mask in masks.items())
+        if masks and self.unseen == "refuse":
+            first = min(masks, key=lambda c: int(np.argmax(masks[c])))  # the column of the first row, which is named
+            rows.refuse(masks[first][:, None], [first.name],
+                        f"the value is none of {shorten(', '.join(map(repr, first.levels)))}, the values of the table "
+                        f"that the encoding was fitted to (unseen levels: {shorten(list_levels(unseen))}): correct "
+                        "them, leave the rows out, or train with the setting unseen")
+        return unseen
 
     def _read(self, frame: "pd.DataFrame") -> Columns:
         """[n] the values of every column of the encoding; those of numbers that need no check are read together."""
@@ -164,13 +191,15 @@ class TableEncoding(Encoding):
         if not len(rows):
             raise InputError("the table has no rows: give at least one")
         counts = Counter(names)
-        for column in self.columns:
-            if counts[column.name] != 1:
-                count = "no" if column.name not in counts else "more than one"
-                raise InputError(f"the table has {count} column {shorten(repr(column.name))}, which the encoding needs "
+        made = {name for date in self.dates for name in date.columns}
+        for name in [*(c.name for c in self.columns if c.name not in made), *(date.name for date in self.dates)]:
+            if counts[name] != 1:
+                count = "no" if name not in counts else "more than one"
+                raise InputError(f"the table has {count} column {shorten(repr(name))}, which the encoding needs "
                                  f"once: its columns are {shorten(', '.join(map(repr, names)))}"
-                                 f"{nearest(column.name, set(names) - {column.name})}")
-        return rows.set_axis(pd.Index(names, dtype=object), axis=1)
+                                 f"{nearest(name, set(names) - {name})}")
+        frame = rows.set_axis(pd.Index(names, dtype=object), axis=1)
+        return expand_dates(frame.drop(columns=[*made.intersection(names)]), self.dates, self._row_names(frame))
 
     def _row_names(self, frame: "pd.DataFrame") -> RowNames:
         has_parties = list(frame.columns).count(self.party) == 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.data.dates import DateColumn
 from resolvent.data.digests import DamagedFileError, read_sealed, write_sealed
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.encoding import TableEncoding
@@ -68,8 +69,11 @@ def _table_encoding(fields: dict[str, Any]) -> TableEncoding:
     return TableEncoding(
         fields["party"], LabelEncoding(**label | {"classes": tuple(label["classes"])}),
         tuple(NumberColumn(**column) for column in fields["numbers"]),
-        tuple(CategoryColumn(**column | {"levels": tuple(column["levels"])}) for column in fields["categories"]),
-        tuple(fields["marked"]), fields["missing"])
+        tuple(CategoryColumn(**column | {name: tuple(column.get(name, ())) for name in ("levels", "rare")})
+              for column in fields["categories"]),
+        tuple(fields["marked"]), fields["missing"],
+        tuple(DateColumn(date["name"], tuple(date["parts"])) for date in fields.get("dates", ())),
+        fields.get("unseen", "refuse"))
 
 
 def _array_encoding(fields: dict[str, Any]) -> ArrayEncoding:

@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.data.column_encodings import LabelEncoding, Scale, is_missing
 from resolvent.data.columns import (
+    MAX_CATEGORIES,
     Columns,
     RowNames,
     check_magnitudes,
@@ -27,7 +28,15 @@ from resolvent.data.columns import (
     read_label,
     read_parties,
 )
-from resolvent.data.encoding import Missing, TableEncoding, UnencodedRows, check_missing, missing_values
+from resolvent.data.dates import Dates, expand_dates, find_dates, replace_dates
+from resolvent.data.encoding import (
+    Missing,
+    TableEncoding,
+    UnencodedRows,
+    Unseen,
+    check_missing,
+    missing_values,
+)
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import check_encodable
 from resolvent.data.table_files import read_table_file
@@ -37,9 +46,10 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["from_frame", "natural_order", "table"]
+__all__ = ["choose_columns", "column_mistakes", "from_frame", "natural_order", "remaining_columns", "table"]
 
 AnyTask = Literal["auto", "classification", "regression"]
+Rare = Literal["keep", "other"]
 _MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
 
 
@@ -49,6 +59,7 @@ def table(
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0,
     separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto", weight: str | None = None,
+    dates: Dates = "refuse", rare: Rare = "keep", rare_count: int = 10, unseen: Unseen = "refuse",
 ) -> FederatedData:
     """Data from a file with a row per sample, a column that names the party and one that holds the label.
 
@@ -77,6 +88,13 @@ def table(
         encoding: encoding of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
         weight: a column of numbers, the weight of each row in the loss, as if the row occurred this many times.
             Predictions do not use it, and scores count every row once.
+        dates: what to do with a column of dates: ``refuse`` it; replace it by a number, the ``days`` since 1970-01-01;
+            or by its ``parts``: year, month and weekday.
+        rare: what to do with the rare levels of a column of text: ``keep`` them, or join them in the level ``other``.
+            At most 100 levels may be left.
+        rare_count: a level is rare if it has fewer rows.
+        unseen: what a model does with levels of new rows that the table does not have: ``refuse`` the rows; take them
+            for the level ``other``, or for no level if nothing was joined; or take them for ``missing`` values.
 
     Raises:
         InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
@@ -93,14 +111,16 @@ def table(
 
     frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, label), (party,), is_used)
     return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
-                      scale=scale, validation=validation, test=test, seed=seed, name=name, weight=weight)
+                      scale=scale, validation=validation, test=test, seed=seed, name=name, weight=weight,
+                      dates=dates, rare=rare, rare_count=rare_count, unseen=unseen)
 
 
 def from_frame(
     frame: "pd.DataFrame", party: str, label: str, *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
-    encoding: TableEncoding | None = None, weight: str | None = None,
+    encoding: TableEncoding | None = None, weight: str | None = None, dates: Dates = "refuse", rare: Rare = "keep",
+    rare_count: int = 10, unseen: Unseen = "refuse",
 ) -> FederatedData:
     """Data from a frame with a row per sample, a column that names the party and one that holds the label.
 
@@ -135,25 +155,34 @@ def from_frame(
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"the table is a {type(frame).__name__}, and a pandas.DataFrame is needed: convert it")
     for option, (value, allowed) in {"task": (task, AnyTask), "missing": (missing, Missing),
-                                     "scale": (scale, Scale)}.items():
+                                     "scale": (scale, Scale), "dates": (dates, Dates), "rare": (rare, Rare),
+                                     "unseen": (unseen, Unseen)}.items():
         if value not in get_args(allowed):
             raise InputError(f"{option}={shorten(repr(value))} is not known: use one of {', '.join(get_args(allowed))}")
     if encoding is not None:
         for option, changed in {"features": features, "exclude": exclude, "task": task != "auto",
-                                "missing": missing != "refuse", "scale": scale != "standard"}.items():
+                                "missing": missing != "refuse", "scale": scale != "standard",
+                                "dates": dates != "refuse", "rare": rare != "keep", "unseen": unseen != "refuse"
+                                }.items():
             if changed:
                 raise InputError(f"{option}: the encoding determines it: leave it out")
         return _encoded(frame, party, label, encoding, validation, test, seed, name, weight)
+    if unseen == "missing" and missing == "refuse":
+        raise InputError("unseen: missing needs missing: impute or indicate, because missing values are refused")
+    if rare_count < 1:
+        raise InputError(f"rare_count={rare_count} must be at least 1")
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    chosen = _choose_columns(names, party, label, features, exclude, weight)
+    chosen = choose_columns(names, party, label, features, exclude, weight)
     if not len(frame):
         raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
     owners = _read_parties(frame, party)
     rows = RowNames(frame.index, owners)
     rows.refuse(is_empty(frame[label])[:, None], [label],
                 "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
-    columns = read_features(frame, chosen)
+    date_columns = find_dates(frame, chosen, dates)
+    frame, chosen = expand_dates(frame, date_columns, rows), replace_dates(chosen, date_columns)
+    columns = read_features(frame, chosen, max_levels=MAX_CATEGORIES if rare == "keep" else None)
     target = read_label(label, frame[label], task)
     check_magnitudes([*columns.items(), (label, target.values)], rows)
     if missing == "refuse":
@@ -163,7 +192,8 @@ def from_frame(
     data = FederatedData.from_arrays(members, [target.values[m] for m in members], parties=parties, task=target.task,
                                      validation=validation, test=test, seed=seed, name=name)
     fit = partial(TableEncoding.fit, party=party, missing=missing, scale=scale,
-                  label=LabelEncoding(label, target.kind, data.task, data.classes), booleans=_booleans(frame, chosen))
+                  label=LabelEncoding(label, target.kind, data.task, data.classes), booleans=_booleans(frame, chosen),
+                  rare_count=rare_count if rare == "other" else 0, dates=date_columns, unseen=unseen)
     unencoded = UnencodedRows(columns, rows, data.x, fit)
     x, encoding = unencoded.encode(data.is_train)
     for feature in encoding.features:
@@ -188,7 +218,7 @@ def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncod
 
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    _choose_columns(names, party, label, [c.name for c in encoding.columns if c.name in names] or None, None, weight)
+    choose_columns(names, party, label, [c.name for c in encoding.columns if c.name in names] or None, None, weight)
     owners = _read_parties(frame, party)
     encoding = replace(encoding, party=party, label=replace(encoding.label, name=label))
     encoded, y = encoding.encode(frame), encoding.encode_labels(frame)
@@ -201,40 +231,59 @@ def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncod
     return data.with_notes("The inputs are made by a fitted encoding", *encoded.remarks.messages())
 
 
-def _choose_columns(
+def choose_columns(
     columns: list[str], party: str, label: str, features: list[str] | None, exclude: list[str] | None,
     weight: str | None
 ) -> list[str]:
-    """The columns to predict from."""
+    """The columns to predict from.
+
+    Raises:
+        InputError: see ``column_mistakes``.
+    """
+    for mistake in column_mistakes(columns, party, label, features, exclude, weight):
+        raise InputError(mistake)
+    return remaining_columns(columns, party, label, features, exclude, weight)
+
+
+def remaining_columns(columns: Sequence[str], party: str | None, label: str, features: Sequence[str] | None,
+                      exclude: Sequence[str] | None, weight: str | None) -> list[str]:
+    """The features if they are named, otherwise the columns that have no other use."""
+    if features:
+        return list(features)
+    used = {party, label, weight, *(exclude or [])}
+    return [] if features is not None else [c for c in columns if c not in used]
+
+
+def column_mistakes(columns: Sequence[str], party: str | None, label: str, features: Sequence[str] | None,
+                    exclude: Sequence[str] | None, weight: str | None) -> Iterator[str]:
+    """A sentence for each setting or name of a column that is wrong; ``party`` is None for the table of one party."""
     for c, count in Counter(columns).items():
         if count > 1:
-            raise InputError(f"two columns are named {shorten(repr(c))}: give each a different name")
+            yield f"two columns are named {shorten(repr(c))}: give each a different name"
         check_encodable(c, "the name of a column")
-    options = {"party": [party], "label": [label], "features": features or [], "exclude": exclude or [],
-               "weight": [] if weight is None else [weight]}
+    options = {"party": [] if party is None else [party], "label": [label], "features": features or [],
+               "exclude": exclude or [], "weight": [] if weight is None else [weight]}
     known = set(columns)
     for option, names in options.items():
         for c in names:
             if c not in known:
-                raise InputError(f"{option} names the column {shorten(repr(c))}, which the table does not have: its "
-                                 f"columns are {shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
-    used = [party, label, *options["weight"], *options["features"],
+                yield (f"{option} names the column {shorten(repr(c))}, which the table does not have: its columns are "
+                       f"{shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
+    used = [*options["party"], label, *options["weight"], *options["features"],
             *set(options["exclude"]).difference((party, label))]
     for c, count in Counter(used).items():
         if count > 1:
             uses = [option for option in options if c in options[option]]
-            raise InputError(f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once")
+            yield f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once"
     if features:
-        return features
-    excluded = {party, label, *options["weight"], *options["exclude"]}
-    chosen = [] if features is not None else [c for c in columns if c not in excluded]
+        return
+    chosen = remaining_columns(columns, party, label, features, exclude, weight)
     if not chosen:
-        raise InputError("no column is left to predict from: name some in features, or exclude fewer")
+        yield "no column is left to predict from: name some in features, or exclude fewer"
     for c in chosen:
         if c.startswith("Unnamed: "):
-            raise InputError(f"column {columns.index(c) + 1} has no name (often it is the row's number): "
-                             f"exclude {shorten(repr(c))}, or give it a name")
-    return chosen
+            yield (f"column {columns.index(c) + 1} has no name (often it is the row's number): "
+                   f"exclude {shorten(repr(c))}, or give it a name")
 
 
 def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None) -> FederatedData:

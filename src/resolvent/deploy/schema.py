@@ -22,7 +22,8 @@ import numpy as np
 from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
 from resolvent.data.columns import MAX_CATEGORIES
 from resolvent.data.encoding import TableEncoding
-from resolvent.deploy.table_reports import ColumnReport, LabelReport, TableReport, TableSettings
+from resolvent.data.table_settings import TableSettings
+from resolvent.deploy.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.errors import shorten
 
 __all__ = ["Agreement", "agree", "misfits"]

@@ -23,9 +23,10 @@ from resolvent.data.encoding import TableEncoding, check_missing, missing_values
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import split_order, split_sizes
 from resolvent.data.table_files import read_table_file
+from resolvent.data.table_settings import TableSettings
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.refusals import Refusal, RefusalCode, is_column_name, refusing
-from resolvent.deploy.table_reports import ColumnReport, LabelReport, TableReport, TableSettings
+from resolvent.deploy.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:

@@ -3,27 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["ColumnReport", "LabelReport", "TableReport", "TableSettings"]
-
-
-class TableSettings(NamedTuple):
-    """The settings of an experiment for the sites' tables; ``data.tables.table`` explains each setting."""
-
-    party: str
-    label: str
-    features: list[str] | None = None
-    exclude: list[str] | None = None
-    task: str = "auto"
-    missing: str = "refuse"
-    scale: str = "standard"
-    validation: float = 0.2
-    test: float = 0.2
-    seed: int = 0
-    weight: str | None = None
+__all__ = ["ColumnReport", "LabelReport", "TableReport"]
 
 
 @dataclass(frozen=True)

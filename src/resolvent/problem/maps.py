@@ -233,5 +233,5 @@ def through(oracle: Oracle, map: Map) -> Oracle:
         constant_part = (1 - alpha) * map.fixed
         return QuadraticOracle(oracle.samples, alpha**2 * oracle.hessian,
                                alpha * (oracle.linear - oracle.hessian @ constant_part), oracle.value(constant_part),
-                               memory=oracle.memory)
-    return Composed(oracle.samples, oracle, map, memory=oracle.memory)
+                               memory=oracle.memory, recording=oracle.recording)
+    return Composed(oracle.samples, oracle, map, memory=oracle.memory, recording=oracle.recording)

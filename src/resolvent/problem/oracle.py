@@ -20,7 +20,8 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import score_rows
 from resolvent.problem.models.model import Model
 
-__all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "SampleOracle", "ShapeOracle", "remembering"]
+__all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "Recording", "SampleOracle", "ShapeOracle", "recording",
+           "remembering"]
 
 
 class PartyMemory(NamedTuple):
@@ -35,16 +36,30 @@ class PartyMemory(NamedTuple):
     solver: PyTree[Any] = ()
 
 
+class Recording(eqx.Module):
+    """What is recorded of a party's local work in addition to its results. Compiled functions are specialised to it.
+
+    Attributes:
+        names: names of the info that is computed even if no reply needs it, such as ``inexactness``.
+        on_work: is called when a trace reaches a local solver; None: nothing is called.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True, default=())
+    on_work: Callable[[], None] | None = eqx.field(static=True, default=None)
+
+
 class Oracle(eqx.Module):
     """One party's objective f_k.
 
     Attributes:
         samples: n_k, the number of samples that minibatches are drawn from; at least 1.
         memory: the memory from the party's last local work; None if nothing is stored between rounds.
+        recording: what is recorded of the local work; None: nothing.
     """
 
     samples: Int[Array, ""]
     memory: PartyMemory | None = eqx.field(default=None, kw_only=True)
+    recording: Recording | None = eqx.field(default=None, kw_only=True)
 
     @abstractmethod
     def value(self, w: Vector) -> Float[Array, ""]:
@@ -283,3 +298,10 @@ def remembering(oracle: Oracle, memory: PartyMemory) -> Oracle:
     """The oracle with the memory from which local work begins."""
     with_it: Oracle = eqx.tree_at(lambda o: o.memory, oracle, memory, is_leaf=lambda x: x is None)
     return with_it
+
+
+def recording(oracle: Oracle, names: tuple[str, ...] = (), on_work: Callable[[], None] | None = None) -> Oracle:
+    """The oracle whose local work is recorded, see ``Recording``."""
+    recorded: Oracle = eqx.tree_at(lambda o: o.recording, oracle, Recording(names, on_work),
+                                   is_leaf=lambda x: x is None)
+    return recorded

@@ -23,7 +23,6 @@ from resolvent.algorithms.algorithm import (
     ServerState,
     algorithm_of_round,
     local_solvers,
-    record_info,
 )
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import innermost
@@ -41,6 +40,7 @@ from resolvent.algorithms.round import (
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import recording
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.cohort_parts import CohortPart, part_of_cohort
 from resolvent.simulator.scheduler_choice import SchedulerName, scheduler_named
@@ -235,9 +235,9 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
         algorithm, problem, server, key = shared
         phase, k = algorithm.phases[number], job.index
         message = phase.message(server, k)
-        with allow_small_calls(), record_info(static.record):
-            row, payload, info = party_work(phase, job.rows, message, problem.oracle(k), keys.party_key(key, k),
-                                            job.effort)
+        oracle = recording(problem.oracle(k), static.record)
+        with allow_small_calls():
+            row, payload, info = party_work(phase, job.rows, message, oracle, keys.party_key(key, k), job.effort)
         norm = update_norm(algorithm, message, payload, number)
         info = {**info, "update_norm": norm}
         # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.

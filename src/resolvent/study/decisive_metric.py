@@ -13,9 +13,9 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.study.registry import REGISTRIES
 
-__all__ = ["DecisiveMetric", "choose_by_share", "choose_decisive_metric", "decisive_score"]
+__all__ = ["MAX_SHARE", "DecisiveMetric", "choose_by_share", "choose_decisive_metric", "decisive_score"]
 
-_MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs
+MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs
 
 
 class DecisiveMetric(NamedTuple):
@@ -68,7 +68,7 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
     """
     metrics = name_metrics(metrics, score)
     if decide_by is None:
-        if share <= _MAX_SHARE or score != "accuracy":
+        if share <= MAX_SHARE or score != "accuracy":
             return DecisiveMetric(score, dict(metrics), "")
         chosen = BalancedAccuracy()
         return DecisiveMetric(chosen.name, {chosen.name: chosen, **metrics},

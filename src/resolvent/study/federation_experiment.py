@@ -13,9 +13,9 @@ from typing import Any
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.data.encoding import TableEncoding
+from resolvent.data.table_settings import TableSettings
 from resolvent.data.tables import table
 from resolvent.data.weights import ClassWeights
-from resolvent.deploy.table_reports import TableSettings
 from resolvent.errors import InputError
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
@@ -30,6 +30,7 @@ __all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None}
+_NOT_IN_FEDERATED_DATA = {"dates": "refuse", "rare": "keep", "unseen": "refuse"}
 _TABLE, _PARTY = "the table of each site", "site"
 
 
@@ -191,6 +192,10 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if not isinstance(data, Bound) or data.function is not table:
         raise InputError(f"{file.location('data')}: data: in a federation every site has a table: write "
                          "data: {label: COLUMN}, and the columns' settings as for a simulation")
+    for key, usual in _NOT_IN_FEDERATED_DATA.items():
+        if data.values[key] != usual:
+            raise InputError(f"{file.location('data')}: data.{key}: it is not supported in a federation: replace dates "
+                             "and rare levels in the tables of the sites, and remove the setting")
     for key, default in _NOT_IN_A_FEDERATION.items():
         if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
             raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")

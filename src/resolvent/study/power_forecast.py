@@ -10,19 +10,30 @@ zero with the probability 0.8 if the true gain d is (z_0.975 + z_0.8) standard d
 For a metric by class, the further rows have the classes in the shares of the present ones, and N is that of the class
 with the fewest rows. The variance between seeds is counted as if it shrank with the rows.
 
+Before a run there is no interval. If exactly one of two models is right in a share q of the rows, the difference d of
+their accuracies has the variance (q - d^2) / n, so that the smallest gain that is shown with this probability is
+
+.. code-block:: text
+
+    d^2 = z^2 u q / (1 + z^2 u),  z = z_0.975 + z_power,  u = 1 / n
+
+For a metric by class, u is the mean of 1 / n_c over the classes, divided by their number. A gain cannot exceed q.
+
 Source: Cohen, *Statistical Power Analysis for the Behavioral Sciences*, 2nd edition, 1988, chapter 2.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from scipy.special import ndtri
 
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 
-__all__ = ["POWER", "Forecast", "forecast", "further_rows"]
+__all__ = ["DIFFERING", "POWER", "Forecast", "forecast", "further_rows", "smallest_gain"]
 
 POWER = 0.8
+DIFFERING = 0.2
 _MAX_ROWS = 10**9
 
 
@@ -62,6 +73,29 @@ def further_rows(interval: Interval, rows: int, gain: float, power: float = POWE
         return None
     further = rows * (variance * (z + float(ndtri(power))) ** 2 / gain**2 - 1)
     return max(math.ceil(further), 0) if further < _MAX_ROWS else None
+
+
+def smallest_gain(test_rows: Sequence[int], differing: float = DIFFERING, power: float = POWER) -> float | None:
+    """The smallest gain in accuracy that an interval on a site's test rows would show.
+
+    Args:
+        test_rows: number of test rows; for a metric by class, the number of each class.
+        differing: share of the rows in which exactly one of two models is right.
+        power: the probability with which the interval excludes zero.
+
+    Returns:
+        The gain; None if no gain up to ``differing`` would be shown.
+
+    Example:
+        >>> round(smallest_gain([200]), 3)
+        0.087
+    """
+    if min(test_rows, default=0) < 1:
+        return None
+    z = float(ndtri((1 + LEVEL) / 2)) + float(ndtri(power))
+    unit = z**2 * sum(1 / rows for rows in test_rows) / len(test_rows) ** 2
+    gain = math.sqrt(unit * differing / (1 + unit))
+    return gain if gain <= differing else None
 
 
 def forecast(interval: Interval, test_rows: int, rarest_class: int, gain: float) -> Forecast | None:

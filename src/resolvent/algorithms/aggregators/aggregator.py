@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Replies
+from resolvent.algorithms.exchange import AlgorithmFunctions, Info, Replies
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 from resolvent.math import centres, tree
@@ -52,7 +52,7 @@ class Aggregator(CheckedArguments, eqx.Module):
         """
 
 
-def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
+def aggregators_of(algorithm: AlgorithmFunctions) -> list[Aggregator]:
     """The aggregators of an algorithm and of the algorithms inside it."""
     def is_aggregator(part: Any) -> bool:
         return isinstance(part, Aggregator)

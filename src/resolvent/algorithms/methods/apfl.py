@@ -135,7 +135,7 @@ class APFL(SharedModelMethod):
         slope = tree.full_dot(tree.sub(v, shared), oracle.grad(tree.lerp(shared, v, alpha)))
         alpha = jnp.clip(alpha - self.alpha_rate * slope, 0, 1).astype(alpha.dtype)
         start = _ModelPair(shared, v)
-        joint = Subproblem(_JointObjective(oracle.samples, oracle, alpha), start)
+        joint = Subproblem(_JointObjective(oracle.samples, oracle, alpha, recording=oracle.recording), start)
         (w, v), info = local_work(self.solver, joint, start, key, effort)
         return APFLPartyState(v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
 

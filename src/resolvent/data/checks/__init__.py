@@ -1,0 +1,1 @@
+"""Checks of a table before the first round: all findings at once."""

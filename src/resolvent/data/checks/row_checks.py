@@ -1,0 +1,106 @@
+"""Checks of rows: the same row several times, within a site, at two sites, or in training and test rows."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.checks.finding import Finding, examples
+from resolvent.data.checks.table_view import TableColumn, TableView
+
+__all__ = ["check_duplicates"]
+
+_MIN_EXCESS = 10.0  # pairs of equal rows, as a multiple of those that independent columns would have
+_SPLITS = ("training", "validation", "test")
+
+
+def check_duplicates(view: TableView) -> Iterator[Finding]:
+    """Findings about rows that agree in all features and in the label.
+
+    In a table with few columns of few values, rows are equal by chance. Rows are not reported if the pairs of equal
+    rows are not more than ten times those of a table with independent columns and the same values in each.
+    """
+    columns = {**view.features} | ({} if view.label is None else {view.label.name: view.label})
+    if not view.features:
+        return
+    group, equal_pairs = _equal_rows(columns)
+    if not equal_pairs or equal_pairs < _MIN_EXCESS * _pairs_by_chance(columns, len(view.index)):
+        return
+    repeated = group >= 0
+    groups = int(group.max()) + 1
+    sites, splits = (_count_different(group, values) for values in (view.site_of, view.split_of))
+    train_and_test = _has(group, view.split_of == 0, groups) & _has(group, view.split_of == 2, groups)
+    advice = "leave repetitions out; if a person has several rows, no row of theirs may be a test row"
+    if train_and_test.any():
+        rows = np.flatnonzero(repeated & train_and_test[group] & (view.split_of == 2))
+        yield Finding("leakage", "warning", f"{len(rows)} test rows are training rows as well, such as "
+                      f"{_example(view, group, int(rows[0]))}, so that scores are too good", advice, value=len(rows))
+    if (sites > 1).any():
+        rows = np.flatnonzero(repeated & (sites[group] > 1))
+        yield Finding("duplicates across sites", "warning", f"{len(rows)} rows occur at several sites, such as "
+                      f"{_example(view, group, int(rows[0]))}", "leave them out at all sites but one",
+                      value=len(rows))
+    within = (sites == 1) & (splits == 1)
+    if within.any():
+        rows = np.flatnonzero(repeated & within[group])
+        yield Finding("duplicates", "note", f"{len(rows)} rows occur several times at a site, such as rows "
+                      f"{examples(view.index[group == group[rows[0]]].tolist())}", "leave repetitions out, or use the "
+                      "setting weight", value=len(rows))
+
+
+def _equal_rows(columns: Mapping[str, TableColumn]) -> tuple[NDArray[np.integer], float]:
+    """[n] the number of the group of equal rows of each row, -1 if there is no equal row; and the pairs of equal rows.
+
+    Rows are compared by a 64-bit hash: among a million rows, two different ones agree with a probability of 3e-8.
+    """
+    import pandas as pd
+
+    key = np.zeros(len(next(iter(columns.values())).codes), np.uint64)
+    for column in columns.values():
+        key = _mix(key ^ _mix(column.codes.astype(np.int64).view(np.uint64)))
+    codes, _ = pd.factorize(key)
+    counts = np.bincount(codes)
+    number = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return number[codes], float((counts * (counts - 1.0) / 2).sum())
+
+
+def _mix(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of 64-bit integers.
+
+    References:
+        Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014 (SplitMix64).
+    """
+    key = key + np.uint64(0x9E3779B97F4A7C15)
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = key ^ (key >> np.uint64(31))
+    return mixed
+
+
+def _pairs_by_chance(columns: Mapping[str, TableColumn], rows: int) -> float:
+    """Expected number of pairs of equal rows if the columns were independent."""
+    logarithm = 0.0
+    for column in columns.values():
+        counts = np.append(column.counts, column.missing.sum()).astype(float)
+        logarithm += np.log(max((counts * (counts - 1)).sum() / max(rows * (rows - 1.0), 1.0), 1 / (rows + 1.0)**2))
+    return float(rows * (rows - 1.0) / 2 * np.exp(logarithm))
+
+
+def _has(group: NDArray[np.integer], rows: NDArray[np.bool_], groups: int) -> NDArray[np.bool_]:
+    """[groups] whether a group has one of these rows."""
+    return np.bincount(group[rows & (group >= 0)], minlength=groups) > 0
+
+
+def _count_different(group: NDArray[np.integer], values: NDArray[np.integer]) -> NDArray[np.integer]:
+    """[groups] the number of different values in the rows of each group."""
+    pairs = np.unique(np.stack([group[group >= 0], values[group >= 0]]), axis=1)
+    return np.bincount(pairs[0])
+
+
+def _example(view: TableView, group: NDArray[np.integer], row: int) -> str:
+    rows = np.flatnonzero(group == group[row])
+    is_other = (view.split_of[rows] != view.split_of[row]) | (view.site_of[rows] != view.site_of[row])
+    other = int(rows[is_other][0])
+    first, second = (f"row {view.index[r]} ({view.sites[view.site_of[r]]}, {_SPLITS[view.split_of[r]]})"
+                     for r in sorted((row, other)))
+    return f"{first} and {second}"

@@ -1,0 +1,152 @@
+"""Each kind of fault, planted alone, is reported with its column, its site and its severity; nothing else is."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import SETTINGS, SITES, at, clean
+
+from resolvent.data.checks.table_check import check_frame
+from resolvent.data.tables import from_frame
+from resolvent.errors import InputError
+
+N = 800
+
+
+def with_missing(frame, column, rows):
+    return frame.assign(**{column: frame[column].astype(object).where(~np.isin(np.arange(len(frame)), rows), None)})
+
+
+def repeated(frame, *, site=None):
+    """The table with 40 rows twice."""
+    again = frame.iloc[:40]
+    return pd.concat([frame, again if site is None else again.assign(site=site)], ignore_index=True)
+
+
+FAULTS = {  # name: (change of the table, settings, kind, severity, column, site)
+    "party": (lambda f: with_missing(f, "site", [3, 9]), {}, "missing", "error", "site", None),
+    "label": (lambda f: with_missing(f, "ill", [5]), {}, "missing", "error", "ill", None),
+    "blank label": (lambda f: f.assign(ill=f["ill"].where(f.index != 7, "  ")), {}, "missing", "error", "ill", None),
+    "feature": (lambda f: with_missing(f, "ward", range(50)), {}, "missing", "error", "ward", None),
+    "imputed": (lambda f: with_missing(f, "age", range(50)).astype({"age": float}), {"missing": "impute"}, "missing",
+                "note", "age", None),
+    "dates": (lambda f: f.assign(day=pd.date_range("2024-01-01", periods=N).astype(str)), {}, "dates", "error", "day",
+              None),
+    "timestamps": (lambda f: f.assign(day=pd.date_range("2024-01-01", periods=N)), {}, "dates", "error", "day", None),
+    "other dates": (lambda f: f.assign(day=pd.date_range("2024-01-01", periods=N).strftime("%d.%m.%Y")), {}, "dates",
+                    "error", "day", None),
+    "free text": (lambda f: f.assign(note=[f"patient {i} is well" for i in range(N)]), {}, "free text", "error", "note",
+                  None),
+    "identifier": (lambda f: f.assign(code=[f"P{i}" for i in range(N)]), {}, "identifier", "error", "code", None),
+    "number": (lambda f: f.assign(code=np.arange(N) + 7), {}, "identifier", "warning", "code", None),
+    "levels": (lambda f: f.assign(city=[f"c{i % 150}" for i in range(N)]), {}, "levels", "error", "city", None),
+    "only rare": (lambda f: f.assign(city=[f"c{i % 150}" for i in range(N)]), {"rare": "other"}, "levels", "error",
+                  "city", None),
+    "joined": (lambda f: f.assign(city=[f"c{i % 5 if i % 9 else i % 150}" for i in range(N)]), {"rare": "other"},
+               "levels", "note", "city", None),
+    "word": (lambda f: f.assign(dose=["unknown", *map(str, range(50)), *map(str, range(50))] * 7 + ["1"] * 93), {},
+             "kind", "warning", "dose", None),
+    "mixed": (lambda f: f.assign(dose=[1, "a"] * (N // 2)), {}, "kind", "error", "dose", None),
+    "true and 1": (lambda f: f.assign(dose=pd.Series([1, True] * (N // 2), dtype=object)), {}, "kind", "error", "dose",
+                   None),
+    "lists": (lambda f: f.assign(dose=[[1]] * N), {}, "kind", "error", "dose", None),
+    "infinite": (lambda f: f.assign(age=f["age"].where(f.index != 4, np.inf)), {}, "magnitude", "error", "age", None),
+    "too large": (lambda f: f.assign(age=f["age"].where(f.index != 4, 1e39)), {}, "magnitude", "error", "age", None),
+    "constant": (lambda f: f.assign(dose=1), {}, "constant", "warning", "dose", None),
+    "constant at a site": (lambda f: at(f, "Celle", "ward", lambda c: "north"), {}, "constant at a site", "warning",
+                           "ward", "Celle"),
+    "missing at a site": (lambda f: at(f, "Celle", "age", lambda c: np.nan), {"missing": "impute"},
+                          "missing at a site", "warning", "age", "Celle"),
+    "spelling": (lambda f: f.assign(ward=f["ward"].where(np.arange(N) % 2 == 0, f["ward"].str.upper())), {}, "spelling",
+                 "warning", "ward", None),
+    "class absent": (lambda f: at(f, "Bonn", "ill", lambda c: "no"), {}, "class absent", "warning", "ill", "Bonn"),
+    "leak": (lambda f: f.assign(therapy=np.where(f["ill"] == "yes", 1, 0)), {}, "leak", "warning", "therapy", None),
+    "leak of a number": (lambda f: f.assign(days=(f["ill"] == "yes") + np.linspace(0, 0.9, N)), {}, "leak", "warning",
+                         "days", None),
+    "pounds": (lambda f: at(f, "Bonn", "weight", lambda c: c * 2.2046), {}, "units", "warning", "weight", "Bonn"),
+    "months": (lambda f: at(f, "Essen", "age", lambda c: c * 12), {}, "units", "warning", "age", "Essen"),
+    "weights": (lambda f: f.assign(sure=np.where(f.index == 3, -1.0, 1.0)), {"weight": "sure"}, "weight", "error",
+                "sure", None),
+    "no column": (lambda f: f, {"exclude": ["wart"]}, "columns", "error", None, None),
+    "no name": (lambda f: f.rename(columns={"crp": "Unnamed: 3"}), {}, "columns", "error", None, None),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_and_nothing_else(name):
+    change, settings, *expected = FAULTS[name]
+    frame = change(clean())
+    _, findings = check_frame(frame, SETTINGS._replace(**settings))
+    reported = {(f.kind, f.severity, f.column, f.site) for f in findings}
+    extra = {"class absent": {("few test rows", "warning", "ill", "Bonn")},
+             "missing at a site": {("missing", "note", "age", None)}}
+    assert tuple(expected) in reported
+    assert reported - {tuple(expected)} <= extra.get(name, set())
+    assert all(f.message and f.advice for f in findings)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_error_is_reported_exactly_if_the_run_refuses_the_table(name):
+    change, settings, *_ = FAULTS[name]
+    frame, is_refused = change(clean()), False
+    options = SETTINGS._replace(**settings)._asdict()
+    try:
+        from_frame(frame, **options)
+    except InputError:
+        is_refused = True
+    except UserWarning:
+        pass
+    _, findings = check_frame(frame, SETTINGS._replace(**settings))
+    assert any(f.severity == "error" for f in findings) == is_refused
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clean_table_has_no_finding(seed):
+    view, findings = check_frame(clean(seed=seed), SETTINGS)
+    assert not findings
+    assert view.sites == SITES
+
+
+def test_all_faults_are_found_at_once():
+    frame = at(clean(), "Bonn", "weight", lambda c: c * 2.2046).assign(
+        note=[f"patient {i} is well" for i in range(N)], day="2024-05-01", dose=[1, "a"] * (N // 2))
+    frame = with_missing(with_missing(frame, "ill", [5]), "age", [8])
+    _, findings = check_frame(frame, SETTINGS)
+    assert {(f.kind, f.column) for f in findings} == {
+        ("units", "weight"), ("free text", "note"), ("dates", "day"), ("kind", "dose"), ("missing", "ill"),
+        ("missing", "age")}
+
+
+def test_rows_in_training_and_test_are_leakage_and_rows_at_two_sites_are_reported():
+    _, findings = check_frame(repeated(clean()), SETTINGS)
+    assert "leakage" in {f.kind for f in findings}
+    view, findings = check_frame(repeated(clean(), site="Bonn"), SETTINGS)
+    across = next(f for f in findings if f.kind == "duplicates across sites")
+    assert across.value == 2 * (clean()["site"].iloc[:40] != "Bonn").sum()
+    assert len(view.index) == N + 40
+
+
+def test_rows_that_are_equal_by_chance_are_not_reported():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": rng.choice(SITES, N), "a": rng.integers(0, 3, N), "b": rng.integers(0, 4, N),
+                          "ill": rng.choice(["no", "yes"], N)})
+    assert not check_frame(frame, SETTINGS)[1]
+
+
+def test_the_splits_are_those_of_the_run():
+    frame = clean()
+    view, _ = check_frame(frame, SETTINGS)
+    data = from_frame(frame, **SETTINGS._asdict())
+    for k in range(len(data)):
+        ages = frame["age"].to_numpy()[(view.site_of == k) & (view.split_of == 2)]
+        test = data.party(k, "test")[0][:, data.features.index("age")]
+        number = next(c for c in data.encoding.numbers if c.name == "age")
+        np.testing.assert_allclose(np.sort(ages), np.sort(test * number.deviation + number.mean), rtol=1e-5)
+
+
+def test_messages_name_factor_rows_and_levels():
+    _, findings = check_frame(at(clean(), "Bonn", "weight", lambda c: c * 2.2046), SETTINGS)
+    assert "'weight' at 'Bonn' is 2." in findings[0].message
+    assert findings[0].message.endswith("pounds for kilograms?")
+    assert findings[0].value == pytest.approx(2.2, rel=0.1)
+    _, findings = check_frame(with_missing(clean(), "ill", [5, 6]), SETTINGS)
+    assert "rows 5, 6" in findings[0].message
