@@ -132,7 +132,9 @@ def test_rows_without_labels_and_party_are_predicted(sites, call, new_rows, tmp_
     new_rows.drop(columns=["patient", "hospital", "outcome"]).to_csv(tmp_path / "new.csv", sep=";", index=False)
     outcome = predict(call, sites, "--method", "alone", "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
-    assert outcome.out.splitlines() == ["Predictions for 60 rows: predictions.csv"]
+    provenance, written = outcome.out.splitlines()
+    assert provenance.startswith("The model: trained on 24 training rows of Ulm; accuracy")
+    assert written == "Predictions for 60 rows: predictions.csv"
 
 
 @pytest.mark.parametrize(("change", "message"), [

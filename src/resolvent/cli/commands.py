@@ -20,6 +20,7 @@ from resolvent.cli.exit_codes import FAILURE, NO_DATA
 from resolvent.cli.federation import FEDERATION_COMMANDS
 from resolvent.cli.options import Changes, Names, OptionalInt, OptionalPath, OptionalText, Source, Texts
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
+from resolvent.cli.refit import refit
 from resolvent.cli.show import show
 from resolvent.cli.tune import tune
 from resolvent.simulator.progress import LabelledProgress, progress_bars
@@ -103,6 +104,7 @@ def predict(
     *,
     method: OptionalText = None,
     site: OptionalText = None,
+    before_refit: bool = False,
     out: Path = Path("predictions.csv"),
     overwrite: bool = False,
     separator: str = "auto",
@@ -116,12 +118,16 @@ def predict(
     The rows get the same encoding as the training rows: nothing is estimated from them. Rows that do not fit it are
     refused, and then no file is written. Values far outside the training rows' range, imputed values and columns that
     the model does not use are counted on standard error. If the rows have the label column, their score is printed.
+    After `resolvent refit` the model that was trained on all rows predicts. One line says which rows the model has
+    seen.
 
     Args:
         run: a run folder, or a folder that Result.save wrote.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table; for arrays, an .npy file.
-        method: a method of the run; may be left out if there is only one.
+        method: a method of the run; may be left out if there is only one, and after `resolvent refit`: then it is the
+            method that the site uses.
         site: the party whose personal model predicts; default: the shared model.
+        before_refit: predict with the model that was trained on the training rows, also after `resolvent refit`.
         out: the file of the predictions, .csv or .parquet.
         overwrite: replace the file if it exists.
         separator: the character between two values in a text file.
@@ -133,11 +139,13 @@ def predict(
     from resolvent.study.predictions import predict_file
 
     predictions = predict_file(run, method, site, rows, out, TextFormat(separator, decimal, encoding),
-                               overwrite=overwrite)
+                               overwrite=overwrite, before_refit=before_refit)
     for message in predictions.remarks.messages():
         terminal.print_note(f"warning: {message}")
     if predictions.scores is not None:
         terminal.print_line(predictions.scores)
+    if predictions.provenance:
+        terminal.print_line(f"The model: {predictions.provenance}")
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
 
 
@@ -372,6 +380,6 @@ def _set_cpu_devices(devices: int) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "check": check, "run": run, "tune": tune, "predict": predict, "evaluate": evaluate, "list": list_, "show": show,
-    "compare": compare, "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+    "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate, "list": list_,
+    "show": show, "compare": compare, "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
 }

@@ -20,6 +20,7 @@ def evaluate(
     site: OptionalText = None,
     metrics: Texts = (),
     class_weight: OptionalText = None,
+    before_refit: bool = False,
     json: bool = False,
     separator: str = "auto",
     decimal: Literal["auto", ".", ","] = "auto",
@@ -35,12 +36,13 @@ def evaluate(
     Args:
         run: a run folder, or a folder that Result.save wrote.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table and the label.
-        method: a method of the run; may be left out if there is only one.
+        method: a method of the run; may be left out if there is only one, and after `resolvent refit`.
         site: the party whose personal model is evaluated; default: the shared model.
         metrics: further metrics, see `resolvent list metrics`; also '{name: f1, average: macro}', and module:function
             for one of your own.
         class_weight: weights of the classes in the loss: balanced, or such as '{ill: 5, well: 1}'. Scores and metrics
             count every row once.
+        before_refit: evaluate the model that was trained on the training rows, also after `resolvent refit`.
         json: print JSON instead of a table.
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
@@ -51,10 +53,12 @@ def evaluate(
     from resolvent.study.evaluations import evaluate_file
 
     evaluated = evaluate_file(run, method, site, rows, TextFormat(separator, decimal, encoding), metrics=metrics,
-                              class_weight=class_weight)
+                              class_weight=class_weight, before_refit=before_refit)
     for message in evaluated.remarks.messages():
         terminal.print_note(f"warning: {message}")
     if json:
         sys.stdout.write(dumps(evaluated.evaluation.record(), indent=2) + "\n")
     else:
         terminal.print_table(terminal.evaluation_table(evaluated.evaluation))
+        if evaluated.provenance:
+            terminal.print_line(f"The model: {evaluated.provenance}")

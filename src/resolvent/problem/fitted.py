@@ -51,6 +51,8 @@ class Fitted:
         method: name of the method that trained it.
         site: name of the party whose personal model it is; None for the shared model.
         rounds: number of rounds that it was trained for; None if it is not known.
+        provenance: one line about the rows that the model has seen, and the score on rows that it, or models like it,
+            had not seen; empty if it is not known.
 
     Raises:
         InputError: the model has another number of outputs than the data has classes.
@@ -68,6 +70,7 @@ class Fitted:
     method: str = "run"
     site: str | None = None
     rounds: int | None = None
+    provenance: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", jax.tree.map(np.asarray, self.params))  # which keep their precision anywhere

@@ -1,5 +1,6 @@
 """Run the algorithms of an experiment with the same random numbers, once for each seed."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from resolvent.errors import InputError
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.processes import detect_lost_process
+from resolvent.simulator.progress import progress_bars
 from resolvent.simulator.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.simulator.scheduler_choice import SchedulerChoice
@@ -31,6 +33,7 @@ from resolvent.study.sites import Evidence
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.study.refit import Refit
     from resolvent.study.verdict import Verdict
 
 __all__ = ["Comparison", "MethodRun", "ProgressOfMethod", "Samples", "compare_file", "run_comparison"]
@@ -168,6 +171,43 @@ class Comparison:
             InputError: training alone is not among the methods, or the sites have no test rows and there is one seed.
         """
         return self.verdict.recommendations()
+
+    def refit(self, method: str | None = None, *, rounds: int | None = None, folder: Path | str | None = None,
+              progress: bool = True) -> "Refit":
+        """Train the chosen method again on all rows of each site: training, validation and test rows.
+
+        A site that was advised to train alone gets its own model, trained on all its rows; the others get their
+        personal model of the chosen method, for which all sites train together. The encoding of a table is fitted to
+        all rows. The number of rounds is that with the best validation score, as the mean over the seeds and the sites,
+        weighted by their training rows. A method that chooses by validation rows keeps them for this choice.
+
+        Nothing is measured: no row is left that the models have not seen. The scores of the run are those of models
+        that were trained on fewer rows.
+
+        Args:
+            method: the method instead of the chosen one.
+            rounds: number of rounds; default: by the validation scores.
+            folder: the run folder of this comparison, into which the models are written. ``rv.load`` and ``resolvent
+                predict`` then use them.
+            progress: show progress on the terminal.
+
+        Raises:
+            InputError: no method was chosen and none is named, the method is differentially private, the run has no
+                samples, or the table has been changed since.
+
+        Example:
+            >>> data, solver = rv.datasets.digits(parties=3), rv.SGD(0.1)
+            >>> methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}
+            >>> comparison = rv.compare(methods, rv.models.logistic(64, 10), data, rounds=2, progress=False)
+            >>> refit = comparison.refit(progress=False)
+            >>> refit.fitted("party 0").predict(data.party(0)[0][:2]).shape
+            (2,)
+        """
+        from resolvent.study.refit import refit_comparison
+
+        with progress_bars("rounds") if progress else contextlib.nullcontext(None) as report:
+            return refit_comparison(self, method, rounds, folder=None if folder is None else Path(folder),
+                                    progress=report)
 
     def save(self, folder: Path | str, *, title: str = "", overwrite: bool = False) -> Path:
         """Write a run folder: models, metrics, summary and report, as ``resolvent run`` does.

@@ -26,14 +26,17 @@ class EvaluatedFile(NamedTuple):
     Attributes:
         remarks: the number of rows, and how they differ from the training rows.
         evaluation: the scores.
+        provenance: which rows the model has seen, as text; empty if it is not known.
     """
 
     remarks: Remarks
     evaluation: Evaluation
+    provenance: str = ""
 
 
 def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, text: TextFormat, *,
-                  metrics: Sequence[str] = (), class_weight: str | None = None) -> EvaluatedFile:
+                  metrics: Sequence[str] = (), class_weight: str | None = None,
+                  before_refit: bool = False) -> EvaluatedFile:
     """Evaluate a trained model on the rows of a table, which has their labels.
 
     Args:
@@ -44,13 +47,14 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
         text: the format of a text file with rows.
         metrics: further metrics, see ``read_metrics``.
         class_weight: weights of the classes in the loss: ``balanced``, or a mapping from classes to weights as YAML.
+        before_refit: evaluate the model of the run, not the one that was trained again.
 
     Raises:
         InputError: there is no such run, method, site or metric; the rows do not fit the model; or they have no labels.
     """
     named = read_metrics(metrics)
     weights = None if class_weight is None else read_value(class_weight, "--class-weight")
-    fitted = load_fitted(run, method, site)
+    fitted = load_fitted(run, method, site, before_refit=before_refit)
     frame = read_rows(rows, fitted.encoding, text)
     if not isinstance(fitted.encoding, TableEncoding) or isinstance(frame, np.ndarray):
         raise InputError("only tables have a column of labels: for other rows, use rv.load and evaluate(rows, labels)")
@@ -62,7 +66,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
                          "labels, or use resolvent predict")
     encoded = fitted.encoding.encode(frame)
     evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
-    return EvaluatedFile(encoded.remarks, evaluation)
+    return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance)
 
 
 def read_metrics(written: Sequence[str]) -> dict[str, Metric]:

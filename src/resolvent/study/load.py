@@ -1,7 +1,8 @@
 """``load``: a trained model, or a saved result, from a folder."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
 from resolvent.arguments import checked
 from resolvent.data.digests import check_files
@@ -12,6 +13,9 @@ from resolvent.problem.models.model import Model
 from resolvent.simulator.model_folder import NOTE_FILE, ModelFolder
 from resolvent.simulator.saved_result import RESULT_FILE, SavedResult
 
+if TYPE_CHECKING:
+    from resolvent.study.refit_folder import RefitFolder
+
 __all__ = ["load", "load_fitted", "load_start", "models_of"]
 
 _SUMMARY_FILE = "summary.json"
@@ -19,24 +23,31 @@ _EXPERIMENT_FILE = "experiment.yaml"
 
 
 @overload
-def load(path: Path | str, *, method: str, site: int | str | None = None, model: Model | None = None) -> Fitted: ...
+def load(path: Path | str, *, method: str, site: int | str | None = None, model: Model | None = None,
+         before_refit: bool = False) -> Fitted: ...
 @overload
-def load(path: Path | str, *, method: str | None = None, site: int | str, model: Model | None = None) -> Fitted: ...
+def load(path: Path | str, *, method: str | None = None, site: int | str, model: Model | None = None,
+         before_refit: bool = False) -> Fitted: ...
 @overload
 def load(path: Path | str, *, model: Model | None = None) -> SavedResult: ...
 @checked
 def load(path: Path | str, *, method: str | None = None, site: int | str | None = None,
-         model: Model | None = None) -> Fitted | SavedResult:
+         model: Model | None = None, before_refit: bool = False) -> Fitted | SavedResult:
     """Load a trained model from a run folder, or a result that ``Result.save`` wrote.
 
     With a method or a site it is the model of that method: the personal model of the site, or without a site the shared
     model. With neither it is the saved result.
 
+    If the methods of a run were trained again (``resolvent refit``), it is the model that was trained on all rows, and
+    without a method it is that of the method which the site uses. The ``provenance`` of the model says which rows it
+    has seen.
+
     Args:
         path: a folder that ``resolvent run`` or ``Result.save`` wrote, or one folder of its ``models``.
-        method: name of a method of the run; may be left out if there is only one.
+        method: name of a method of the run; may be left out if there is only one, and after a refit.
         site: name or id of a party.
         model: the model of the run, if it is neither one of the library's nor named in the experiment file.
+        before_refit: load the model that was trained on the training rows only.
 
     Raises:
         InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
@@ -50,10 +61,11 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
         if (folder / RESULT_FILE).is_file():
             return SavedResult(folder, model)
         raise InputError(f"{folder}: name a method, {_choices(_methods(folder))}, and a site for its personal model")
-    return load_fitted(folder, method, site, model)
+    return load_fitted(folder, method, site, model, before_refit=before_refit)
 
 
-def load_fitted(folder: Path, method: str | None, site: int | str | None, model: Model | None = None) -> Fitted:
+def load_fitted(folder: Path, method: str | None, site: int | str | None, model: Model | None = None, *,
+                before_refit: bool = False) -> Fitted:
     """The model of a method: the personal one of a site, or the shared one.
 
     Args:
@@ -61,28 +73,45 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
         method: name of the method; None: the only one.
         site: name or id of a party; None: the shared model.
         model: the model of the run; None: it is built from the folder.
+        before_refit: the model of the run, not the one that was trained again.
 
     Raises:
         InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
     """
-    models = models_of(folder, method)
+    models = models_of(folder, method, site, before_refit=before_refit)
     if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
         model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
-    return models.fitted(site, model)
+    fitted = models.fitted(site, model)
+    summary, refit = _refit_of(folder, before_refit=before_refit)
+    if summary is None or summary["split"] != "test":
+        return fitted
+    from resolvent.study.refit_folder import provenance
+
+    has_refit = refit is not None and models.method in refit.models
+    return replace(fitted, provenance=provenance(summary, refit if has_refit else None, models.method, fitted.site))
 
 
-def models_of(folder: Path, method: str | None) -> ModelFolder:
+def models_of(folder: Path, method: str | None, site: int | str | None = None, *,
+              before_refit: bool = False) -> ModelFolder:
     """The models of a method.
 
     Args:
         folder: the folder of a run or of a saved result, or one folder of its ``models``.
-        method: name of the method; None: the only one.
+        method: name of the method; None: the only one, or after a refit the one that the site uses.
+        site: name or id of a party.
+        before_refit: the models of the run, not those that were trained again.
 
     Raises:
         InputError: there is no such folder or method; or the models are damaged, or those of another run.
     """
     check_names(folder)
-    methods = _methods(folder)
+    methods, (_, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
+    if refit is not None:
+        methods |= refit.models
+        if method is None:
+            names = [*refit.use]
+            name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
+            method = refit.method if name is None else refit.use.get(str(name), refit.method)
     if method is None and len(methods) > 1:
         raise InputError(f"{folder} has several methods: name {_choices(methods)}")
     name = next(iter(methods)) if method is None else method
@@ -108,7 +137,19 @@ def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted
     if is_private and any(_has_budget(run) for run in (folder, folder.parent, folder.parent.parent)):
         raise InputError(f"start: the run in {folder} spent privacy, and its models have no account that this run "
                          "could continue: name the folder of a saved result (Result.save), or leave privacy out")
-    return load_fitted(folder, None, None, model)
+    # A model that was trained again has seen the test rows, by which the run that starts judges its methods.
+    return load_fitted(folder, None, None, model, before_refit=True)
+
+
+def _refit_of(folder: Path, *, before_refit: bool) -> "tuple[dict[str, Any] | None, RefitFolder | None]":
+    """The summary of a run folder and its refit; None for a folder that has none."""
+    if not (folder / _SUMMARY_FILE).is_file():
+        return None, None
+    from resolvent.study.refit_folder import RefitFolder
+    from resolvent.study.summary import read_summary
+
+    summary = read_summary(folder)
+    return summary, None if before_refit else RefitFolder.of_run(folder)
 
 
 def _has_budget(folder: Path) -> bool:

@@ -18,6 +18,7 @@ from resolvent.problem.metrics.intervals import LEVEL, Interval
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.diagnostics import dissimilarity
+from resolvent.simulator.fingerprint import fingerprint_of
 from resolvent.study.comparison import Comparison, MethodRun
 from resolvent.study.convergence import bound_warnings, exact_solve_warning
 from resolvent.study.divergence import divergences
@@ -199,7 +200,8 @@ def _federation(source: Source, experiment: Experiment) -> dict[str, Any]:
     data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
     if isinstance(data, FederatedData):
         return {"name": data.name, "parties": parties, "train": data.sizes("train").tolist(),
-                "test": data.sizes("test").tolist(), "notes": [*data.notes, *_straggler_notes(experiment)]}
+                "test": data.sizes("test").tolist(), "digest": fingerprint_of(data),
+                "notes": [*data.notes, *_straggler_notes(experiment)]}
     assert problem is not None
     if not isinstance(problem, SolvedProblem):
         notes = [] if data is None else data.notes
