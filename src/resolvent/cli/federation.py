@@ -281,6 +281,8 @@ def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             if kind == "agreed":
                 rows = ", ".join(f"{site} {sum(counts.values())}" for site, counts in event["rows"].items())
                 terminal.print_note(f"the sites agree on {event['features']} inputs; rows: {rows}")
+                for line in event.get("findings", ()):
+                    terminal.print_note(line)
             elif kind == "second session":
                 terminal.print_note(f"the server has refused a second process that connects as {event['site']}, such "
                                     "as one with a copy of its kit: ask the site")

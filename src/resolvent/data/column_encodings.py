@@ -1,7 +1,7 @@
 """How single columns of a table are encoded: numbers, categories and the label, each fitted once."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["OTHER", "CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers",
-           "is_far", "is_missing"]
+           "is_far", "is_missing", "join_rare"]
 
 Scale = Literal["standard", "none"]
 OTHER = "other"  # the level of rare values
@@ -258,17 +258,29 @@ def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int =
 
 def _fit_category(name: str, values: NDArray[Any], train: NDArray[np.integer], min_rows: int) -> CategoryColumn:
     counts = Counter(values[~is_missing(values)].tolist())
-    levels, imputed = tuple(sorted(counts)), _most_frequent(values[train])
-    rare = tuple(level for level in levels if counts[level] < min_rows and level != OTHER)
-    common = tuple(sorted({*levels, OTHER}.difference(rare))) if rare else levels
+    column = join_rare(name, _most_frequent(values[train]), counts, min_rows)
     title = f"column {shorten(repr(name))}"
-    if len(rare) == len(levels):
+    if len(column.rare) == len(counts):
         raise InputError(f"{title} has no level in at least {min_rows} rows (rare_count), so that all would be joined: "
                          "exclude it, or set a smaller rare_count")
-    if len(common) > MAX_CATEGORIES:
-        raise InputError(f"{title} has {len(common)} levels in at least {min_rows} rows (rare_count), each to become a "
-                         f"column (at most {MAX_CATEGORIES}): set a larger rare_count, or exclude it")
-    return CategoryColumn(name, OTHER if imputed in rare else imputed, common, rare)
+    if len(column.levels) > MAX_CATEGORIES:
+        raise InputError(f"{title} has {len(column.levels)} levels in at least {min_rows} rows (rare_count), each to "
+                         f"become a column (at most {MAX_CATEGORIES}): set a larger rare_count, or exclude it")
+    return column
+
+
+def join_rare(name: str, imputed: str, counts: Mapping[str, int], min_rows: int) -> CategoryColumn:
+    """The encoding of a column of text in which levels with fewer than ``min_rows`` rows become the level ``other``.
+
+    Args:
+        name: name of the column.
+        imputed: the level that replaces a missing one.
+        counts: level -> number of rows.
+        min_rows: 0: no level is rare.
+    """
+    rare = tuple(sorted(level for level, count in counts.items() if count < min_rows and level != OTHER))
+    levels = tuple(sorted({*counts, OTHER}.difference(rare) if rare else counts))
+    return CategoryColumn(name, OTHER if imputed in rare else imputed, levels, rare)
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DateColumn", "Dates", "expand_dates", "find_dates", "replace_dates"]
+__all__ = ["DateColumn", "Dates", "date_column", "expand_dates", "find_dates", "replace_dates"]
 
 Dates = Literal["refuse", "days", "parts"]
 _PARTS = {"days": ("days",), "parts": ("year", "month", "weekday")}
@@ -52,9 +52,14 @@ class DateColumn:
                     "the value is not a date: write year-month-day, such as 2024-12-31")
         days = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
         values: dict[str, Any] = {"days": days, "year": dates.dt.year, "month": dates.dt.month,
-                                  "weekday": dates.dt.weekday}
+                                  "weekday": dates.dt.day_of_week}
         return {name: values[part].to_numpy(dtype=float, na_value=np.nan)
                 for name, part in zip(self.columns, self.parts, strict=True)}
+
+
+def date_column(name: str, dates: Dates) -> DateColumn:
+    """A column of dates with the parts that the setting asks for."""
+    return DateColumn(name, _PARTS[dates])
 
 
 def find_dates(frame: "pd.DataFrame", names: Iterable[str], dates: Dates) -> tuple[DateColumn, ...]:
@@ -65,7 +70,7 @@ def find_dates(frame: "pd.DataFrame", names: Iterable[str], dates: Dates) -> tup
     """
     if dates == "refuse":
         return ()
-    columns = tuple(DateColumn(name, _PARTS[dates]) for name in names if is_date(frame[name]))
+    columns = tuple(date_column(name, dates) for name in names if is_date(frame[name]))
     for column in columns:
         for name in column.columns:
             if name in frame.columns:

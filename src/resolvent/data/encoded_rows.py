@@ -5,7 +5,7 @@ An encoding needs no training data, so that a party can apply it where its own d
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from resolvent.errors import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EncodedRows", "Encoding", "Far", "Remarks", "UnusualRowsWarning", "count_far", "list_levels"]
+__all__ = ["Drift", "EncodedRows", "Encoding", "Far", "Remarks", "UnusualRowsWarning", "count_far", "list_levels"]
 
 
 class UnusualRowsWarning(UserWarning):
@@ -40,6 +40,26 @@ class Far(NamedTuple):
     example: float
 
 
+class Drift(NamedTuple):
+    """A column of new rows that is distributed otherwise than in the training rows.
+
+    Attributes:
+        column: name of the column.
+        distance: the population stability index.
+        bound: the index that rows of the same distribution exceed rarely, for these numbers of rows.
+        values: the values whose share has grown most.
+        before: their share of the training rows.
+        after: their share of the new rows.
+    """
+
+    column: str
+    distance: float
+    bound: float
+    values: str
+    before: float
+    after: float
+
+
 @dataclass(frozen=True)
 class Remarks:
     """How rows differ from the training rows.
@@ -51,6 +71,7 @@ class Remarks:
         far: name of a column, or ``input`` -> the values far outside the range of the training rows.
         unknown: number of words or characters that are not in the vocabulary.
         unseen: name of a column -> number of rows of each level that the training table did not have.
+        drift: the columns that are distributed otherwise than in the training rows.
     """
 
     rows: int
@@ -59,6 +80,11 @@ class Remarks:
     far: tuple[tuple[str, Far], ...] = ()
     unknown: int = 0
     unseen: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    drift: tuple[Drift, ...] = ()
+
+    def with_drift(self, drift: tuple[Drift, ...]) -> "Remarks":
+        """The same remarks with those about drift."""
+        return replace(self, drift=drift)
 
     def messages(self) -> tuple[str, ...]:
         """One sentence for each remark."""
@@ -66,6 +92,9 @@ class Remarks:
                  f"{far.low:g} to {far.high:g}, such as {far.example:g}: check the unit" for name, far in self.far]
         lines += [f"{shorten(repr(name))}: {count} of {self.rows} values are missing and were imputed"
                   for name, count in self.imputed]
+        lines += [f"{shorten(repr(d.column))} has drifted (stability index {d.distance:.2f}, bound {d.bound:.2f}): "
+                  f"{shorten(d.values)} are {d.after:.0%} of these rows, and {d.before:.0%} of the training rows"
+                  for d in self.drift]
         if self.unseen:
             lines.append(f"Levels did not occur in the training table: {shorten(list_levels(self.unseen))}")
         if self.unknown:

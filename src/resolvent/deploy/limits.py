@@ -12,12 +12,11 @@ from resolvent.algorithms.algorithm import Algorithm, local_solvers
 from resolvent.algorithms.combinators import Attacked
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
-from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.combinators.private_parties import is_private
 from resolvent.deploy.refusals import Refusal, RefusalCode
 from resolvent.deploy.wire import MAX_BYTES
 from resolvent.errors import InputError, shorten
 from resolvent.problem.solvers import LocalSolver
-from resolvent.problem.solvers.dpsgd import DPSGD
 
 __all__ = ["Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
 
@@ -116,9 +115,7 @@ def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -
     """
     if not limits.scores:
         return ()
-    is_private = (any(isinstance(solver, DPSGD) for solver in local_solvers(algorithm))
-                  or contains(algorithm, PrivateParties))
-    has_training = not is_private if limits.training_scores is None else limits.training_scores
+    has_training = not is_private(algorithm) if limits.training_scores is None else limits.training_scores
     return tuple(split for split in splits if has_training or split != "train")
 
 

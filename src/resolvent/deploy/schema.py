@@ -13,14 +13,15 @@ imputes the median, which cannot be computed from sums.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.data.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, join_rare
 from resolvent.data.columns import MAX_CATEGORIES
+from resolvent.data.dates import date_column
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.table_settings import TableSettings
 from resolvent.deploy.table_reports import ColumnReport, LabelReport, TableReport
@@ -52,7 +53,9 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
     for site, report in reports.items():
         for column in report.columns:
             columns.setdefault(column.name, {})[site] = column
-    conflicts = [line for name, by_site in columns.items() for line in _column_conflicts(name, by_site, [*reports])]
+    min_rows = settings.rare_count if settings.rare == "other" else 0
+    conflicts = [line for name, by_site in columns.items()
+                 for line in _column_conflicts(name, by_site, [*reports], min_rows)]
     label, label_conflicts = _agree_label({site: report.label for site, report in reports.items()}, settings)
     conflicts += label_conflicts
     if not columns:
@@ -62,12 +65,14 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
     rows = sum(report.rows["train"] for report in reports.values())
     numbers = tuple(_pooled(name, [*by_site.values()], rows, settings.scale) for name, by_site in columns.items()
                     if next(iter(by_site.values())).kind != "text")
-    categories = tuple(_joined(name, [*by_site.values()]) for name, by_site in columns.items()
+    categories = tuple(_joined(name, [*by_site.values()], min_rows) for name, by_site in columns.items()
                        if next(iter(by_site.values())).kind == "text")
     marked = tuple(name for name, by_site in columns.items() if any(c.has_missing for c in by_site.values()))
     missing: Any = settings.missing
+    dates = tuple(date_column(name, settings.dates) for name in dict.fromkeys(
+        name for report in reports.values() for name in report.dates))
     return Agreement(TableEncoding(settings.party, label, numbers, categories,
-                                   marked if missing == "indicate" else (), missing), ())
+                                   marked if missing == "indicate" else (), missing, dates, settings.unseen), ())
 
 
 def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str]:
@@ -80,7 +85,7 @@ def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str
     """
     columns = {column.name: column for column in report.columns}
     kinds = {c.name: "boolean" if c.is_boolean else "number" for c in encoding.numbers}
-    levels = {c.name: {*c.levels} for c in encoding.categories}
+    levels = {c.name: {*c.levels, *c.rare} for c in encoding.categories}
     kinds |= dict.fromkeys(levels, "text")
     lines = [f"column {shorten(repr(name))} is absent: name the site's column in columns" for name in kinds
              if name not in columns]
@@ -99,7 +104,8 @@ def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str
     return [f"{site}: {line}" for line in lines]
 
 
-def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Sequence[str]) -> list[str]:
+def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Sequence[str], min_rows: int
+                      ) -> list[str]:
     title = f"column {shorten(repr(name))}"
     absent = [site for site in sites if site not in by_site]
     if absent:
@@ -112,10 +118,11 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
     if not conflicts and not any(column.count for column in by_site.values()):
         conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_count: exclude "
                          "it")
-    levels = {level for column in by_site.values() for level in column.levels or {}}
-    if len(levels) > MAX_CATEGORIES:
+    levels = {level for level, count in _count_levels(by_site.values()).items() if count >= min_rows}
+    if len(levels) + (min_rows > 0) > MAX_CATEGORIES:
+        change = "set a larger rare_count" if min_rows else "set rare: other to join the rare ones"
         conflicts.append(f"{title} has {len(levels)} levels at all sites, at most {MAX_CATEGORIES} are allowed: "
-                         "exclude it, or join levels")
+                         f"exclude it, or {change}")
     if not conflicts and usual == "text" and not levels:
         conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_count in site.yaml")
     return conflicts
@@ -156,9 +163,16 @@ def _pooled(name: str, reports: Sequence[ColumnReport], rows: int, scale: str) -
     return replace(column, mean=mean, deviation=1.0 if is_constant else math.sqrt(variance))
 
 
-def _joined(name: str, reports: Sequence[ColumnReport]) -> CategoryColumn:
+def _count_levels(reports: Iterable[ColumnReport]) -> Counter[str]:
+    """The number of training rows of each level at all sites, without the numbers below a site's minimum count."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.levels or {})
-    levels = tuple(sorted(counts))
-    return CategoryColumn(name, max(levels, key=lambda level: counts[level]), levels)
+    return counts
+
+
+def _joined(name: str, reports: Sequence[ColumnReport], min_rows: int) -> CategoryColumn:
+    """The encoding of a column of text; levels with fewer than ``min_rows`` training rows are joined."""
+    counts = _count_levels(reports)
+    imputed = max(sorted(counts), key=lambda level: counts[level])
+    return join_rare(name, imputed, counts, min_rows)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.column_encodings import CategoryColumn, NumberColumn, is_missing
 from resolvent.data.columns import (
+    MAX_CATEGORIES,
     Columns,
     RowNames,
     check_magnitudes,
@@ -19,6 +20,7 @@ from resolvent.data.columns import (
     label_kind,
     read_feature,
 )
+from resolvent.data.dates import expand_dates, find_dates, replace_dates
 from resolvent.data.encoding import TableEncoding, check_missing, missing_values
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import split_order, split_sizes
@@ -64,13 +66,17 @@ class SiteTable:
         if not self.rows:
             raise Refusal(RefusalCode.TABLE, f"the table of {site} has no rows")
         chosen = _choose_columns(names, settings)
-        self._frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
         self._names = RowNames(frame.index)
+        frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
+        with refusing(RefusalCode.VALUES):
+            self._dates = find_dates(frame, chosen, settings.dates)
+            self._frame = expand_dates(frame, self._dates, self._names)
+        max_levels = MAX_CATEGORIES if settings.rare == "keep" else None
         self._classes = self._read_classes()
         self._columns: Columns = {}
-        for name in chosen:
+        for name in replace_dates(chosen, self._dates):
             with refusing(RefusalCode.VALUES, name):
-                self._columns[name] = read_feature(name, self._frame[name])
+                self._columns[name] = read_feature(name, self._frame[name], max_levels=max_levels)
                 check_magnitudes([(name, self._columns[name])], self._names)
         if settings.missing == "refuse" and (gaps := missing_values(self._columns)):
             with refusing(RefusalCode.MISSING, next(iter(gaps))):
@@ -139,7 +145,8 @@ class SiteTable:
         """
         columns = tuple(self._column_report(name, values) for name, values in self._columns.items())
         weights = self._sum_weights() if with_weights else None
-        return TableReport(dict(self._lengths), columns, LabelReport(self._label_kind, dict(self._classes), weights))
+        return TableReport(dict(self._lengths), columns, LabelReport(self._label_kind, dict(self._classes), weights),
+                           tuple(date.name for date in self._dates))
 
     def _sum_weights(self) -> dict[str, float]:
         """Class -> sum of the weights of its training rows; for regression, the sum of all under the empty text."""
@@ -178,7 +185,8 @@ class SiteTable:
             encoding: on which the sites have agreed.
             weights: class -> factor of the weights of its rows, see ``row_weights``; None: rows have no weights.
 
-        A row with a hidden level has zeros in the inputs of its column, whatever levels the encoding has. So the
+        A row with a hidden level has zeros in the inputs of its column, or the level of rare values if the encoding has
+        one, whatever other levels it has. So the
         answer, and the models that leave the site, do not depend on whether the server has guessed a hidden level.
 
         Raises:
@@ -216,7 +224,7 @@ class SiteTable:
             raise Refusal(RefusalCode.ENCODING, f"the encoding has the column {shorten(repr(name))}, which the "
                           "table does not have, or has with values of another kind")
         if isinstance(column, CategoryColumn):
-            unknown = {*values[~is_missing(values)]} - {*column.levels} - self._hidden[name]
+            unknown = {*values[~is_missing(values)]} - {*column.levels, *column.rare} - self._hidden[name]
             if unknown:
                 raise Refusal(RefusalCode.ENCODING, f"column {shorten(repr(name))} has the level "
                               f"{shorten(repr(min(unknown)))}, which the encoding does not have", column=name)

@@ -59,11 +59,13 @@ class TableReport:
         rows: number of rows in each split.
         columns: the features, in the order of the table.
         label: the label column.
+        dates: names of the columns of dates, which became columns of numbers.
     """
 
     rows: Mapping[str, int]
     columns: tuple[ColumnReport, ...]
     label: LabelReport
+    dates: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """Plain values, as they are sent."""
@@ -78,7 +80,8 @@ class TableReport:
         """
         try:
             columns = tuple(ColumnReport(**column) for column in content["columns"])
-            report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]))
+            dates = tuple(map(str, content.get("dates", ())))
+            report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]), dates)
             numbers = [*report.rows.values(), *(x for c in columns for x in (c.count, c.mean, c.squares)),
                        *(n for c in columns for n in (c.levels or {}).values()), *report.label.classes.values(),
                        *(report.label.weights or {}).values()]

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
+from resolvent.data.drift import TrainingRows, with_drift
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, UnusualRowsWarning
 from resolvent.errors import DivergedError, InputError, quote, shorten
 from resolvent.math import tree
@@ -39,7 +40,7 @@ class Fitted:
 
     Rows that the encoding cannot represent (an absent column, a category without training rows, text for numbers) are
     refused. Rows that it can represent, but that differ from the training rows (values far outside their range,
-    imputed values, columns that are not used), are predicted with an ``UnusualRowsWarning``.
+    imputed values, columns that are not used or have drifted), are predicted with an ``UnusualRowsWarning``.
 
     A model whose training diverged can be read but not used: every method that needs its outputs raises a
     ``DivergedError``.
@@ -53,6 +54,7 @@ class Fitted:
         rounds: number of rounds that it was trained for; None if it is not known.
         provenance: one line about the rows that the model has seen, and the score on rows that it, or models like it,
             had not seen; empty if it is not known.
+        training: a summary of the training rows, with which new rows are compared; None if there is none.
 
     Raises:
         InputError: the model has another number of outputs than the data has classes.
@@ -71,6 +73,7 @@ class Fitted:
     site: str | None = None
     rounds: int | None = None
     provenance: str = ""
+    training: TrainingRows | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", jax.tree.map(np.asarray, self.params))  # which keep their precision anywhere
@@ -99,7 +102,21 @@ class Fitted:
         Raises:
             InputError: the rows cannot be encoded.
         """
-        return self.encoding.encode(rows).remarks
+        return self.encode(rows).remarks
+
+    def encode(self, rows: Any) -> EncodedRows:
+        """The inputs of rows, and how the rows differ from the training rows.
+
+        Columns that are distributed otherwise than in the training rows are reported from 20 rows on: those of the
+        site, if the model is that of a site.
+
+        Args:
+            rows: the inputs, as for `predict`.
+
+        Raises:
+            InputError: the rows cannot be encoded.
+        """
+        return with_drift(self.encoding.encode(rows), self.encoding, self.training, self.site)
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """[n] the predicted labels, as the label column has them; for regression, numbers.
@@ -187,7 +204,7 @@ class Fitted:
         Raises:
             InputError: the rows cannot be encoded.
         """
-        encoded = self.encoding.encode(rows)
+        encoded = self.encode(rows)
         for message in encoded.remarks.messages():
             warnings.warn(message, UnusualRowsWarning, stacklevel=3)
         return self.outputs_of(encoded)

@@ -1,8 +1,9 @@
 """A folder with the trained models of one method and the encoding of their inputs, which needs no other file.
 
 ``parties.safetensors`` has the personal models (leaves [N, ...], row k is party k's), ``server.safetensors`` the shared
-model, ``encoding.json`` how rows become inputs, ``model.safetensors`` the fixed arrays of the model, and ``tree.json``
-the names, shapes and dtypes of the parameters, the settings of the model, and the digests of the other files.
+model, ``encoding.json`` how rows become inputs, ``training_rows.json`` a summary of the training rows,
+``model.safetensors`` the fixed arrays of the model, and ``tree.json`` the names, shapes and dtypes of the parameters,
+the settings of the model, and the digests of the other files.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from resolvent.data.digests import DamagedFileError, check_files, file_digests, read_sealed, write_sealed
+from resolvent.data.drift import TrainingRows
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.encoding_files import read_encoding, write_encoding
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -30,6 +32,7 @@ __all__ = ["NOTE_FILE", "ModelFolder", "SavedModels", "write_model_folder"]
 NOTE_FILE = "tree.json"
 _VERSION = 1
 _PARTIES, _SERVER, _ENCODING, _MODEL = "parties.safetensors", "server.safetensors", "encoding.json", "model.safetensors"
+_TRAINING = "training_rows.json"
 _ADVICE = "run the experiment again, or save the result again"
 _NO_ENCODING = ("the saved models have no encoding of their inputs: they were trained on a problem without samples, so "
                 "that there are no rows to predict for")
@@ -47,6 +50,7 @@ class SavedModels(NamedTuple):
         model: the predictor, or None for a problem without samples.
         encoding: the encoding of its inputs, or None for a problem without samples.
         digest: SHA-256 of the last state of their run; empty if it is not known.
+        training: a summary of the training rows, or None.
     """
 
     method: str
@@ -57,6 +61,7 @@ class SavedModels(NamedTuple):
     model: Model | None
     encoding: Encoding | None
     digest: str = ""
+    training: TrainingRows | None = None
 
 
 def write_model_folder(folder: Path, saved: SavedModels) -> None:
@@ -70,6 +75,9 @@ def write_model_folder(folder: Path, saved: SavedModels) -> None:
     if saved.encoding is not None:
         files[_ENCODING] = "how rows become inputs of the model"
         write_encoding(folder / _ENCODING, saved.encoding)
+    if saved.training is not None:
+        files[_TRAINING] = "how many training rows are in each bin or level of each column"
+        write_sealed(folder / _TRAINING, saved.training.plain())
     description = None if saved.model is None else describe(saved.model)
     if description is not None and description[1]:
         files[_MODEL] = "the fixed arrays of the model"
@@ -125,6 +133,14 @@ class ModelFolder:
         check_files(self._folder, {_ENCODING: self._note["digests"][_ENCODING]}, _ADVICE)
         return read_encoding(self._folder / _ENCODING)
 
+    @property
+    def training(self) -> TrainingRows | None:
+        """The summary of the training rows, if the folder has one."""
+        if _TRAINING not in self._note["files"]:
+            return None
+        check_files(self._folder, {_TRAINING: self._note["digests"][_TRAINING]}, _ADVICE)
+        return TrainingRows.from_plain(read_sealed(self._folder / _TRAINING, _ADVICE))
+
     def index(self, party: int | str) -> int:
         """The id of a party, from its name or its id.
 
@@ -163,7 +179,7 @@ class ModelFolder:
         assert predictor is not None
         name = None if site is None else self.parties[self.index(site)]
         return Fitted(predictor, self.parameters(site, predictor), encoding, self.method, name,
-                      self._note["round"])
+                      self._note["round"], training=self.training)
 
     def parameters(self, site: int | str | None, model: Model | None = None) -> Vector:
         """The parameters of a site's model, or of the shared model.

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.private_parties import is_private
+from resolvent.data.drift import TrainingRows, summarize
 from resolvent.data.encoding_files import encoding_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
@@ -148,7 +151,8 @@ class Result(RunReadings):
         if params is None:
             raise InputError(f"{self.name} has no shared model: name a site")
         name = None if site is None else self.data.parties[self.data.index(site)]
-        return Fitted(self.model, params, encoding_of(self.data), self.name, name, self.rounds)
+        return Fitted(self.model, params, encoding_of(self.data), self.name, name, self.rounds,
+                      training=self._training)
 
     @property
     def saved_models(self) -> SavedModels:
@@ -156,7 +160,12 @@ class Result(RunReadings):
         names = [f"party {k}" for k in range(self.problem.parties)] if self.data is None else self.data.parties
         encoding = None if self.data is None else encoding_of(self.data)
         return SavedModels(self.name, self.rounds, names, self.personal_models, self.server_model, self.model, encoding,
-                           self.digest)
+                           self.digest, self._training)
+
+    @cached_property
+    def _training(self) -> TrainingRows | None:
+        """The summary of the training rows; None with a private algorithm, whose guarantee does not cover it."""
+        return None if self.data is None or is_private(self.algorithm) else summarize(self.data)
 
     def save(self, folder: Path | str) -> None:
         """Write the models, the metrics and the facts to a folder, from which ``rv.load`` reads them.

@@ -64,7 +64,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
         raise InputError(f"{shorten(repr(rows))} has no column {shorten(repr(label))}, the label; its columns are "
                          f"{shorten(', '.join(map(repr, columns)))}{nearest(label, columns)}: give rows with known "
                          "labels, or use resolvent predict")
-    encoded = fitted.encoding.encode(frame)
+    encoded = fitted.encode(frame)
     evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
     return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance)
 

@@ -14,6 +14,7 @@ from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import read_encoding, to_plain, write_encoding
 from resolvent.deploy.row_weights import agree_weights
 from resolvent.deploy.schema import agree, misfits
+from resolvent.deploy.site_findings import compare_sites
 from resolvent.deploy.table_reports import TableReport
 from resolvent.deploy.transport import Transport
 from resolvent.errors import InputError, shorten
@@ -99,12 +100,13 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
         if conflicts := [line for site, report in new.items() for line in misfits(site, report, encoding)]:
             raise FederationRefusedError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
     tables = tables._replace(reports=tables.reports | {site: reports[site] for site in job.sites})
-    observe({"event": "agreed", "features": len(encoding.features), "task": encoding.task,
+    findings = [finding.line for finding in compare_sites(tables.reports)]
+    observe({"event": "agreed", "features": len(encoding.features), "task": encoding.task, "findings": findings,
              "rows": {site: dict(report.rows) for site, report in reports.items()}})
     decisive = _choose_metric(experiment, encoding, tables)
     _prepare(job, experiment, transport, encoding, tables, decisive)
     tables.write(folder)  # last: a site that joins and refuses does not belong to the run
-    return RunAgreement(tuple(tables.reports), encoding, decisive, tuple(_notes(tables.reports)))
+    return RunAgreement(tuple(tables.reports), encoding, decisive, (*_notes(tables.reports), *findings))
 
 
 def _notes(reports: Mapping[str, TableReport]) -> Iterator[str]:

@@ -6,7 +6,10 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
+from resolvent.data.checks.finding import Finding, in_order, text_of
+from resolvent.data.checks.table_check import check_frame
 from resolvent.data.table_files import read_table_file
+from resolvent.data.table_settings import TableSettings
 from resolvent.data.text_formats import TextFormat
 from resolvent.deploy.schema import agree
 from resolvent.deploy.table_reports import TableReport
@@ -51,6 +54,7 @@ def _table_lines(file: SiteFile) -> Iterator[str]:
 
 
 def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment) -> Iterator[str]:
+    yield from _findings(file, name, experiment.table)
     with tempfile.TemporaryDirectory() as folder:
         run = SiteRun(Path(folder), file, name, experiment, 0)
         run.check_limits()
@@ -87,6 +91,25 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
                        "training alone, each with an interval; and the method that the site should use")
         finally:
             run.close()
+
+
+def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:
+    """Everything about the site's table that the site should know: it is computed here and does not leave."""
+    columns = file.columns or {}
+    label = columns.get(settings.label, settings.label)
+    text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
+    frame, _ = read_table_file(file.table, text, (label,), (), lambda column: True)
+    frame = frame.rename(columns={local: common for common, local in columns.items()})
+    exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
+    view, findings = check_frame(frame, settings._replace(exclude=exclude), site=name)
+    if view is not None and view.label is not None and view.is_classification:
+        findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count} rows, fewer than min_count "
+                             f"{file.min_count}", "leave its rows out, or lower min_count in site.yaml",
+                             settings.label, value=int(count))
+                     for name, count in zip(view.label.values, view.label.counts, strict=True)
+                     if count < file.min_count]
+    yield f"Findings about the table, which do not leave the site: {len(findings) or 'none'}"
+    yield from (f"  {finding.line}" for finding in in_order(findings))
 
 
 def _unit_weights(report: TableReport) -> dict[str, float]:

@@ -30,7 +30,6 @@ __all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None}
-_NOT_IN_FEDERATED_DATA = {"dates": "refuse", "rare": "keep", "unseen": "refuse"}
 _TABLE, _PARTY = "the table of each site", "site"
 
 
@@ -192,10 +191,9 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if not isinstance(data, Bound) or data.function is not table:
         raise InputError(f"{file.location('data')}: data: in a federation every site has a table: write "
                          "data: {label: COLUMN}, and the columns' settings as for a simulation")
-    for key, usual in _NOT_IN_FEDERATED_DATA.items():
-        if data.values[key] != usual:
-            raise InputError(f"{file.location('data')}: data.{key}: it is not supported in a federation: replace dates "
-                             "and rare levels in the tables of the sites, and remove the setting")
+    if data.values["unseen"] == "missing" and data.values["missing"] == "refuse":
+        raise InputError(f"{file.location('data')}: data.unseen: missing needs missing: impute or indicate, because "
+                         "missing values are refused")
     for key, default in _NOT_IN_A_FEDERATION.items():
         if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
             raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")

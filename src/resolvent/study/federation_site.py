@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.data.drift import summarize
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import from_plain, write_encoding
 from resolvent.data.federated import SPLITS, FederatedData
@@ -240,7 +241,8 @@ class SiteRun:
                     for split, value in by_split.items():
                         metrics.add(rounds, 0, split, f"{prefix}{name}", np.nan if value is None else value)
         models = SavedModels(label, rounds, (self._name,), jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal),
-                             shared, of_seed.problem.model, of_seed.data.encoding)
+                             shared, of_seed.problem.model, of_seed.data.encoding,
+                             training=summarize(of_seed.data))
         return MethodRun(models, metrics.table().assign(seed=of_seed.seed))
 
     def close(self) -> None:

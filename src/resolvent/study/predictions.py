@@ -62,7 +62,7 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         raise InputError(f"{out} exists: give --out another name{'' if out.is_dir() else ', or --overwrite'}")
     fitted = load_fitted(run, method, site, before_refit=before_refit)
     frame = read_rows(rows, fitted.encoding, text)
-    encoded = fitted.encoding.encode(frame)
+    encoded = fitted.encode(frame)
     outputs = fitted.outputs_of(encoded)
     table, scores = _table(fitted, encoded, outputs), _scores(fitted, frame, outputs)
     out.parent.mkdir(parents=True, exist_ok=True)

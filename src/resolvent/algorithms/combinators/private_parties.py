@@ -27,13 +27,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, ServerState, local_solvers
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
     InnerMessage,
     InnerParty,
     InnerServer,
+    contains,
 )
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.updates import update_origin
@@ -42,8 +43,9 @@ from resolvent.math import tree
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["ClippedMessage", "ClippedUpdate", "PrivateParties"]
+__all__ = ["ClippedMessage", "ClippedUpdate", "PrivateParties", "is_private"]
 
 _NOISE, _QUANTILE_NOISE = 101, 102  # numbers of the draws, different from those of inner algorithms
 _MORE_PARTIES = 64  # than four times the expected number
@@ -238,3 +240,9 @@ class PrivateParties(Combinator):
     @override
     def personal_model(self, state: PartyState, message: ClippedMessage, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state, message.message, oracle)
+
+
+def is_private(algorithm: Algorithm) -> bool:
+    """Whether an algorithm is differentially private, for the samples (``DPSGD``) or for whole parties."""
+    return (any(isinstance(solver, DPSGD) for solver in local_solvers(algorithm))
+            or contains(algorithm, PrivateParties))

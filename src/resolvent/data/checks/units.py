@@ -5,11 +5,13 @@ those of all sites, so that it is not moved by fewer than half of the sites. A c
 
 - the middle halves, from the first to the third quartile, do not overlap, and
 - the difference of the medians is significant: its standard error is that of two medians of normal samples,
-  sqrt(pi / 2) s / sqrt(n) with s = (q3 - q1) / 1.349, and the level 0.01 is divided by the number of comparisons.
+  sqrt(pi / 2) s / sqrt(n) with s = (q3 - q1) / 1.349, and the level 0.01 is divided by the number of comparisons, and
+- a known change of units explains the quartiles, or the middle halves do not overlap at twice their width either.
 
 Positive numbers are compared on the log scale, on which another unit is a shift that leaves the spread as it is. The
-first condition is about size: patients of a site who are 10 years older than others are no finding. Two normal
-distributions whose middle halves do not overlap are at least 1.35 standard deviations apart.
+first and the third condition are about size: patients of a site who are 10 years older than others are no finding. Two
+normal distributions whose middle halves do not overlap are at least 1.35 standard deviations apart, at twice the width
+2.7.
 
 Sites of a federation know the mean and the deviation of each other's columns and no quartiles. They are compared by the
 quartiles of the normal distribution with this mean and deviation.
@@ -29,6 +31,7 @@ __all__ = ["Shift", "Spread", "find_shifts", "normal_spread", "unit_findings"]
 _LEVEL = 0.01
 _MIN_ROWS = 8
 _QUARTILE = 0.6744897501960817  # of the standard normal distribution
+_ROUNDING = 1e-12
 _MAX_MISFIT = 2.5  # standard errors by which quartiles may differ from those that a unit predicts
 
 
@@ -82,8 +85,7 @@ def _both_ways(factor: float, name: str, inverse: str) -> tuple[Unit, Unit]:
     return Unit(factor, 0.0, name), Unit(1 / factor, 0.0, inverse)
 
 
-# The first one that fits is named, so common ones are first.
-_UNITS: tuple[Unit, ...] = (
+_FACTORS: tuple[Unit, ...] = (
     *_both_ways(2.20462, "pounds for kilograms", "kilograms for pounds"),
     *_both_ways(2.54, "centimetres for inches", "inches for centimetres"),
     *_both_ways(3.28084, "feet for metres", "metres for feet"),
@@ -109,6 +111,9 @@ _UNITS: tuple[Unit, ...] = (
     *_both_ways(4.184, "kilojoules for kilocalories", "kilocalories for kilojoules"),
     *_both_ways(1.609344, "kilometres for miles", "miles for kilometres"),
     *_both_ways(28.3495, "grams for ounces", "ounces for grams"),
+)
+# They are named if no factor fits, because with a factor and an offset more can be explained.
+_OFFSETS: tuple[Unit, ...] = (
     Unit(1.8, 32.0, "degrees Fahrenheit for Celsius"), Unit(1 / 1.8, -32 / 1.8, "degrees Celsius for Fahrenheit"),
     Unit(1.0, 273.15, "kelvin for degrees Celsius"), Unit(1.0, -273.15, "degrees Celsius for kelvin"),
 )
@@ -139,17 +144,35 @@ def _shifts_of(column: str, sites: Mapping[str, Spread], bound: float) -> list[S
     spreads = list(sites.values())
     reference = Spread(sum(s.rows for s in spreads), *(
         median_low([getattr(s, part) for s in spreads]) for part in ("low", "middle", "high")))
-    return [_describe(column, site, spread, reference) for site, spread in sites.items()
-            if _is_shifted(spread, reference._replace(rows=max(reference.rows - spread.rows, _MIN_ROWS)), bound)]
+    shifts = []
+    for site, spread in sites.items():
+        others = reference._replace(rows=max(reference.rows - spread.rows, _MIN_ROWS))
+        if _is_shifted(spread, others, bound):
+            shift = _describe(column, site, spread, others)
+            if shift.unit or not _overlap(_widened(spread), _widened(others)):
+                shifts.append(shift)
+    return shifts
 
 
 def _is_shifted(spread: Spread, reference: Spread, bound: float) -> bool:
-    if spread.low <= reference.high and reference.low <= spread.high:
+    if _overlap(spread, reference):
         return False
     if spread.low > 0 and reference.low > 0:
         spread, reference = _logarithm(spread), _logarithm(reference)
     error = math.hypot(_error(spread), _error(reference))
+    if error <= _ROUNDING * abs(reference.middle):  # most values are equal, and nothing says how much they vary
+        return False
     return abs(spread.middle - reference.middle) > bound * error
+
+
+def _overlap(spread: Spread, reference: Spread) -> bool:
+    """Whether the middle halves overlap."""
+    return spread.low <= reference.high and reference.low <= spread.high
+
+
+def _widened(spread: Spread) -> Spread:
+    """The quartiles at twice their distances from the median."""
+    return Spread(spread.rows, 2 * spread.low - spread.middle, spread.middle, 2 * spread.high - spread.middle)
 
 
 def _logarithm(spread: Spread) -> Spread:
@@ -165,11 +188,17 @@ def _describe(column: str, site: str, spread: Spread, reference: Spread) -> Shif
     factor = spread.middle / reference.middle if spread.middle * reference.middle > 0 else math.nan
     offset = spread.middle - reference.middle
     widths = _width_ratio(spread, reference)
-    unit = next((unit for unit in _UNITS if _misfit(unit, spread, reference, widths) < _MAX_MISFIT), None)
+    unit = _likely_unit(_FACTORS, spread, reference) or _likely_unit(_OFFSETS, spread, reference)
     is_offset = unit.factor == 1 if unit else (
         math.isnan(factor) or abs(math.log(widths)) < abs(math.log(widths / factor)))
     return Shift(column, site, factor, offset, is_offset or math.isnan(factor), unit,
                  (spread.middle, reference.middle))
+
+
+def _likely_unit(units: Sequence[Unit], spread: Spread, reference: Spread) -> Unit | None:
+    """The unit that fits best, if it fits."""
+    misfits = [_misfit(unit, spread, reference) for unit in units]
+    return units[misfits.index(min(misfits))] if min(misfits) < _MAX_MISFIT else None
 
 
 def _width_ratio(spread: Spread, reference: Spread) -> float:
@@ -178,7 +207,7 @@ def _width_ratio(spread: Spread, reference: Spread) -> float:
     return widths[0] / widths[1] if min(widths) > 0 else 1.0
 
 
-def _misfit(unit: Unit, spread: Spread, reference: Spread, widths: float) -> float:
+def _misfit(unit: Unit, spread: Spread, reference: Spread) -> float:
     """The larger of two deviations, of the median and of the width, in standard errors.
 
     The logarithm of the ratio of two widths of normal samples has the standard error 1.17 sqrt(1 / n + 1 / m).
@@ -188,7 +217,7 @@ def _misfit(unit: Unit, spread: Spread, reference: Spread, widths: float) -> flo
     error = math.hypot(_error(spread), _error(predicted), 0.1 * (predicted.high - predicted.low) / (2 * _QUARTILE))
     width_error = math.hypot(1.17 * math.sqrt(1 / spread.rows + 1 / reference.rows), 0.1)
     return max(abs(spread.middle - predicted.middle) / error if error else math.inf,
-               abs(math.log(widths / unit.factor)) / width_error)
+               abs(math.log(_width_ratio(spread, reference) / unit.factor)) / width_error)
 
 
 def unit_findings(shifts: Sequence[Shift]) -> list[Finding]:
