@@ -88,7 +88,7 @@ torture: .venv/installed-test
 	$(BIN)/python tests/torture $(TORTURE)
 
 clean:
-	rm -rf .venv .venv-build .venv-federation .venv-flower dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-build .venv-federation .venv-flower dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .compiled
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

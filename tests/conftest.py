@@ -2,18 +2,20 @@
 
 import gc
 import os
+from importlib.metadata import version
 from pathlib import Path
 
-# Before JAX is imported, which the next import does: tests write nothing into the user's folders.
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
-
-from resolvent.xla.versions import is_tested_version
+import compiled_programs
 
 _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1",
          "--xla_llvm_disable_expensive_passes=true"]
-if is_tested_version():  # saves half the time; a compiler that does not know a flag stops
+if version("jaxlib").startswith("0.10."):  # saves half the time; a compiler that does not know a flag stops
     _FAST.append("--xla_cpu_use_fusion_emitters=false")
-os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FAST]).strip()
+_FLAGS = os.environ.get("XLA_FLAGS", "").split()  # a worker of xdist inherits those of the first process
+os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, *(flag for flag in _FAST if flag not in _FLAGS)])
+# Before JAX is imported, which reads the environment then: tests write nothing into the user's folders.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+compiled_programs.keep_bytecode()
 
 import jax
 import pytest
@@ -58,6 +60,10 @@ class _FreedPrograms:
 
 def pytest_configure(config):
     config.pluginmanager.register(_FreedPrograms())
+    if folder := compiled_programs.root():
+        programs = compiled_programs.StoredPrograms(folder)
+        programs.enable()
+        config.add_cleanup(programs.close)
 
 
 def _memory_maps():
