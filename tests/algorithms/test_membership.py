@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import resolvent as rv
-from resolvent.problem.metrics.intervals import seed_interval
+from resolvent.problem.metrics.intervals import mean_interval
 
 MODELS, RECORDS, FEATURES = 16, 48, 60
 
@@ -59,7 +59,7 @@ def test_the_attack_on_digits_with_many_shadow_models_stays_below_the_bound_of_g
     x, y = x[:100], y[:100]
 
     def auc(clip, noise_multiplier):
-        return seed_interval(np.array([
+        return mean_interval(np.array([
             attack_on((x, y, rv.privacy.draw_members(64, len(x), seed=seed)), clip, noise_multiplier, steps=100,
                       seed=seed).auc for seed in range(5)]))
 

@@ -13,14 +13,20 @@ from resolvent.deploy.limits import Limits
 from resolvent.deploy.nvflare_lead import JobState
 from resolvent.deploy.transport import TransportError
 from resolvent.errors import InputError
+from resolvent.problem.threshold import Goal
 from resolvent.study import federation_lead, federation_watchdog
+from resolvent.study.calibrations import calibrate
 from resolvent.study.comparison import compare_file
 from resolvent.study.experiment import ExperimentFile
+from resolvent.study.explanations import explain_models
 from resolvent.study.federation_experiment import experiment_of_file
 from resolvent.study.federation_files import SiteFile
 from resolvent.study.federation_judgement import read_judgement
 from resolvent.study.federation_lead import federate
 from resolvent.study.federation_server import serve_federation
+from resolvent.study.held_out_rows import HeldOutRows
+from resolvent.study.load import load
+from resolvent.study.run_rows import rows_of_run
 from resolvent.study.summary import plain_site, read_summary
 
 METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
@@ -70,6 +76,43 @@ def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     assert "f1" in mine.index.get_level_values("metric")
     finish = json.loads((consortium.folder / "berlin" / "sent.jsonl").read_text().splitlines()[-1])
     assert finish["content"] == {"methods": ["alone", "FedAvg"], "judgement": None}
+
+
+@pytest.mark.parametrize(("site", "party"), [("aachen", 0), ("berlin", 1)])
+def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site, party):
+    """Validation and test rows are those of the run, and the results those of the simulation without other sites."""
+    consortium, comparison = judged
+    folder, sent = consortium.folder / site / "mine-1", consortium.folder / site / "sent.jsonl"
+    before, name = sent.read_bytes(), site
+    (tmp_path / "site.yaml").write_text(f"table: {consortium.folder / f'{site}.csv'}\nmin_count: 1\n")
+    rows = rows_of_run(folder, "FedAvg", str(tmp_path / "site.yaml"))
+    simulated = comparison.held_out_rows("FedAvg").sites[name]
+    assert list(rows.sites) == [name]
+    for part in ("validation", "test"):
+        mine, like = getattr(rows.sites[name], part), getattr(simulated, part)
+        np.testing.assert_allclose(mine.x, like.x, atol=1e-6)
+        assert mine.y.tolist() == like.y.tolist()
+    made = calibrate(rows, positive=rows.sites[name].fitted.classes[1], goal=Goal(specificity=0.5))
+    expected = calibrate(HeldOutRows("FedAvg", {name: simulated}, None), positive=simulated.fitted.classes[1],
+                         goal=Goal(specificity=0.5)).sites[name].fitted
+    assert made.fitted(name).threshold.value == pytest.approx(expected.threshold.value, rel=1e-4)
+    assert made.fitted(name).calibration.kind == expected.calibration.kind
+    explained = explain_models(rows)
+    made.save(folder)
+    explained.save(folder)
+    assert load(folder, method="FedAvg", site=name).threshold == made.fitted(name).threshold
+    assert sent.read_bytes() == before
+    with pytest.raises(InputError, match="of a federation, whose tables are at the sites: name the site's file"):
+        rows_of_run(folder, "FedAvg")
+
+
+def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
+    consortium = judged[0]
+    text = (consortium.folder / "aachen.csv").read_text().splitlines()
+    (tmp_path / "aachen.csv").write_text("\n".join([text[0], *text[2:], text[1]]) + "\n")
+    (tmp_path / "site.yaml").write_text("table: aachen.csv\nmin_count: 1\n")
+    with pytest.raises(InputError, match="the table is not the one that the run"):
+        rows_of_run(consortium.folder / "aachen" / "mine-1", "FedAvg", str(tmp_path / "site.yaml"))
 
 
 @pytest.mark.parametrize("change", [

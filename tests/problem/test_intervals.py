@@ -9,8 +9,8 @@ from resolvent.problem.metrics.intervals import (
     Pool,
     Sample,
     interval_of,
+    mean_interval,
     resample,
-    seed_interval,
 )
 
 UNIT, SIGNED = np.array([[0.0, 1.0]]), np.array([[-1.0, 1.0]])
@@ -141,10 +141,10 @@ def test_seeds_alone_have_the_interval_of_student():
     values = np.random.default_rng(0).normal(size=20)
     expected = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
     for number in (2, 5, 20):
-        interval = seed_interval(values[:number])
+        interval = mean_interval(values[:number])
         expected = scipy.stats.ttest_1samp(values[:number], 0).confidence_interval(0.95)
         assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), rel=1e-3)
-    assert np.isnan(seed_interval(values[:1]).low)
+    assert np.isnan(mean_interval(values[:1]).low)
     assert Interval(1.0, np.nan, np.nan).sign == 0
 
 

@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from resolvent.cli.calibrate import calibrate
 from resolvent.cli.check import check
 from resolvent.cli.compare import compare
 from resolvent.cli.evaluate import evaluate
 from resolvent.cli.exit_codes import FAILURE, NO_DATA
+from resolvent.cli.explain import explain
 from resolvent.cli.federation import FEDERATION_COMMANDS
 from resolvent.cli.options import Changes, Names, OptionalInt, OptionalPath, OptionalText, Source, Texts
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
@@ -107,6 +109,7 @@ def predict(
     before_refit: bool = False,
     out: Path = Path("predictions.csv"),
     overwrite: bool = False,
+    raw: bool = False,
     separator: str = "auto",
     decimal: Literal["auto", ".", ","] = "auto",
     encoding: str = "auto",
@@ -130,6 +133,7 @@ def predict(
         before_refit: predict with the model that was trained on the training rows, also after `resolvent refit`.
         out: the file of the predictions, .csv or .parquet.
         overwrite: replace the file if it exists.
+        raw: leave out the calibration and the threshold that `resolvent calibrate` has stored with the model.
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: encoding of a text file, such as utf-8 or cp1252.
@@ -139,9 +143,11 @@ def predict(
     from resolvent.study.predictions import predict_file
 
     predictions = predict_file(run, method, site, rows, out, TextFormat(separator, decimal, encoding),
-                               overwrite=overwrite, before_refit=before_refit)
+                               overwrite=overwrite, before_refit=before_refit, raw=raw)
     for message in predictions.remarks.messages():
         terminal.print_note(f"warning: {message}")
+    for sentence in predictions.adjustments:
+        terminal.print_line(sentence)
     if predictions.scores is not None:
         terminal.print_line(predictions.scores)
     if predictions.provenance:
@@ -380,6 +386,7 @@ def _set_cpu_devices(devices: int) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate, "list": list_,
-    "show": show, "compare": compare, "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+    "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate,
+    "calibrate": calibrate, "explain": explain, "list": list_, "show": show, "compare": compare, "report": report,
+    "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
 }

@@ -21,6 +21,7 @@ def evaluate(
     metrics: Texts = (),
     class_weight: OptionalText = None,
     before_refit: bool = False,
+    raw: bool = False,
     json: bool = False,
     separator: str = "auto",
     decimal: Literal["auto", ".", ","] = "auto",
@@ -43,6 +44,7 @@ def evaluate(
         class_weight: weights of the classes in the loss: balanced, or such as '{ill: 5, well: 1}'. Scores and metrics
             count every row once.
         before_refit: evaluate the model that was trained on the training rows, also after `resolvent refit`.
+        raw: leave out the calibration and the threshold that `resolvent calibrate` has stored with the model.
         json: print JSON instead of a table.
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
@@ -53,9 +55,11 @@ def evaluate(
     from resolvent.study.evaluations import evaluate_file
 
     evaluated = evaluate_file(run, method, site, rows, TextFormat(separator, decimal, encoding), metrics=metrics,
-                              class_weight=class_weight, before_refit=before_refit)
+                              class_weight=class_weight, before_refit=before_refit, raw=raw)
     for message in evaluated.remarks.messages():
         terminal.print_note(f"warning: {message}")
+    for sentence in evaluated.adjustments:
+        terminal.print_note(sentence)
     if json:
         sys.stdout.write(dumps(evaluated.evaluation.record(), indent=2) + "\n")
     else:

@@ -22,7 +22,7 @@ from resolvent.study.summary import as_number, score_rows
 from resolvent.study.verdict import columns_of
 from resolvent.study.wording import advice_of, choice_text, count_of, forecast_text, format_signed
 
-__all__ = ["algorithm_table", "evaluation_table", "file_table", "findings_table", "print_line", "print_note",
+__all__ = ["algorithm_table", "evaluation_table", "file_table", "findings_table", "framed", "print_line", "print_note",
            "print_path", "print_summary", "print_table", "print_warning", "rows_table", "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
@@ -90,7 +90,7 @@ def text_table(title: str, lines: Mapping[str, str]) -> Table:
 
 def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The table of algorithms, with text that is not read as markup."""
-    table = _framed("algorithms", caption)
+    table = framed("algorithms", caption)
     for name in head:
         table.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
     for row in rows:
@@ -123,7 +123,7 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         if caption and summary.get("level"):
             caption += "; level: not distinguishable"
     columns = columns_of(score)
-    table = _framed(title, caption)
+    table = framed(title, caption)
     table.add_column("method", overflow="fold", min_width=_METHOD_WIDTH)
     for column in columns:
         table.add_column("\n".join(column.rsplit(" ", 1)), justify="right", no_wrap=True)
@@ -171,7 +171,7 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
     chosen = sorted(sites, key=lambda site: -np.nan_to_num(as_number(site["decision"]["expected"][0])))[:_MAX_SITES]
     chosen = sites if len(sites) <= _MAX_SITES else chosen
     more = f"; the {_MAX_SITES} largest gains of {len(sites)} sites" if len(sites) > _MAX_SITES else ""
-    table = _framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
+    table = framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
                     f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows")
     for column in ("site", "advice"):
         table.add_column(column, overflow="fold")
@@ -189,7 +189,7 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """The scores of a model on rows with known labels."""
-    table = _framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows")
+    table = framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows")
     table.add_column("score", overflow="fold")
     for column in ("value", "interval"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -202,7 +202,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
 def rows_table(sites: Sequence[SiteRows]) -> Table:
     """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
     more = f"; the first {_MAX_SITES} of {len(sites)}" if len(sites) > _MAX_SITES else ""
-    table = _framed(f"Rows of the sites{more}", None)
+    table = framed(f"Rows of the sites{more}", None)
     table.add_column("site", overflow="fold")
     for column in ("training", "validation", "test", "smallest gain\nto be seen"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -214,7 +214,7 @@ def rows_table(sites: Sequence[SiteRows]) -> Table:
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """Findings about data, with advice to each."""
-    table = _framed("Findings", None)
+    table = framed("Findings", None)
     for column in ("", "finding", "what to do"):
         table.add_column(column, overflow="fold", no_wrap=not column)
     for finding in findings:
@@ -223,6 +223,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def _framed(title: str, caption: str | None) -> Table:
+def framed(title: str, caption: str | None) -> Table:
+    """An empty table with a line below its head."""
     return Table(title=title, caption=caption, title_justify="left", caption_justify="left",
                  box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

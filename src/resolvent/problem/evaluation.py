@@ -57,7 +57,8 @@ class Evaluation(dict[str, float]):
 
 
 def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray[Any], metrics: Mapping[str, Metric],
-                     weights: NDArray[np.float64] | None) -> Evaluation:
+                     weights: NDArray[np.float64] | None,
+                     predicted: NDArray[np.integer] | None = None) -> Evaluation:
     """The mean loss, the mean score and further metrics, each with an interval.
 
     Args:
@@ -68,15 +69,19 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         metrics: further metrics by name, none with that of the score: see ``name_metrics``.
         weights: [n] weights of the rows in the mean of the loss; None: equal weights. The score and the metrics count
             every row once, as in a run with class weights.
+        predicted: [n] the predicted classes of a model with a threshold; None: those that the score of the loss reads.
 
     Raises:
         InputError: a metric does not fit the task or the loss.
     """
     loss, score = (np.asarray(of_rows, np.float64)
                    for of_rows in _scores(model, jnp.asarray(outputs), jnp.asarray(y)))
+    if predicted is not None:
+        score = np.asarray(predicted == y, np.float64)
     values = {"loss": _weighted(loss, weights), model.loss.score_name: score}
     if metrics:
         predictions = _predictions(model, task, outputs, y)
+        predictions = predictions if predicted is None else predictions._replace(predicted=predicted)
         for name, metric in metrics.items():
             check_metric(name, metric, task, model.loss, has_probabilities=predictions.probabilities is not None)
             values[name] = metric.row_values(predictions)

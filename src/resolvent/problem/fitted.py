@@ -5,7 +5,7 @@ It needs no training data and no other party, so a party can use it where its ow
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,8 +24,10 @@ from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
 from resolvent.problem.models.model import Model
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # few programs calibrate
+    from resolvent.problem.calibration import Calibration
     from resolvent.problem.evaluation import Evaluation
+    from resolvent.problem.threshold import Threshold
 
 __all__ = ["Fitted"]
 
@@ -55,6 +57,9 @@ class Fitted:
         provenance: one line about the rows that the model has seen, and the score on rows that it, or models like it,
             had not seen; empty if it is not known.
         training: a summary of the training rows, with which new rows are compared; None if there is none.
+        calibration: the map of its logits after which its probabilities are calibrated, see ``resolvent calibrate``;
+            None: they are as they were trained.
+        threshold: the probability from which on a class is predicted; None: the most probable class is predicted.
 
     Raises:
         InputError: the model has another number of outputs than the data has classes.
@@ -74,6 +79,8 @@ class Fitted:
     rounds: int | None = None
     provenance: str = ""
     training: TrainingRows | None = None
+    calibration: "Calibration | None" = None
+    threshold: "Threshold | None" = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", jax.tree.map(np.asarray, self.params))  # which keep their precision anywhere
@@ -92,6 +99,19 @@ class Fitted:
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the columns of ``predict_proba``; empty for regression."""
         return self.encoding.classes
+
+    @property
+    def raw(self) -> "Fitted":
+        """The same model without calibration and threshold."""
+        return replace(self, calibration=None, threshold=None)
+
+    @property
+    def adjustments(self) -> tuple[str, ...]:
+        """A sentence about the calibration, and one about the threshold, if there are any."""
+        calibration, threshold = self.calibration, self.threshold
+        return (*(() if calibration is None or calibration.kind == "none" else
+                  (f"The probabilities are calibrated ({calibration.title})",)),
+                *(() if threshold is None else (f"The prediction is {threshold}",)))
 
     def check(self, rows: Any) -> Remarks:
         """How rows differ from the training rows.
@@ -192,11 +212,12 @@ class Fitted:
 
         named = name_metrics(metrics, self.model.loss.score_name)
         weights = None if class_weight is None else weights_of_labels(y, self.classes, class_weight)
+        predicted = None if self.threshold is None else self._class_numbers(outputs)
         with self._precision():
-            return evaluate_outputs(self.model, self.encoding.task, outputs, y, named, weights)
+            return evaluate_outputs(self.model, self.encoding.task, outputs, y, named, weights, predicted)
 
     def outputs(self, rows: Any) -> NDArray[Any]:
-        """[n, ...] the outputs of the model: logits, or predicted numbers.
+        """[n, ...] the outputs of the model: logits, which are calibrated if there is a calibration, or numbers.
 
         Args:
             rows: the inputs, as for `predict`.
@@ -235,7 +256,7 @@ class Fitted:
             raise DivergedError(f"{self._title()} has outputs that are not finite, first for row {row + 1} of "
                                 f"{len(outputs)}: look for extreme values in this row, or train again with a smaller "
                                 "learning rate")
-        return outputs
+        return outputs if self.calibration is None else self.calibration.apply(outputs)
 
     def check_parameters(self) -> None:
         """Refuse a model whose training diverged.
@@ -270,14 +291,25 @@ class Fitted:
             InputError: the loss does not define a label for these outputs.
         """
         if self.encoding.task == "classification":
-            if isinstance(self.model.loss, BinaryCrossEntropy):  # as its score: a logit of 0 is the first class
-                return self.encoding.decode_labels((outputs.reshape(len(outputs)) > 0).astype(int))
-            is_logits = isinstance(self.model.loss, CrossEntropy)
-            return self.encoding.decode_labels(np.argmax(outputs if is_logits else self.probabilities(outputs), axis=1))
+            return self.encoding.decode_labels(self._class_numbers(outputs))
         if outputs.size != len(outputs):
             raise InputError(f"the model has outputs of shape {shorten(outputs.shape)}, and a prediction is one number "
                              "per row: use the outputs")
         return outputs.reshape(len(outputs))
+
+    def _class_numbers(self, outputs: NDArray[Any]) -> NDArray[np.integer]:
+        """[n] the predicted classes."""
+        if self.threshold is not None:
+            from resolvent.problem.calibration import probabilities_of
+
+            positive = self.classes.index(self.threshold.positive)
+            is_positive = self.threshold.is_positive(probabilities_of(outputs)[:, positive])
+            return np.where(is_positive, positive, 1 - positive)
+        if isinstance(self.model.loss, BinaryCrossEntropy):  # as its score: a logit of 0 is the first class
+            return (outputs.reshape(len(outputs)) > 0).astype(int)
+        is_logits = isinstance(self.model.loss, CrossEntropy)
+        numbers: NDArray[np.intp] = np.argmax(outputs if is_logits else self.probabilities(outputs), axis=1)
+        return numbers
 
     def to_onnx(self, path: Path | str, *, batch: int | None = None) -> None:
         """Write the model as an ONNX file, which other programs can use without this library.
@@ -285,7 +317,8 @@ class Fitted:
         The input ``rows`` [n, features] has the numbers of the table as they are (NaN for a missing one), then 0/1 for
         every level of the categories and every mark, in the order of ``encoding.features``; scaling and imputation are
         part of the file. For images it has the pixels of 0 to 255, for sequences the tokens, for other data the array.
-        The output is ``probabilities`` [n, classes], or ``prediction`` [n]. The metadata ``resolvent.inputs``,
+        The output is ``probabilities`` [n, classes], or ``prediction`` [n]. A temperature and Platt's calibration are
+        part of the file; a threshold is not, because the file predicts no classes. The metadata ``resolvent.inputs``,
         ``resolvent.classes`` and ``resolvent.encoding`` hold the names and the encoding as JSON. Nothing is checked
         when the file is used: unknown levels and values far from the training rows are the caller's to detect.
 
@@ -296,19 +329,19 @@ class Fitted:
 
         Raises:
             InputError: the packages of the extra ``onnx`` are not installed, an operation of the model has no form in
-                ONNX, or the loss defines no probabilities.
+                ONNX, the calibration is isotonic, or the loss defines no probabilities.
             DivergedError: a parameter is not finite.
         """
         from resolvent.problem.onnx_export import write_onnx
 
         self.check_parameters()
 
-        write_onnx(Path(path), self.model, self.params, self.encoding, batch)
+        write_onnx(Path(path), self.model, self.params, self.encoding, batch, self.calibration)
 
     def to_torch(self) -> Any:
         """The trained PyTorch module, in evaluation mode, of a model that ``rv.models.from_torch`` made.
 
-        Its inputs are rows that were encoded, as those of `outputs_of_inputs`.
+        Its inputs are rows that were encoded, as those of `outputs_of_inputs`. Its outputs have no calibration.
         ``torch.save(fitted.to_torch().state_dict(), "model.pt")`` writes its state dict.
 
         Raises:

@@ -17,6 +17,7 @@ from resolvent.data.encoding import TableEncoding
 from resolvent.data.encoding_files import to_plain
 from resolvent.data.folder_lock import check_names
 from resolvent.errors import InputError, shorten
+from resolvent.problem.calibration import Calibration
 from resolvent.problem.models.model import Model
 from resolvent.xla.small_call import call_metadata
 
@@ -25,11 +26,13 @@ __all__ = ["write_onnx"]
 _INPUT = "rows"
 
 
-def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch: int | None = None) -> None:
+def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch: int | None = None,
+               calibration: Calibration | None = None) -> None:
     """Write a model with its parameters and the encoding of its rows as an ONNX file, see ``Fitted.to_onnx``.
 
     Raises:
-        InputError: the packages for ONNX are not installed, or an operation of the model has no form in ONNX.
+        InputError: the packages for ONNX are not installed, an operation of the model has no form in ONNX, or the
+            calibration is isotonic.
     """
     try:
         from jax2onnx import to_onnx
@@ -37,9 +40,14 @@ def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch:
         raise InputError("writing ONNX needs the packages of the extra onnx: pip install 'resolvent[onnx]'") from error
     output = "probabilities" if encoding.classes else "prediction"
     scale = _input_function(encoding)
+    calibration = calibration or Calibration()
+    if calibration.kind == "isotonic":
+        raise InputError("an isotonic calibration has no form in ONNX: export fitted.raw, or calibrate with "
+                         "temperature or platt")
 
     def predict_row(row: Array) -> Array:
         outputs = model.apply(jax.tree.map(jnp.asarray, params), scale(row[None]))
+        outputs = calibration.slope * outputs + calibration.intercept if encoding.classes else outputs
         return model.loss.probabilities(outputs)[0] if encoding.classes else outputs.reshape(())
 
     is_double = any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(params))

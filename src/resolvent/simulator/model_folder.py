@@ -4,9 +4,11 @@
 model, ``encoding.json`` how rows become inputs, ``training_rows.json`` a summary of the training rows,
 ``model.safetensors`` the fixed arrays of the model, and ``tree.json`` the names, shapes and dtypes of the parameters,
 the settings of the model, and the digests of the other files.
+``calibration.json`` is written later, by ``resolvent calibrate``: each site's calibration and threshold.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from resolvent.data.digests import DamagedFileError, check_files, file_digests, read_sealed, write_sealed
+from resolvent.data.digests import DamagedFileError, check_files, file_digest, file_digests, read_sealed, write_sealed
 from resolvent.data.drift import TrainingRows
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.encoding_files import read_encoding, write_encoding
+from resolvent.data.folder_lock import locked
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -27,9 +30,9 @@ from resolvent.problem.models import Model
 from resolvent.problem.models.descriptions import describe, model_from_description
 from resolvent.simulator.tree_files import named_leaves, write_tree
 
-__all__ = ["NOTE_FILE", "ModelFolder", "SavedModels", "write_model_folder"]
+__all__ = ["CALIBRATION_FILE", "NOTE_FILE", "ModelFolder", "SavedModels", "write_model_folder"]
 
-NOTE_FILE = "tree.json"
+NOTE_FILE, CALIBRATION_FILE = "tree.json", "calibration.json"
 _VERSION = 1
 _PARTIES, _SERVER, _ENCODING, _MODEL = "parties.safetensors", "server.safetensors", "encoding.json", "model.safetensors"
 _TRAINING = "training_rows.json"
@@ -166,7 +169,7 @@ class ModelFolder:
         return self._read(_SERVER, lambda file, name: file.get_tensor(name))
 
     def fitted(self, site: int | str | None, model: Model | None = None) -> Fitted:
-        """The model of a site, or the shared model, with the encoding of its inputs.
+        """The model of a site, or the shared model, with the encoding of its inputs, its calibration and its threshold.
 
         Args:
             site: the name or the id of a party; None: the shared model.
@@ -178,8 +181,65 @@ class ModelFolder:
         encoding, predictor = self.encoding, self._predictor(model)
         assert predictor is not None
         name = None if site is None else self.parties[self.index(site)]
-        return Fitted(predictor, self.parameters(site, predictor), encoding, self.method, name,
-                      self._note["round"], training=self.training)
+        return self.adjust(Fitted(predictor, self.parameters(site, predictor), encoding, self.method, name,
+                                  self._note["round"], training=self.training))
+
+    def adjust(self, fitted: Fitted) -> Fitted:
+        """A model with the calibration and the threshold that are stored here for its site.
+
+        Raises:
+            DamagedFileError: the file is damaged, or belongs to other models.
+        """
+        record = self.read_later_file(CALIBRATION_FILE)
+        content = record["shared"] if fitted.site is None else record["sites"].get(fitted.site)
+        if content is None:
+            return fitted
+        from resolvent.problem.calibration import Calibration
+        from resolvent.problem.threshold import Threshold
+
+        threshold = content["threshold"]
+        return replace(fitted, calibration=Calibration.from_plain(content["calibration"]),
+                       threshold=None if threshold is None else Threshold.from_plain(threshold["threshold"]))
+
+    def read_later_file(self, name: str) -> dict[str, Any]:
+        """The content of a file about these models that was written after them.
+
+        It has ``sites``, the record of each site by name, and ``shared``, that of the shared model or None.
+
+        Raises:
+            DamagedFileError: the file is damaged, or belongs to other models.
+        """
+        path = self._folder / name
+        if not path.exists():
+            return {"sites": {}, "shared": None}
+        content = read_sealed(path, f"remove {path}, or make it again")
+        if content["models"] != self.models_digest:
+            raise DamagedFileError(f"{path} belongs to other models than those in its folder: remove it, or make it "
+                                   "again")
+        return content
+
+    def write_later_file(self, name: str, records: Mapping[str | None, Mapping[str, Any]]) -> Path:
+        """Write the records of these sites into a file that ``read_later_file`` reads; those of other sites stay.
+
+        Args:
+            name: name of the file.
+            records: name of a site -> its record; None: that of the shared model.
+
+        Returns:
+            The path of the file.
+        """
+        with locked(self._folder / name, "run the command again"):
+            content = self.read_later_file(name)
+            sites = content["sites"] | {site: record for site, record in records.items() if site is not None}
+            write_sealed(self._folder / name, {
+                "version": _VERSION, "method": self.method, "models": self.models_digest, "sites": sites,
+                "shared": records.get(None, content["shared"])})
+        return self._folder / name
+
+    @property
+    def models_digest(self) -> str:
+        """SHA-256 of ``tree.json``, which has the digests of the models."""
+        return file_digest(self._folder / NOTE_FILE)
 
     def parameters(self, site: int | str | None, model: Model | None = None) -> Vector:
         """The parameters of a site's model, or of the shared model.

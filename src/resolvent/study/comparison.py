@@ -1,11 +1,11 @@
 """Run the algorithms of an experiment with the same random numbers, once for each seed."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from resolvent.data.resplit import resplit
 from resolvent.errors import InputError
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.threshold import goal_of
 from resolvent.simulator.processes import detect_lost_process
 from resolvent.simulator.progress import progress_bars
 from resolvent.simulator.result import Result
@@ -33,6 +34,10 @@ from resolvent.study.sites import Evidence
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resolvent.problem.calibration import CalibrationKind
+    from resolvent.study.calibrations import Calibrations
+    from resolvent.study.explanations import Explanations
+    from resolvent.study.held_out_rows import HeldOutRows
     from resolvent.study.refit import Refit
     from resolvent.study.verdict import Verdict
 
@@ -208,6 +213,65 @@ class Comparison:
         with progress_bars("rounds") if progress else contextlib.nullcontext(None) as report:
             return refit_comparison(self, method, rounds, folder=None if folder is None else Path(folder),
                                     progress=report)
+
+    def calibrate(self, method: str | None = None, *, sites: Sequence[str] = (),
+                  kind: 'CalibrationKind | Literal["auto"]' = "auto", positive: str | None = None,
+                  cost_false_negative: float | None = None, cost_false_positive: float | None = None,
+                  sensitivity: float | None = None, specificity: float | None = None) -> "Calibrations":
+        """Calibrate the probabilities of a method's models on validation rows, and measure them on test rows.
+
+        The kind is chosen for each site by cross-validated log loss among those for which the site has enough
+        validation rows; sites with few rows are shrunk to the fit over all sites. With costs, a sensitivity or a
+        specificity, each site also gets a threshold: the probability from which on the class ``positive`` is predicted.
+
+        Args:
+            method: name of the method; default: the one that the federation should run, or the only one.
+            sites: names of the sites; default: all, and the shared model.
+            kind: ``none``, ``temperature``, ``platt`` or ``isotonic``; ``auto`` chooses.
+            positive: the class that the threshold is for.
+            cost_false_negative: see ``Goal``, as the three other options of the threshold.
+            cost_false_positive: see ``Goal``.
+            sensitivity: see ``Goal``.
+            specificity: see ``Goal``.
+
+        Raises:
+            InputError: the model is not a classifier with logits, or there is no such method, site or class.
+        """
+        from resolvent.study.calibrations import calibrate
+
+        goal = goal_of(cost_false_negative, cost_false_positive, sensitivity, specificity)
+        return calibrate(self.held_out_rows(method), sites=sites, kind=kind, positive=positive, goal=goal)
+
+    def explain(self, method: str | None = None, *, sites: Sequence[str] = ()) -> "Explanations":
+        """What the models of a method rest on: coefficients in the table's units, and permutation importance.
+
+        The importance of a column is by how much the mean loss on a site's test rows grows if the column is exchanged
+        between them, with an interval that is paired over the rows.
+
+        Args:
+            method: name of the method; default: the one that the federation should run, or the only one.
+            sites: names of the sites; default: all, and the shared model.
+
+        Raises:
+            InputError: there is no such method or site, or the inputs are not columns.
+        """
+        from resolvent.study.explanations import explain_models
+
+        return explain_models(self.held_out_rows(method), sites=sites)
+
+    def held_out_rows(self, method: str | None = None) -> "HeldOutRows":
+        """The models of a method with the validation and test rows of their sites, see ``calibrate`` and ``explain``.
+
+        Args:
+            method: name of the method; default: the one that the federation should run, or the only one.
+
+        Raises:
+            InputError: there is no such method, or there are no samples.
+        """
+        from resolvent.study.held_out_rows import rows_of_results
+
+        choice = self.verdict.sites.choice
+        return rows_of_results(self.results, method, None if choice is None else choice.method)
 
     def save(self, folder: Path | str, *, title: str = "", overwrite: bool = False) -> Path:
         """Write a run folder: models, metrics, summary and report, as ``resolvent run`` does.

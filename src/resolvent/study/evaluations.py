@@ -27,16 +27,18 @@ class EvaluatedFile(NamedTuple):
         remarks: the number of rows, and how they differ from the training rows.
         evaluation: the scores.
         provenance: which rows the model has seen, as text; empty if it is not known.
+        adjustments: sentences about the calibration and the threshold that were applied.
     """
 
     remarks: Remarks
     evaluation: Evaluation
     provenance: str = ""
+    adjustments: tuple[str, ...] = ()
 
 
 def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, text: TextFormat, *,
                   metrics: Sequence[str] = (), class_weight: str | None = None,
-                  before_refit: bool = False) -> EvaluatedFile:
+                  before_refit: bool = False, raw: bool = False) -> EvaluatedFile:
     """Evaluate a trained model on the rows of a table, which has their labels.
 
     Args:
@@ -48,6 +50,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
         metrics: further metrics, see ``read_metrics``.
         class_weight: weights of the classes in the loss: ``balanced``, or a mapping from classes to weights as YAML.
         before_refit: evaluate the model of the run, not the one that was trained again.
+        raw: leave out the calibration and the threshold that are stored with the model.
 
     Raises:
         InputError: there is no such run, method, site or metric; the rows do not fit the model; or they have no labels.
@@ -55,6 +58,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
     named = read_metrics(metrics)
     weights = None if class_weight is None else read_value(class_weight, "--class-weight")
     fitted = load_fitted(run, method, site, before_refit=before_refit)
+    fitted = fitted.raw if raw else fitted
     frame = read_rows(rows, fitted.encoding, text)
     if not isinstance(fitted.encoding, TableEncoding) or isinstance(frame, np.ndarray):
         raise InputError("only tables have a column of labels: for other rows, use rv.load and evaluate(rows, labels)")
@@ -66,7 +70,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
                          "labels, or use resolvent predict")
     encoded = fitted.encode(frame)
     evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
-    return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance)
+    return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance, fitted.adjustments)
 
 
 def read_metrics(written: Sequence[str]) -> dict[str, Metric]:

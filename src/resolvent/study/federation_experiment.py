@@ -26,11 +26,11 @@ from resolvent.study.own_parts import limit_own_parts
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml
 
-__all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
+__all__ = ["SITE_TABLE", "FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None}
-_TABLE, _PARTY = "the table of each site", "site"
+SITE_TABLE, _PARTY = "the table of each site", "site"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _parsed(text: str, source: str, name: str, changes: Sequence[str], *, is_reh
     settings = read_yaml(text, source)
     data = settings.get("data") if isinstance(settings, Mapping) else None
     if isinstance(data, Mapping) and data.get("name", "table") == "table" and "prices" not in data:
-        changes = [*changes, f"data.table={_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
+        changes = [*changes, f"data.table={SITE_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
     return _checked(ExperimentFile.parse(text, source, name, changes), is_rehearsal=is_rehearsal)
 
 

@@ -83,6 +83,7 @@ class FederationRun:
         verdict: the judgement of the methods.
         notes: facts for the reader of the report.
         warnings: facts that the report shows first.
+        party: number of the site whose folder it is, from which the split of its rows follows; None for the lead.
     """
 
     experiment: FederatedExperiment
@@ -93,6 +94,7 @@ class FederationRun:
     verdict: Verdict
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    party: int | None = None
 
 
 def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, MethodRun],
@@ -154,7 +156,7 @@ def _summary(run: FederationRun) -> dict[str, Any]:
         "seed": experiment.seed, "seeds": list(experiment.seeds),
         "rounds": experiment.rounds, **judgement(run.verdict),
         "data": {"name": "tables of the sites", "parties": list(run.sites), "train": list(run.train),
-                 "test": list(run.test), "notes": list(run.notes)},
+                 "test": list(run.test), "notes": list(run.notes), "party": run.party},
         "methods": {label: _method(run, label) for label in run.methods},
         "versions": versions(), "device": device()}
 

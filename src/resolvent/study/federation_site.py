@@ -230,7 +230,8 @@ class SiteRun:
         evidence = evidence_of_run(experiment, self._decisive, of_party, loss, {self._party: self._name}, rows,
                                    baseline if rows is not None and baseline in rows.values else None)
         sizes = {split: [int(first.data.sizes(split)[0])] for split in SPLITS}
-        return FederationRun(experiment, (self._name,), sizes["train"], sizes["test"], methods, judge(evidence))
+        return FederationRun(experiment, (self._name,), sizes["train"], sizes["test"], methods, judge(evidence),
+                             party=self._party)
 
     def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> MethodRun:
         """The models of a method with one seed, and their scores on the site's rows."""

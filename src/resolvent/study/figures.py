@@ -5,7 +5,8 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,15 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from resolvent.simulator.plots import colour_of, new_figure, style
+from resolvent.simulator.plots import COLOURS, colour_of, new_figure, style
 from resolvent.study.metrics import GAP, title_of
 
-__all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "legend", "line_panels",
-           "norm_panels", "spread_panels"]
+__all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "importance_panel", "legend",
+           "line_panels", "norm_panels", "reliability_panels", "spread_panels"]
 
 _INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
 _MAX_NAMED_SITES = 8  # in a panel
+_MAX_COLUMNS, _MAX_SITES = 20, 12  # in a picture of columns by sites, or of reliability diagrams
 _TITLE_WIDTH = 32  # characters that fit above a panel
 
 
@@ -206,6 +208,79 @@ def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
         axes.legend(frameon=False, labelcolor=_INK)
         panels.append(_svg(figure, f"{method}: loss from local to shared model"))
     return panels
+
+
+def reliability_panels(method: str, records: Mapping[str | None, Mapping[str, Any]]) -> list[str]:
+    """For each site its reliability diagram: the frequency of the class against its probability, before and after.
+
+    Args:
+        method: name of the method.
+        records: name of a site -> its record of ``calibration.json``; None: that of the shared model.
+    """
+    panels = []
+    for name, record in list(records.items())[:_MAX_SITES]:
+        if not record["reliability"]["before"]:
+            continue
+        figure, axes = _figure(*_PANEL)
+        axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8, alpha=0.6)
+        stages = ("before", "after") if record["calibration"]["kind"] != "none" else ("before",)
+        for stage, colour, marker in zip(stages, (COLOURS[4], COLOURS[0]), ("s", "o"), strict=False):
+            probability, frequency, low, high, _ = np.array(record["reliability"][stage]).T
+            ends = np.maximum([frequency - low, high - frequency], 0)  # not negative by rounding
+            axes.errorbar(probability, frequency, ends, color=colour, marker=marker,
+                          markersize=4, linewidth=1, elinewidth=0.6, linestyle="--" if stage == "before" else "-",
+                          label=stage if len(stages) > 1 else "not changed")
+        axes.set_title(_title(name or "shared model"))
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel("probability")
+        axes.set_ylabel("frequency")
+        axes.legend(frameon=False, labelcolor=_INK, loc="upper left")
+        panels.append(_svg(figure, f"{method}: reliability at {name or 'all sites'}"))
+    return panels
+
+
+def importance_panel(method: str, records: Mapping[str | None, Mapping[str, Any]]) -> str | None:
+    """Columns by sites: the area of a dot is the importance; a ring marks a site that differs from the others.
+
+    Blue: the coefficient of the column is positive, or the model is not linear; orange: it is negative. Pale: the
+    interval includes zero.
+
+    Args:
+        method: name of the method.
+        records: name of a site -> its record of ``explanation.json``; None: that of the shared model.
+    """
+    names = [name for name in records if any(i[0] is not None for i in records[name]["importance"].values())]
+    names = names[:_MAX_SITES]
+    if not names:
+        return None
+    table = pd.DataFrame({name or "": {c: i[0] for c, i in records[name]["importance"].items()} for name in names})
+    columns = table.clip(lower=0).mean(axis=1).sort_values(ascending=False).index[:_MAX_COLUMNS]
+    figure, axes = _figure(_WIDE[0], 1.4 + 0.26 * len(columns))
+    largest = float(table.to_numpy(float).max()) or 1.0
+    for x, name in enumerate(names):
+        signs = _signs(records[name])
+        for y, column in enumerate(columns):
+            value, low, high = records[name]["importance"][column]
+            is_certain = low is not None and (low > 0 or high < 0)
+            differs = records[name]["differs"].get(column, 0) != 0
+            axes.scatter(x, y, s=8 + 180 * max(value or 0, 0) / largest, alpha=0.95 if is_certain else 0.25,
+                         color=COLOURS[4] if signs.get(column, 1) < 0 else COLOURS[0],
+                         edgecolors=_INK if differs else "none", linewidths=1.8 if differs else 0)
+    axes.set_yticks(range(len(columns)), [_title(str(column)) for column in columns])
+    axes.set_xticks(range(len(names)), [textwrap.shorten(name or "shared model", 20, placeholder=" …")
+                                        for name in names], rotation=45, ha="right")
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.invert_yaxis()
+    return _svg(figure, f"{method}: importance of columns by sites")
+
+
+def _signs(record: Mapping[str, Any]) -> dict[str, float]:
+    """Input -> the sign of its coefficient, for a linear model with one output."""
+    table = record["coefficients"]
+    if table is None or len(table["outputs"]) != 1:
+        return {}
+    return dict(zip(table["inputs"], np.sign(next(iter(table["outputs"].values()))).tolist(), strict=True))
 
 
 def _rows(metrics: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:

@@ -24,15 +24,15 @@ _EXPERIMENT_FILE = "experiment.yaml"
 
 @overload
 def load(path: Path | str, *, method: str, site: int | str | None = None, model: Model | None = None,
-         before_refit: bool = False) -> Fitted: ...
+         before_refit: bool = False, raw: bool = False) -> Fitted: ...
 @overload
 def load(path: Path | str, *, method: str | None = None, site: int | str, model: Model | None = None,
-         before_refit: bool = False) -> Fitted: ...
+         before_refit: bool = False, raw: bool = False) -> Fitted: ...
 @overload
 def load(path: Path | str, *, model: Model | None = None) -> SavedResult: ...
 @checked
 def load(path: Path | str, *, method: str | None = None, site: int | str | None = None,
-         model: Model | None = None, before_refit: bool = False) -> Fitted | SavedResult:
+         model: Model | None = None, before_refit: bool = False, raw: bool = False) -> Fitted | SavedResult:
     """Load a trained model from a run folder, or a result that ``Result.save`` wrote.
 
     With a method or a site it is the model of that method: the personal model of the site, or without a site the shared
@@ -48,6 +48,7 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
         site: name or id of a party.
         model: the model of the run, if it is neither one of the library's nor named in the experiment file.
         before_refit: load the model that was trained on the training rows only.
+        raw: leave out the calibration and the threshold that ``resolvent calibrate`` has stored with the model.
 
     Raises:
         InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
@@ -61,7 +62,8 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
         if (folder / RESULT_FILE).is_file():
             return SavedResult(folder, model)
         raise InputError(f"{folder}: name a method, {_choices(_methods(folder))}, and a site for its personal model")
-    return load_fitted(folder, method, site, model, before_refit=before_refit)
+    fitted = load_fitted(folder, method, site, model, before_refit=before_refit)
+    return fitted.raw if raw else fitted
 
 
 def load_fitted(folder: Path, method: str | None, site: int | str | None, model: Model | None = None, *,
@@ -88,6 +90,8 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
     from resolvent.study.refit_folder import provenance
 
     has_refit = refit is not None and models.method in refit.models
+    # No row is left to which a calibration of a model that was trained again could be fitted.
+    fitted = models_of(folder, models.method, before_refit=True).adjust(fitted) if has_refit else fitted
     return replace(fitted, provenance=provenance(summary, refit if has_refit else None, models.method, fitted.site))
 
 

@@ -30,15 +30,18 @@ class PredictedFile(NamedTuple):
         remarks: the number of rows, and how they differ from the training rows.
         scores: the score on the rows, as text; None if they have no labels.
         provenance: which rows the model has seen, as text; empty if it is not known.
+        adjustments: sentences about the calibration and the threshold that were applied.
     """
 
     remarks: Remarks
     scores: str | None
     provenance: str = ""
+    adjustments: tuple[str, ...] = ()
 
 
 def predict_file(run: Path, method: str | None, site: str | None, rows: str, out: Path, text: TextFormat, *,
-                 overwrite: bool = False, before_refit: bool = False) -> PredictedFile:
+                 overwrite: bool = False, before_refit: bool = False,
+                 raw: bool = False) -> PredictedFile:
     """Predict the rows of a file, and write the predictions completely or not at all.
 
     A second file, whose name has ``.json`` in addition, says which run and which rows they are of, with digests.
@@ -52,6 +55,7 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         text: the format of a text file with rows.
         overwrite: replace ``out`` if it exists.
         before_refit: predict with the model of the run, not with the one that was trained again.
+        raw: leave out the calibration and the threshold that are stored with the model.
 
     Raises:
         InputError: there is no such run, method or site; the rows do not fit the model; or ``out`` is in use.
@@ -61,6 +65,7 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
     if out.is_dir() or (out.exists() and not overwrite):
         raise InputError(f"{out} exists: give --out another name{'' if out.is_dir() else ', or --overwrite'}")
     fitted = load_fitted(run, method, site, before_refit=before_refit)
+    fitted = fitted.raw if raw else fitted
     frame = read_rows(rows, fitted.encoding, text)
     encoded = fitted.encode(frame)
     outputs = fitted.outputs_of(encoded)
@@ -72,9 +77,10 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         write_atomically(out, lambda path: table.to_parquet(path, index=False))
     write_sealed(out.with_name(f"{out.name}.json"), {
         "run": str(run), "method": fitted.method, "site": fitted.site, "provenance": fitted.provenance,
+        "adjustments": list(fitted.adjustments),
         "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows,
         "files": file_digests(out.parent, [out.name])})
-    return PredictedFile(encoded.remarks, scores, fitted.provenance)
+    return PredictedFile(encoded.remarks, scores, fitted.provenance, fitted.adjustments)
 
 
 def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.DataFrame":

@@ -11,13 +11,15 @@ from markupsafe import Markup
 
 from resolvent.data.atomic_files import write_text
 from resolvent.study import figures
+from resolvent.study.later_sections import later_sections
 from resolvent.study.metrics import GAP, format_value, title_of
 from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, as_number, read_summary, score_rows, sign_of
 from resolvent.study.verdict import columns_of
 from resolvent.study.wording import advice_of, choice_text, convergence_text, count_of, forecast_text, format_signed
 
-__all__ = ["write_report"]
+__all__ = ["redraw_report", "write_report"]
 
+_FILE = "report.html"
 _NO_CELL = {"text": "–", "interval": "", "side": "", "strength": ""}
 _MAX_NAMED = 10  # sites with few test rows
 _MAX_SITES = 200  # sites in the table of all scores
@@ -53,10 +55,17 @@ def write_report(folder: Path) -> Path:
         convergence=convergence_text(summary.get("converged", {})),
         means=_mean_rows(summary),
         **_site_scores(summary),
+        **later_sections(folder, summary),
     )
-    path = folder / "report.html"
+    path = folder / _FILE
     write_text(path, page)
     return path
+
+
+def redraw_report(folder: Path) -> None:
+    """Draw the report of a folder again, if it has one."""
+    if (folder / _FILE).is_file():
+        write_report(folder)
 
 
 def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.problem.metrics.intervals import Interval, Pool, seed_interval
+from resolvent.problem.metrics.intervals import Interval, Pool, mean_interval
 from resolvent.problem.metrics.site_values import SEED, difference, measure_site, not_finite
 from resolvent.study.metrics import is_share
 from resolvent.study.power_forecast import Forecast
@@ -243,4 +243,4 @@ def _by_seeds(evidence: Evidence) -> list[SiteJudgement]:
 
 def _of_seeds(values: Values) -> Interval:
     """The interval of the mean over seeds; that of a mean that is not finite if a seed diverged."""
-    return seed_interval(values) if np.isfinite(values).all() else not_finite(values)
+    return mean_interval(values) if np.isfinite(values).all() else not_finite(values)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "explained_variance", "interval_of", "resample",
-           "seed_interval", "student_quantile"]
+__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "explained_variance", "interval_of",
+           "mean_interval", "resample", "student_quantile"]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -193,11 +193,11 @@ class Pool:
         return [Interval(a.value, min(a.low, b.low), max(a.high, b.high)) for a, b in zip(*both, strict=True)]
 
 
-def seed_interval(values: Array) -> Interval:
-    """Student's interval of the mean over seeds, for scores that are not means over rows. One seed has no interval.
+def mean_interval(values: Array) -> Interval:
+    """Student's interval of a mean of independent values; a single value has no interval.
 
     Args:
-        values: [S] the value of each seed.
+        values: [n] such as the score of each seed.
     """
     mean, seeds = float(np.mean(values)), len(values)
     if seeds < 2 or not np.isfinite(values).all():

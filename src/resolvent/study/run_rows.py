@@ -1,0 +1,202 @@
+"""The rows of a saved run that its training has not used, with its models.
+
+They come from the table of the run, from a federation site's own table, or from a file of new rows with labels.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.columns import read_parties
+from resolvent.data.encoding import TableEncoding
+from resolvent.data.encoding_files import encoding_of
+from resolvent.data.federated import FederatedData
+from resolvent.data.new_rows import read_rows
+from resolvent.data.text_formats import TextFormat
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.simulator.model_folder import ModelFolder
+from resolvent.study.experiment import ExperimentFile
+from resolvent.study.held_out_rows import (
+    HeldOutRows,
+    LabelledInputs,
+    SiteRows,
+    choose_method_name,
+    rows_of_party,
+    with_shared_model,
+)
+from resolvent.study.load import load_fitted, models_of
+from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE, read_summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["rows_of_run"]
+
+_SEED = 20_240_305  # seed of the division of new rows
+_TOLERANCE = 1e-3  # of recorded mean losses, relative; rounding changes them by less
+
+
+def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None, site: str | None = None,
+                text: TextFormat = TextFormat(), *, has_validation: bool = True) -> HeldOutRows:  # noqa: B008
+    """The rows of a run that its training has not used, with the models of its first seed.
+
+    Args:
+        folder: a run folder, or with ``rows`` any folder with models.
+        method: name of a method; None: the one that the federation should run, or the only one.
+        rows: None: the table of the run, whose validation and test rows are used. A ``.yaml`` file: the file of a
+            federation's site with its table, of which the validation and test rows of the run are used. Otherwise a
+            file of new rows with labels, of which half, drawn, are the validation rows.
+        site: the site of new rows without the column of the party.
+        text: the format of a text file of new rows.
+        has_validation: whether validation rows are needed; without them all new rows are test rows.
+
+    Raises:
+        InputError: there is no such run or method; or the table is not the one that the run has used.
+    """
+    if (folder / SUMMARY_FILE).is_file():
+        summary = read_summary(folder)
+        method = choose_method_name(method, list(summary["methods"]), (summary["choice"] or {}).get("method"))
+    models = models_of(folder, method, before_refit=True)
+    if rows is not None and Path(rows).suffix.lower() not in (".yaml", ".yml"):
+        return _of_new_rows(folder, models, rows, site, text, has_validation=has_validation)
+    data = _data_of_run(folder) if rows is None else _data_of_site(folder, models, Path(rows))
+    if encoding_of(data) != models.encoding:
+        raise InputError(_changed(folder, "the encoding of its training rows has changed"))
+    if tuple(map(str, data.parties)) != models.parties:
+        raise InputError(_changed(folder, "it has other sites"))
+    sites = {name: rows_of_party(load_fitted(folder, models.method, k, before_refit=True).raw, data, k)
+             for k, name in enumerate(models.parties)}
+    _check_losses(folder, models.method, sites)
+    shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
+    return with_shared_model(models.method, sites, shared, models)
+
+
+def _data_of_run(folder: Path) -> FederatedData:
+    """The samples of a run folder's experiment, read again."""
+    path = folder / EXPERIMENT_FILE
+    if not path.is_file():
+        raise InputError(f"{folder} has no {EXPERIMENT_FILE} that names its table: name a file of rows with labels "
+                         "that the run has not used, or use the methods of rv.compare's result in Python")
+    file = ExperimentFile.load(str(path))
+    settings = file.bound.settings().get("data")
+    from resolvent.study.federation_experiment import SITE_TABLE
+
+    if isinstance(settings, dict) and settings.get("table") == SITE_TABLE:
+        raise InputError(f"{folder} is of a federation, whose tables are at the sites: name the site's file after the "
+                         "folder, such as site.yaml")
+    data = file.build().data
+    if not isinstance(data, FederatedData):
+        raise InputError(f"the run in {folder} has no samples with labels")
+    return data
+
+
+def _data_of_site(folder: Path, models: ModelFolder, path: Path) -> FederatedData:
+    """The samples of a federation's site, divided as in the run."""
+    from resolvent.deploy.site_table import read_site_table
+    from resolvent.study.federation_experiment import experiment_from_text
+    from resolvent.study.federation_files import read_site
+
+    if not (folder / EXPERIMENT_FILE).is_file():
+        raise InputError(f"{folder} has no {EXPERIMENT_FILE}: name the run's folder in the folder `runs` of the site's "
+                         "kit")
+    site, encoding = read_site(path), models.encoding
+    assert isinstance(encoding, TableEncoding)
+    experiment = experiment_from_text((folder / EXPERIMENT_FILE).read_text("utf-8"), folder.name, models=site.models,
+                                      folder=site.folder)
+    party = read_summary(folder)["data"].get("party")
+    if party is None:
+        raise InputError(f"{folder} is not the folder of a site, and {path} is a site's file: name the run's folder in "
+                         "the folder `runs` of the site's kit (of a run of this version, which notes the number of the "
+                         "site)")
+    text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
+    table = read_site_table(site.table, text, site.columns or {}, experiment.table, models.parties[0], party,
+                            site.min_count)
+    return table.encode(encoding)
+
+
+def _check_losses(folder: Path, method: str, sites: dict[str, SiteRows]) -> None:
+    """Refuse rows on which the models do not have the losses (with weights: scores) that the run has recorded.
+
+    Rows that have moved from training to validation would otherwise make a calibration look better than it is.
+    """
+    import pandas as pd
+
+    settings = read_summary(folder)["experiment"] or {}
+    has_weights = settings.get("class_weight") is not None or (settings.get("data") or {}).get("weight") is not None
+    name_of_loss = next(iter(sites.values())).fitted.model.loss.score_name if has_weights else "loss"
+    metrics = pd.read_parquet(folder / METRICS_FILE)
+    metrics = metrics[(metrics["method"] == method) & (metrics["metric"] == name_of_loss)]
+    if "seed" in metrics:
+        metrics = metrics[metrics["seed"] == metrics["seed"].min()]
+    last = metrics[metrics["round"] == metrics["round"].max()].set_index(["split", "party"])["value"]
+    parties = sorted(metrics["party"].dropna().unique())
+    for party, (name, site) in zip(parties if len(sites) == 1 else range(len(sites)), sites.items(), strict=True):
+        for split in ("validation", "test"):
+            rows: LabelledInputs = getattr(site, split)
+            if not len(rows.y):
+                continue
+            recorded = last.get((split, party))
+            if recorded is None:
+                raise InputError(f"the run in {folder} has not recorded the {name_of_loss} of {method} on {split} "
+                                 "rows, so that it cannot be checked which rows these are: name a file of rows with "
+                                 "labels that the run has not used")
+            loss = float(site.fitted.score(site.fitted.outputs_of_inputs(rows.x), rows.y)[name_of_loss])
+            if not np.isclose(loss, recorded, rtol=_TOLERANCE, atol=1e-5):
+                raise InputError(_changed(
+                    folder, f"on the {split} rows of {shorten(name)} the {name_of_loss} of {method} is {loss:.5g}, and "
+                    f"the run has recorded {recorded:.5g}"))
+
+
+def _changed(folder: Path, reason: str) -> str:
+    return (f"the table is not the one that the run in {folder} has used: {reason}: restore it, or name a file of rows "
+            "with labels that the run has not used")
+
+
+def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None, text: TextFormat, *,
+                 has_validation: bool) -> HeldOutRows:
+    """New rows of one or several sites; half of each site's rows, drawn, are validation rows."""
+    import pandas as pd
+
+    encoding = models.encoding
+    frame = read_rows(path, encoding, text)
+    if not isinstance(encoding, TableEncoding) or not isinstance(frame, pd.DataFrame):
+        raise InputError("only tables have a column of labels: use the table of the run")
+    columns = [str(column) for column in frame.columns]
+    if encoding.label.name not in columns:
+        raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(encoding.label.name))}, the label; its "
+                         f"columns are {shorten(', '.join(map(repr, columns)))}"
+                         f"{nearest(encoding.label.name, columns)}: give rows with known labels")
+    x, y = encoding.encode(frame).x, encoding.encode_labels(frame)
+    y = y.astype(np.float32) if encoding.task == "regression" else y
+    sites = {}
+    for name, index in _sites_of_rows(frame, encoding, models, site, path).items():
+        order = np.random.default_rng(_SEED).permutation(index)
+        count = len(index) // 2 if has_validation else 0
+        validation, test = (LabelledInputs(x[part], y[part]) for part in (order[:count], order[count:]))
+        sites[name] = SiteRows(load_fitted(folder, models.method, name, before_refit=True).raw, validation, test)
+    has_shared = models.has_shared_model and site is None
+    shared = load_fitted(folder, models.method, None, before_refit=True).raw if has_shared else None
+    return with_shared_model(models.method, sites, shared, models)
+
+
+def _sites_of_rows(frame: "pd.DataFrame", encoding: TableEncoding, models: ModelFolder, site: str | None,
+                   path: str) -> dict[str, NDArray[np.intp]]:
+    """Name of a site -> the positions of its rows."""
+    columns = [str(column) for column in frame.columns]
+    if encoding.party in columns:
+        names = read_parties(frame.iloc[:, columns.index(encoding.party)])
+        unknown = sorted({*names} - {*models.parties})
+        if unknown:
+            raise InputError(f"{shorten(repr(path))} has rows of {quote(unknown[0])}, for which {models.method} has no "
+                             f"model; there are {shorten(', '.join(models.parties))}"
+                             f"{nearest(unknown[0], models.parties)}")
+        if site is not None and site not in names:
+            raise InputError(f"{shorten(repr(path))} has no row of {quote(site)}{nearest(site, {*names})}")
+        return {name: np.flatnonzero(names == name) for name in models.parties
+                if (names == name).any() and site in (None, name)}
+    if site is None and len(models.parties) > 1:
+        raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(encoding.party))}, which names the site "
+                         "of each row: name the site of all rows with --site")
+    return {models.parties[models.index(site or models.parties[0])]: np.arange(len(frame))}
