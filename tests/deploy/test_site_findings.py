@@ -4,11 +4,15 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 from test_schema import SETTINGS, SITES, agreed, pooled_table, site_tables
 
 from resolvent.data.tables import from_frame
+from resolvent.deploy.refusals import Refusal
 from resolvent.deploy.site_findings import compare_sites
 from resolvent.deploy.table_reports import TableReport
+from resolvent.study.federation_check import check_site
+from resolvent.study.federation_files import SiteFile
 
 
 def reports(frame, settings=SETTINGS, min_count=5):
@@ -71,3 +75,22 @@ def test_a_hidden_level_is_other_if_there_are_rare_levels_whatever_the_server_na
     column = next(c for c in encoding.categories if c.name == "code")
     assert (column.levels, column.rare) == (("other", "usual"), ("a",))
     assert tables["celle"].encode(encoding).x[:, encoding.features.index("code=other")].sum() == 30
+
+
+def test_a_site_sees_all_findings_about_its_own_table(tmp_path):
+    frame = pooled_table().query("site == 'celle'").drop(columns="site").assign(day="2024-05-01", code=range(40))
+    frame["ill"] = ["yes"] * 3 + ["no"] * 37
+    frame["age"] = frame["age"].where(frame["ward"] != "east")
+    frame.rename(columns={"pulse": "beats"}).to_csv(tmp_path / "celle.csv", index=False)
+    (tmp_path / "mine.yaml").write_text("data: {label: ill, exclude: [only elsewhere]}\nmodel: logistic\nrounds: 1\n"
+                                        "solver: {name: SGD, learning_rate: 0.1}\nalgorithms: [fedavg]\n")
+    file = SiteFile(table=str(tmp_path / "celle.csv"), columns={"pulse": "beats"}, folder=tmp_path)
+    lines = []
+    with pytest.raises(Refusal):  # the first error alone, as the federation would see its code
+        lines.extend(check_site(file, "celle", tmp_path / "mine.yaml"))
+    text = "\n".join(lines)
+    for part in ("error: column 'day' holds dates", "error: column 'age' has",
+                 "error: the class 'yes' has 3 rows, fewer than min_count 5",
+                 "warning: column 'constant' has one value"):
+        assert part in text
+    assert "elsewhere" not in text

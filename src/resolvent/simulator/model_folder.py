@@ -138,8 +138,8 @@ class ModelFolder:
 
     @property
     def training(self) -> TrainingRows | None:
-        """The summary of the training rows, if the folder has one."""
-        if _TRAINING not in self._note["files"]:
+        """The summary of the training rows; None if there is none, or its file was deleted, which is allowed."""
+        if _TRAINING not in self._note["files"] or not (self._folder / _TRAINING).exists():
             return None
         check_files(self._folder, {_TRAINING: self._note["digests"][_TRAINING]}, _ADVICE)
         return TrainingRows.from_plain(read_sealed(self._folder / _TRAINING, _ADVICE))

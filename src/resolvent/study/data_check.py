@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from resolvent.arguments import check_arguments
-from resolvent.data.checks.finding import Finding, in_order
+from resolvent.data.checks.finding import Finding, count_of, in_order
 from resolvent.data.checks.label_checks import check_classes
 from resolvent.data.checks.table_check import check_frame
 from resolvent.data.checks.table_view import TableColumn, TableView
@@ -68,7 +68,7 @@ class DataCheck:
     def title(self) -> str:
         """The numbers of findings, such as ``1 error, 2 warnings, 0 notes``."""
         counts = {name: sum(f.severity == name for f in self.findings) for name in ("error", "warning", "note")}
-        return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items())
+        return ", ".join(count_of(count, name) for name, count in counts.items())
 
     def record(self) -> dict[str, Any]:
         """Findings and sites as plain values."""

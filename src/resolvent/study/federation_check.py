@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
-from resolvent.data.checks.finding import Finding, in_order, text_of
+from resolvent.data.checks.finding import Finding, count_of, in_order, text_of
 from resolvent.data.checks.table_check import check_frame
 from resolvent.data.table_files import read_table_file
 from resolvent.data.table_settings import TableSettings
@@ -103,8 +103,8 @@ def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[st
     exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
     view, findings = check_frame(frame, settings._replace(exclude=exclude), site=name)
     if view is not None and view.label is not None and view.is_classification:
-        findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count} rows, fewer than min_count "
-                             f"{file.min_count}", "leave its rows out, or lower min_count in site.yaml",
+        findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count_of(count, 'row')}, fewer "
+                             f"than min_count {file.min_count}", "leave its rows out, or lower min_count in site.yaml",
                              settings.label, value=int(count))
                      for name, count in zip(view.label.values, view.label.counts, strict=True)
                      if count < file.min_count]

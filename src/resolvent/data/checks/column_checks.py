@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from resolvent.data.checks.finding import Finding, examples, excluding, text_of
+from resolvent.data.checks.finding import Finding, count_of, examples, excluding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.checks.units import Spread, find_shifts, unit_findings
 from resolvent.data.columns import MAX_CATEGORIES
@@ -31,8 +31,9 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
     yield from _missing_values(view, column, missing)
     if is_identifier(column):
         kind = "texts" if column.is_text else "whole numbers"
+        adverb = "" if len(column.values) == (column.codes >= 0).sum() else "nearly "
         yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: its "
-                      f"{len(column.values)} {kind} (nearly) all differ", excluding(column.name), column.name,
+                      f"{len(column.values)} {kind} {adverb}all differ", excluding(column.name), column.name,
                       value=len(column.values))
     if len(column.values) <= 1:
         example = f", {column.text(0)}" if len(column.values) else ""
@@ -68,7 +69,7 @@ def _missing_values(view: TableView, column: TableColumn, missing: str) -> Itera
     by_site = np.bincount(view.site_of[gaps], minlength=len(view.sites))
     rows = np.bincount(view.site_of, minlength=len(view.sites))
     with_gaps = int((by_site > 0).sum())
-    message = (f"{title} has {int(gaps.sum())} missing values ({share:.1%} of the rows, at {with_gaps} of "
+    message = (f"{title} has {count_of(int(gaps.sum()), 'missing value')} ({share:.1%} of the rows, at {with_gaps} of "
                f"{len(view.sites)} sites; first in row {view.index[int(np.argmax(gaps))]})")
     if gaps[view.split_of == 0].all():
         yield Finding("missing", "error", f"{title} has no value in any training row", excluding(column.name),

@@ -37,8 +37,8 @@ def check_classes(view: TableView) -> Iterator[Finding]:
         rarest = present[np.argmin(test[k][present])]
         if test[k][rarest] < _MIN_TEST_ROWS:
             of_class = f" of class {text_of(names[rarest])}" if view.is_classification else ""
-            yield Finding("few test rows", "warning", f"{text_of(site)} has {test[k][rarest]} test rows{of_class}, "
-                          "from which its score is hardly known", "a larger share, such as test: 0.4, or more rows",
+            yield Finding("few test rows", "warning", f"{text_of(site)} has only {test[k][rarest]} test rows{of_class}"
+                          ", so that its score is uncertain", "a larger share, such as test: 0.4, or more rows",
                           view.label.name, site, int(test[k][rarest]))
 
 

@@ -33,17 +33,17 @@ def check_duplicates(view: TableView) -> Iterator[Finding]:
     advice = "leave repetitions out; if a person has several rows, no row of theirs may be a test row"
     if train_and_test.any():
         rows = np.flatnonzero(repeated & train_and_test[group] & (view.split_of == 2))
-        yield Finding("leakage", "warning", f"{len(rows)} test rows are training rows as well, such as "
+        yield Finding("leakage", "warning", f"test rows that are also training rows: {len(rows)}, such as "
                       f"{_example(view, group, int(rows[0]))}, so that scores are too good", advice, value=len(rows))
     if (sites > 1).any():
         rows = np.flatnonzero(repeated & (sites[group] > 1))
-        yield Finding("duplicates across sites", "warning", f"{len(rows)} rows occur at several sites, such as "
+        yield Finding("duplicates across sites", "warning", f"rows that occur at several sites: {len(rows)}, such as "
                       f"{_example(view, group, int(rows[0]))}", "leave them out at all sites but one",
                       value=len(rows))
     within = (sites == 1) & (splits == 1)
     if within.any():
         rows = np.flatnonzero(repeated & within[group])
-        yield Finding("duplicates", "note", f"{len(rows)} rows occur several times at a site, such as rows "
+        yield Finding("duplicates", "note", f"rows that occur several times at a site: {len(rows)}, such as rows "
                       f"{examples(view.index[group == group[rows[0]]].tolist())}", "leave repetitions out, or use the "
                       "setting weight", value=len(rows))
 

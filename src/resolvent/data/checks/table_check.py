@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.checks.column_checks import check_column, check_units, spellings
-from resolvent.data.checks.finding import Finding, examples, text_of
+from resolvent.data.checks.finding import Finding, count_of, examples, text_of
 from resolvent.data.checks.label_checks import check_classes, check_leaks
 from resolvent.data.checks.row_checks import check_duplicates
 from resolvent.data.checks.table_view import TableColumn, TableView, read_column
@@ -114,7 +114,7 @@ def _read_sites(frame: "pd.DataFrame", party: str, site: str | None, findings: l
 def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool_], reason: str) -> Finding:
     rows = frame.index[np.flatnonzero(empty)[:4]].tolist()
     count = int(empty.sum())
-    return Finding("missing", "error", f"the {kind} {text_of(name)} is missing in {count} rows "
+    return Finding("missing", "error", f"the {kind} {text_of(name)} is missing in {count_of(count, 'row')} "
                    f"({'row ' if count == 1 else 'rows '}{examples(rows)}), and {reason}",
                    "fill it in, or leave these rows out", name, value=count)
 

@@ -227,7 +227,7 @@ def unit_findings(shifts: Sequence[Shift]) -> list[Finding]:
 
 def _finding(shift: Shift) -> Finding:
     value, direction = shift.offset, "above" if shift.offset > 0 else "below"
-    size = f"{abs(value):.3g} {direction} that"
+    size = f"{abs(value):.4g} {direction} that"
     if not shift.is_offset:
         value, size = shift.factor, f"{shift.factor:.3g} times that"
     message = (f"{text_of(shift.column)} at {text_of(shift.site)} is {size} of the others (typical values "
