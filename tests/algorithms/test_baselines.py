@@ -94,3 +94,24 @@ def test_ditto_with_lam_0_is_fedavg_and_local_training():
         rv.ditto(solver, lam=0.0), rv.fedavg(solver, stragglers="keep"), rv.local(solver)))
     equal([state.server for state in ditto], [state.server for state in fedavg])
     equal([state.parties for state in ditto], [state.parties for state in local])
+
+
+def test_training_alone_with_ridge_is_scikit_learns_ridge_and_logistic_regression_at_every_party():
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    rng = np.random.default_rng(3)
+    inputs = [rng.normal(size=(n, 3)) for n in (6, 9, 40)]
+    numbers = [x @ [3.0, -2.0, 1.0] + 7.0 + rng.normal(size=len(x)) for x in inputs]
+    classes = [(y > np.median(y)).astype(int) for y in numbers]
+    alone = rv.local(rv.solvers.LBFGS(), ridge=2.0)
+    for model, labels, peer in ((rv.models.linear(3), numbers, Ridge(2.0)),
+                                (rv.models.logistic(3, 2), classes, LogisticRegression(C=0.5, tol=1e-10))):
+        data = rv.FederatedData.from_arrays(inputs, labels, test=0, validation=0)
+        with jax.enable_x64(True):
+            models = rv.simulate(alone, model, data, rounds=60, progress=False).models_of(np.arange(3))
+        for k in range(3):
+            exact = peer.fit(*data.party(k))
+            np.testing.assert_allclose(models["weight"][k].ravel(), exact.coef_.ravel(), atol=1e-4)
+            np.testing.assert_allclose(models["bias"][k].ravel(), exact.intercept_, atol=1e-4)
+    with pytest.raises(rv.InputError, match="ridge"):
+        rv.local(SOLVER, ridge=0)

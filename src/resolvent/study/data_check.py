@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DataCheck", "SiteRows", "check", "check_file", "first_lines", "table_settings"]
 
+_TEST = SPLITS.index("test")
 _MAX_LINES = 5
+_MAX_ERRORS = 30  # that a run prints before it refuses the data
 _MAX_FILE_BYTES = 100_000_000  # of a table that `resolvent run` checks; `resolvent check` has no limit
 
 
@@ -139,7 +141,7 @@ def check_file(file: ExperimentFile) -> DataCheck:
 
 
 def first_lines(file: ExperimentFile) -> list[str]:
-    """At most five lines with the errors and warnings about the table of an experiment, for the beginning of a run."""
+    """Lines with all errors about the table of an experiment, and the first warnings, for the beginning of a run."""
     part = file.bound.parts.get("data")
     if not isinstance(part, Bound) or part.function is not table:
         return []
@@ -149,7 +151,8 @@ def first_lines(file: ExperimentFile) -> list[str]:
         findings = [f for f in check_file(file).findings if f.severity != "note"]
     except (InputError, OSError):  # the run says it
         return []
-    shown = findings if len(findings) <= _MAX_LINES else findings[:_MAX_LINES - 1]
+    limit = max(_MAX_LINES - 1, min(sum(f.severity == "error" for f in findings), _MAX_ERRORS))
+    shown = findings if len(findings) <= _MAX_LINES else findings[:limit]
     more = [f"and {len(findings) - len(shown)} more findings about the data: resolvent check"] * (shown != findings)
     return [finding.line for finding in shown] + more
 
@@ -191,7 +194,12 @@ def _rows_of_sites(view: TableView) -> tuple[SiteRows, ...]:
 
 
 def _power_findings(view: TableView | None, sites: Sequence[SiteRows]) -> list[Finding]:
-    """A note for each site whose test rows would show no plausible gain."""
+    """A note for each site whose test rows would show no plausible gain; an error if no site has any."""
+    if len(sites) > 1 and not any(site.rows[_TEST] for site in sites):
+        most = max(sum(site.rows) for site in sites)
+        return [Finding("no test rows", "error", f"none of the {len(sites)} sites has test rows, on which methods are "
+                        f"compared; they have at most {most} row{'s' if most > 1 else ''} each", "name a column with "
+                        "fewer values as the party, or set a larger share, such as test: 0.4", value=most)]
     if view is None or not view.is_classification:
         return []
     return [Finding("power", "note", f"{site.site!r} has {site.rows[2]} test rows, which would show no gain up to "

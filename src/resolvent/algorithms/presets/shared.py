@@ -13,19 +13,25 @@ __all__ = ["coordinate_median", "fedavg", "fedprox", "fedprox_adaptive", "local"
 
 
 @checked
-def local(solver: LocalSolver) -> Algorithm:
+def local(solver: LocalSolver, *, ridge: float | None = None) -> Algorithm:
     """Local training: every party trains alone, without communication.
 
     It is the baseline that shows which parties gain from federated learning.
 
-    Problem: min over w_k of f_k(w_k), for every party separately.
-    Update: w_k <- solve f_k from w_k; the server does nothing.
+    Problem: min over w_k of f_k(w_k), for every party separately; with ``ridge``, of f_k(w_k) + ridge/(2 n_k) |w_k|^2.
+    Update: w_k <- solve this from w_k; the server does nothing.
     Communication: none; a party stores its model.
-    Defaults: none; the solver is the only argument.
+    Defaults: no ridge, as in the paper. A party with few rows then overfits, so that the gain of other methods over
+    training alone is too large; ``ridge=1`` is scikit-learn's default for logistic regression.
     Use when: always, in addition to the methods that you compare: it shows which parties gain from taking part.
 
     Args:
         solver: local solver of each party.
+        ridge: weight of |w|^2 / 2 beside the sum of the party's n_k losses; biases are not shrunk. It is the ``alpha``
+            of scikit-learn's ``Ridge``, and 1/``C`` of its ``LogisticRegression``.
+
+    Raises:
+        InputError: ``ridge`` is not positive.
 
     Example:
         >>> algorithm = rv.local(rv.SGD(0.1, batch_size=20, epochs=1))
@@ -34,7 +40,7 @@ def local(solver: LocalSolver) -> Algorithm:
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, Table 1, first row (lambda = 0, sigma = 0).
     """
-    return LocalTraining(solver=solver)
+    return LocalTraining(solver=solver, ridge=ridge)
 
 
 @checked
