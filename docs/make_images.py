@@ -92,6 +92,23 @@ def photograph(folder: Path) -> None:
         browser.close()
 
 
+def photograph_later_sections(folder: Path) -> None:
+    """The reliability diagrams and the columns by sites of the page on calibration, for the tutorial's hospitals."""
+    run = str(folder / "runs" / "compared")
+    for command in (["calibrate", run, "--method", "FedAvg+", "--positive", "malignant", "--cost-false-negative", "5",
+                     "--cost-false-positive", "1"], ["explain", run, "--method", "FedAvg+"]):
+        print(f"$ resolvent {' '.join(command)}", flush=True)
+        subprocess.run([sys.executable, "-m", "resolvent.cli", *command], cwd=folder, check=True)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium") or shutil.which(
+            "chromium-browser"), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme="light")
+        page.goto((folder / "runs" / "compared" / "report.html").as_uri())
+        page.locator("#calibration-1 .panels").screenshot(path=IMAGES / "after-calibration.png")
+        page.locator("#explanation-1 figure").screenshot(path=IMAGES / "after-explanation.png")
+        browser.close()
+
+
 def main() -> None:
     """Make all pictures."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -101,6 +118,7 @@ def main() -> None:
         draw_table(folder)
         draw_predictions(folder)
         photograph(folder)
+        photograph_later_sections(folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of the page on using a model, run on a table of six sites, as a new user would."""
+"""The commands of the pages on using a model, run on a table of six sites, as a new user would."""
 
 import re
 import sys
@@ -44,3 +44,21 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     table = pd.read_csv(tmp_path / "predictions.csv")
     assert set(table["prediction"]) == {"ill", "well"}
     assert len(table) == 30
+
+
+@pytest.mark.nightly
+def test_commands_of_the_page_on_calibration(tmp_path, monkeypatch, capsys):
+    predict, after = ((ROOT / "docs" / name).read_text("utf-8") for name in ("predict.md", "after.md"))
+    (tmp_path / "mine.yaml").write_text(re.search(r"^```yaml\n(.*?)^```", predict, re.MULTILINE | re.DOTALL)[1])
+    visits(0, 240).to_csv(tmp_path / "visits.csv", index=False)
+    visits(1, 60).to_csv(tmp_path / "later.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", after.replace("<!-- not run -->\n```bash\nresolvent", ""),
+                          re.MULTILINE)
+    commands = [command for command in commands if "kits/" not in command]
+    assert [command.split()[0] for command in commands] == ["run", "calibrate", "explain", "calibrate"]
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
+        cli.main()
+    assert "Calibration, measured on test rows" in capsys.readouterr().out
+    assert list((tmp_path / "runs" / "mine" / "models").glob("*/explanation.json"))

@@ -43,7 +43,7 @@ def name_of(page: Path) -> str:
 
 # Pages whose blocks train for more than a second, except those that a newcomer reads first.
 NIGHTLY = {"CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
-    "api/portfolio", "api/solvers", "architecture", "data", "decisions", "diagnostics", "ditto", "experiments",
+    "after", "api/portfolio", "api/solvers", "architecture", "data", "decisions", "diagnostics", "ditto", "experiments",
     "federation", "flower", "metrics", "pfl", "predict", "privacy", "scaling", "scikit-learn", "theory", "tuning",
     "unification"))}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())

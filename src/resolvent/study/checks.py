@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,10 +17,12 @@ from resolvent.problem.models import Model
 from resolvent.problem.portfolio.market_data import MarketData
 from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulator.fingerprint import fingerprint_of
 from resolvent.study.binding import Bound, key_text, parameters
 from resolvent.study.registry import REGISTRIES
 
-__all__ = ["check_labels", "check_model", "check_settings", "check_shared_models", "check_test_samples", "folder_name"]
+__all__ = ["check_labels", "check_model", "check_same_data", "check_settings", "check_shared_models",
+           "check_test_samples", "folder_name"]
 
 _MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1}
 
@@ -27,6 +30,23 @@ _MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1}
 def folder_name(label: str) -> str:
     """A label as the name of a folder: ``FedAvg+`` becomes ``FedAvg-plus``."""
     return re.sub(r"[^\w.-]+", "-", label.replace("+", "-plus"))[:60].strip("-.") or "method"
+
+
+def check_same_data(folder: Path, summary: Mapping[str, Any], data: FederatedData, advice: str) -> None:
+    """Refuse data that are not those of a run, or are divided in another way.
+
+    Args:
+        folder: the run folder.
+        summary: its summary.
+        data: the data.
+        advice: what to do, for the end of the error.
+
+    Raises:
+        InputError: the data have changed, or the run has not recorded their digest.
+    """
+    if fingerprint_of(data) != summary["data"].get("digest"):
+        raise InputError(f"the data {quote(data.name)} have changed since the run in {folder}, or an earlier version "
+                         f"of resolvent ran it: {advice}")
 
 
 def check_settings(bound: Bound) -> None:

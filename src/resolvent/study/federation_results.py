@@ -84,6 +84,7 @@ class FederationRun:
         notes: facts for the reader of the report.
         warnings: facts that the report shows first.
         party: number of the site whose folder it is, from which the split of its rows follows; None for the lead.
+        digest: digest of the site's samples without weights; empty for the lead.
     """
 
     experiment: FederatedExperiment
@@ -95,6 +96,7 @@ class FederationRun:
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     party: int | None = None
+    digest: str = ""
 
 
 def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, MethodRun],
@@ -156,7 +158,8 @@ def _summary(run: FederationRun) -> dict[str, Any]:
         "seed": experiment.seed, "seeds": list(experiment.seeds),
         "rounds": experiment.rounds, **judgement(run.verdict),
         "data": {"name": "tables of the sites", "parties": list(run.sites), "train": list(run.train),
-                 "test": list(run.test), "notes": list(run.notes), "party": run.party},
+                 "test": list(run.test), "notes": list(run.notes), "party": run.party,
+                 "digest": run.digest},
         "methods": {label: _method(run, label) for label in run.methods},
         "versions": versions(), "device": device()}
 

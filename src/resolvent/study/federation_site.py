@@ -35,6 +35,7 @@ from resolvent.deploy.wire import run_of_message
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import name_metrics
+from resolvent.simulator.fingerprint import fingerprint_of
 from resolvent.simulator.metrics_table import MetricsTable
 from resolvent.simulator.model_folder import SavedModels
 from resolvent.simulator.party_metrics import PartyMetrics
@@ -231,7 +232,7 @@ class SiteRun:
                                    baseline if rows is not None and baseline in rows.values else None)
         sizes = {split: [int(first.data.sizes(split)[0])] for split in SPLITS}
         return FederationRun(experiment, (self._name,), sizes["train"], sizes["test"], methods, judge(evidence),
-                             party=self._party)
+                             party=self._party, digest=fingerprint_of(replace(first.data, weights=None)))
 
     def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> MethodRun:
         """The models of a method with one seed, and their scores on the site's rows."""

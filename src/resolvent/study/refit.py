@@ -19,9 +19,9 @@ from resolvent.data.refit_rows import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
-from resolvent.simulator.fingerprint import fingerprint_of
 from resolvent.simulator.result import Result
 from resolvent.simulator.run import simulate
+from resolvent.study.checks import check_same_data
 from resolvent.study.comparison import Comparison, ProgressOfMethod
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.load import load_start
@@ -115,9 +115,7 @@ def _check_data(run: Path, summary: Mapping[str, Any], experiment: Experiment) -
     data = experiment.data
     if not isinstance(data, FederatedData):
         raise _no_samples()
-    if fingerprint_of(data) != summary["data"].get("digest"):
-        raise InputError(f"the data {quote(data.name)} have changed since the run in {run}, or an earlier version of "
-                         "resolvent ran it: restore the data, or run the experiment again, and refit that run")
+    check_same_data(run, summary, data, "restore the data, or run the experiment again, and refit that run")
 
 
 def _no_samples() -> InputError:

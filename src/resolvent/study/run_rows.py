@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from resolvent.data.columns import read_parties
 from resolvent.data.encoding import TableEncoding
-from resolvent.data.encoding_files import encoding_of
 from resolvent.data.federated import FederatedData
 from resolvent.data.new_rows import read_rows
 from resolvent.data.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.simulator.model_folder import ModelFolder
+from resolvent.study.checks import check_same_data
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.held_out_rows import (
     HeldOutRows,
@@ -27,7 +27,7 @@ from resolvent.study.held_out_rows import (
     with_shared_model,
 )
 from resolvent.study.load import load_fitted, models_of
-from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE, read_summary
+from resolvent.study.summary import EXPERIMENT_FILE, SUMMARY_FILE, read_summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["rows_of_run"]
 
 _SEED = 20_240_305  # seed of the division of new rows
-_TOLERANCE = 1e-3  # of recorded mean losses, relative; rounding changes them by less
 
 
 def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None, site: str | None = None,
@@ -53,7 +52,7 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None
         has_validation: whether validation rows are needed; without them all new rows are test rows.
 
     Raises:
-        InputError: there is no such run or method; or the table is not the one that the run has used.
+        InputError: there is no such run or method; or the rows are not those that the run has used.
     """
     if (folder / SUMMARY_FILE).is_file():
         summary = read_summary(folder)
@@ -62,13 +61,10 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None
     if rows is not None and Path(rows).suffix.lower() not in (".yaml", ".yml"):
         return _of_new_rows(folder, models, rows, site, text, has_validation=has_validation)
     data = _data_of_run(folder) if rows is None else _data_of_site(folder, models, Path(rows))
-    if encoding_of(data) != models.encoding:
-        raise InputError(_changed(folder, "the encoding of its training rows has changed"))
-    if tuple(map(str, data.parties)) != models.parties:
-        raise InputError(_changed(folder, "it has other sites"))
+    check_same_data(folder, read_summary(folder), data,
+                    "restore the data, or name a file of rows with labels that the run has not used")
     sites = {name: rows_of_party(load_fitted(folder, models.method, k, before_refit=True).raw, data, k)
              for k, name in enumerate(models.parties)}
-    _check_losses(folder, models.method, sites)
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
     return with_shared_model(models.method, sites, shared, models)
 
@@ -114,44 +110,6 @@ def _data_of_site(folder: Path, models: ModelFolder, path: Path) -> FederatedDat
     table = read_site_table(site.table, text, site.columns or {}, experiment.table, models.parties[0], party,
                             site.min_count)
     return table.encode(encoding)
-
-
-def _check_losses(folder: Path, method: str, sites: dict[str, SiteRows]) -> None:
-    """Refuse rows on which the models do not have the losses (with weights: scores) that the run has recorded.
-
-    Rows that have moved from training to validation would otherwise make a calibration look better than it is.
-    """
-    import pandas as pd
-
-    settings = read_summary(folder)["experiment"] or {}
-    has_weights = settings.get("class_weight") is not None or (settings.get("data") or {}).get("weight") is not None
-    name_of_loss = next(iter(sites.values())).fitted.model.loss.score_name if has_weights else "loss"
-    metrics = pd.read_parquet(folder / METRICS_FILE)
-    metrics = metrics[(metrics["method"] == method) & (metrics["metric"] == name_of_loss)]
-    if "seed" in metrics:
-        metrics = metrics[metrics["seed"] == metrics["seed"].min()]
-    last = metrics[metrics["round"] == metrics["round"].max()].set_index(["split", "party"])["value"]
-    parties = sorted(metrics["party"].dropna().unique())
-    for party, (name, site) in zip(parties if len(sites) == 1 else range(len(sites)), sites.items(), strict=True):
-        for split in ("validation", "test"):
-            rows: LabelledInputs = getattr(site, split)
-            if not len(rows.y):
-                continue
-            recorded = last.get((split, party))
-            if recorded is None:
-                raise InputError(f"the run in {folder} has not recorded the {name_of_loss} of {method} on {split} "
-                                 "rows, so that it cannot be checked which rows these are: name a file of rows with "
-                                 "labels that the run has not used")
-            loss = float(site.fitted.score(site.fitted.outputs_of_inputs(rows.x), rows.y)[name_of_loss])
-            if not np.isclose(loss, recorded, rtol=_TOLERANCE, atol=1e-5):
-                raise InputError(_changed(
-                    folder, f"on the {split} rows of {shorten(name)} the {name_of_loss} of {method} is {loss:.5g}, and "
-                    f"the run has recorded {recorded:.5g}"))
-
-
-def _changed(folder: Path, reason: str) -> str:
-    return (f"the table is not the one that the run in {folder} has used: {reason}: restore it, or name a file of rows "
-            "with labels that the run has not used")
 
 
 def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None, text: TextFormat, *,
