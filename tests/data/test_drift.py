@@ -84,6 +84,8 @@ def test_predictions_warn_of_drift_and_a_private_run_stores_no_summary(tmp_path)
     assert not fitted.check(new).drift
     with pytest.warns(rv.UnusualRowsWarning, match=r"'ward' has drifted .*: 's' are 100% of these rows, and \d+% of"):
         fitted.predict(new.assign(ward="s"))
+    (tmp_path / "open" / "models" / "training_rows.json").unlink()  # which is allowed
+    assert not rv.load(tmp_path / "open", site="a").check(new.assign(ward="s")).drift
     solver = rv.solvers.DPSGD(0.1, clip=1.0, noise_multiplier=1.0, batch_size=10, steps=1)
     rv.simulate(rv.fedavg(solver), model, data, rounds=1, progress=False).save(tmp_path / "private")
     assert not (tmp_path / "private" / "models" / "training_rows.json").exists()

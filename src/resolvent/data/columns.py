@@ -18,13 +18,14 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAX_CATEGORIES", "MAX_FLOAT32", "ColumnError", "Columns", "Label", "LabelKind", "RowNames",
-           "check_magnitudes", "has_dates", "is_boolean", "is_date", "is_empty", "is_text", "label_kind",
+__all__ = ["MAX_CATEGORIES", "MAX_FLOAT32", "MIN_IDENTIFIER_ROWS", "ColumnError", "Columns", "Label", "LabelKind",
+           "RowNames", "check_magnitudes", "has_dates", "is_boolean", "is_date", "is_empty", "is_text", "label_kind",
            "plain_numbers", "read_feature", "read_features", "read_label", "read_parties", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
 MAX_CATEGORIES = 100
+MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
 _MIN_NUMBERS = 10  # a text column with as many different numbers is probably a column of numbers with an error
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?")

@@ -17,6 +17,7 @@ from resolvent.arguments import checked
 from resolvent.data.column_encodings import LabelEncoding, Scale, is_missing
 from resolvent.data.columns import (
     MAX_CATEGORIES,
+    MIN_IDENTIFIER_ROWS,
     Columns,
     RowNames,
     check_magnitudes,
@@ -50,7 +51,6 @@ __all__ = ["choose_columns", "column_mistakes", "from_frame", "natural_order", "
 
 AnyTask = Literal["auto", "classification", "regression"]
 Rare = Literal["keep", "other"]
-_MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
 
 
 @checked
@@ -324,7 +324,7 @@ def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
     notes = []
     for name, values in columns.items():
         present = values[~is_missing(values)]
-        if len(present) < _MIN_IDENTIFIER_ROWS or not (is_text(present) or (present == np.floor(present)).all()):
+        if len(present) < MIN_IDENTIFIER_ROWS or not (is_text(present) or (present == np.floor(present)).all()):
             continue
         if len(np.unique(present)) == len(present):
             kind = "texts" if is_text(present) else "whole numbers"

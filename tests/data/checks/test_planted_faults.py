@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import SETTINGS, SITES, at, clean
+from sklearn.datasets import load_breast_cancer
 
 from resolvent.data.checks.table_check import check_frame
 from resolvent.data.tables import from_frame
@@ -104,6 +105,17 @@ def test_a_clean_table_has_no_finding(seed):
     view, findings = check_frame(clean(seed=seed), SETTINGS)
     assert not findings
     assert view.sites == SITES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_real_patients_at_random_hospitals_have_no_warning_and_a_planted_unit_is_found(seed):
+    frame = load_breast_cancer(as_frame=True).frame
+    sites = np.random.default_rng(seed).choice(SITES, len(frame))
+    frame = frame.assign(site=sites, ill=frame.pop("target").astype(str))
+    assert not check_frame(frame, SETTINGS)[1]
+    _, findings = check_frame(at(frame, "Celle", "mean radius", lambda c: c / 25.4 * 10), SETTINGS)
+    assert [(f.kind, f.column, f.site) for f in findings] == [("units", "mean radius", "Celle")]
+    assert findings[0].message.endswith("inches for centimetres?")
 
 
 def test_all_faults_are_found_at_once():

@@ -8,11 +8,10 @@ import numpy as np
 from resolvent.data.checks.finding import Finding, count_of, examples, excluding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.checks.units import Spread, find_shifts, unit_findings
-from resolvent.data.columns import MAX_CATEGORIES
+from resolvent.data.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
 
-__all__ = ["MIN_IDENTIFIER_ROWS", "check_column", "check_units", "is_identifier"]
+__all__ = ["check_column", "check_units", "is_identifier", "spellings"]
 
-MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
 _MANY_MISSING = 0.5  # a share of the rows
 _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared

@@ -65,9 +65,10 @@ def check_leaks(view: TableView) -> Iterator[Finding]:
         bins = _bins(column, rows)
         measure = _errors_removed(bins, target) if view.is_classification else _variance_explained(bins, target)
         if measure >= (_DETERMINED if view.is_classification else _DETERMINED_VARIANCE):
-            removed = "of the errors of guessing" if view.is_classification else "of its variance"
+            effect = (f"removes {measure:.1%} of the errors of guessing" if view.is_classification else
+                      f"explains {measure:.1%} of its variance")
             yield Finding("leak", "warning", f"column {text_of(name)} alone nearly determines the label "
-                          f"{text_of(label.name)} (it explains {measure:.1%} {removed})",
+                          f"{text_of(label.name)} (it {effect})",
                           f"{excluding(name)}, unless it is known before the outcome", name, value=measure)
 
 
