@@ -108,7 +108,17 @@ def test_only_tested_versions_have_small_calls(version, is_tested, monkeypatch):
     monkeypatch.delenv("RESOLVENT_SMALL_CALLS", raising=False)
     monkeypatch.setattr(jax, "__version_info__", version)
     monkeypatch.setattr(versions, "jaxlib_version", version)
-    assert versions.supports_call_metadata() is is_tested
+    versions._warn.cache_clear()
+    if is_tested:
+        assert versions.supports_call_metadata()
+        return
+    with pytest.warns(UserWarning, match=r"1.6 times as long.*Install jax==0.10.\*, or try RESOLVENT_SMALL_CALLS=1"):
+        assert not versions.supports_call_metadata()
+    assert not versions.supports_call_metadata()  # warns once: a second warning is an error
+    for setting, expected in (("0", False), ("1", True)):
+        versions._warn.cache_clear()
+        monkeypatch.setenv("RESOLVENT_SMALL_CALLS", setting)
+        assert versions.supports_call_metadata() is expected
 
 
 def test_without_leave_it_is_a_loop_like_any_other():

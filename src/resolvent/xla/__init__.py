@@ -9,8 +9,8 @@ techniques are plain JAX and work in every supported version.
     runtime otherwise starts each fused operation of a loop's body separately, which takes about 0.3 microseconds. They
     use the call metadata ``xla_cpu_small_call``. ``no_inline`` uses the metadata ``inlineable``, so that XLA computes
     and stores the results of a call instead of recomputing them for each use. Tested with JAX and jaxlib 0.10;
-    ``versions`` has the condition. Fallback, in other versions, on other devices and with ``RESOLVENT_SMALL_CALLS=0``:
-    a plain call and ``jax.lax.fori_loop``.
+    ``versions`` has the condition. Fallback, in other versions (with a warning), on other devices and with
+    ``RESOLVENT_SMALL_CALLS=0``: a plain call and ``jax.lax.fori_loop``.
 
 ``fallback``
     ``FallbackJit`` compiles a function without call metadata where the compiler refuses it with call metadata.
@@ -27,7 +27,8 @@ techniques are plain JAX and work in every supported version.
 
 ``rewrites``
     Convolutions, pooling, their layouts and sums over the steps of scans, replaced in the program of any function.
-    Tested with JAX 0.10; ``versions`` has the condition. Fallback: the function as it is.
+    Plain JAX, tested with JAX 0.10; any other version compares a small network with its rewritten form at the first use
+    (``rewrites.proof``). Fallback, where they differ and with ``RESOLVENT_REWRITES=0``: the function as it is.
 
 ``shuffle``
     Permutations that are evaluated entry by entry, for a length that is known at run time only. On a CPU the rounds are

@@ -7,11 +7,17 @@ operations for which ``RULES`` has a faster form. The results are equal up to ro
 work on them: see ``deferred``.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from resolvent.xla.rewrites.convolutions import convolution
 from resolvent.xla.rewrites.deferred import Rule
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
+from resolvent.xla.rewrites.proof import obstacle_to_rewriting
 from resolvent.xla.rewrites.row_updates import update_rows
 from resolvent.xla.rewrites.walk import Replacement, Rewriter
+from resolvent.xla.versions import prove_rewrites_by
 
 __all__ = ["RULES", "Replacement", "rewrite", "update_rows"]
 
@@ -25,3 +31,10 @@ RULES: dict[str, Rule] = {
 }
 
 rewrite = Rewriter(RULES)
+
+
+def _operations(f: Callable[..., Any], *args: Any) -> set[str]:
+    return {item.operation for item in rewrite.replacements(f, *args)}
+
+
+prove_rewrites_by(partial(obstacle_to_rewriting, rewrite, _operations))

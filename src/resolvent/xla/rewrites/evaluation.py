@@ -43,7 +43,8 @@ def bind(equation: JaxprEqn, operands: Sequence[Any], rewrite: Rewrite = lambda 
     """The results of an equation, with the programs among its parameters rewritten."""
     primitive: Any = equation.primitive
     params = primitive.get_bind_params({key: _rewritten(value, rewrite) for key, value in equation.params.items()})
-    results = primitive.bind(*operands, **params)
+    functions, params = params if isinstance(params, tuple) else ((), params)  # a pair in JAX 0.8
+    results = primitive.bind(*functions, *operands, **params)
     return list(results) if primitive.multiple_results else [results]
 
 
