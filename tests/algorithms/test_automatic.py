@@ -12,6 +12,7 @@ from helpers import classification, equal, quadratic, trajectory
 
 import nightly
 import resolvent as rv
+from resolvent.algorithms.description import describe_on
 from resolvent.math import tree
 from resolvent.problem.maps import Mixture, through
 from resolvent.simulator.evaluate import evaluate_split, personal_models
@@ -48,7 +49,7 @@ def models_of(algorithm, problem, state):
 
 
 def bytes_of(algorithm, problem):
-    return message_bytes(algorithm, problem)
+    return message_bytes(describe_on(algorithm, problem))
 
 
 # Model interpolation.

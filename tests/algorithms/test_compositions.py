@@ -12,7 +12,7 @@ import pytest
 from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, PARTIES, SOLVERS, sample
 
 import resolvent as rv
-from resolvent.algorithms.shapes import exchange_shapes
+from resolvent.algorithms.description import describe
 from resolvent.simulator.rounds import initial_state, run_rounds
 from resolvent.simulator.tree_files import digest
 from resolvent.testing import assert_close, python_rounds, without_parties
@@ -195,4 +195,4 @@ def test_errors_about_an_own_algorithm_say_how_to_combine_it():
         with pytest.raises(rv.InputError, match=r"Or register the iterate of EncodedReplies with .*server_iterate"):
             build(algorithm)
     with pytest.raises(rv.InputError, match="those of EncodedReplies are encoded already"):
-        exchange_shapes(rv.combinators.Compressed(algorithm, rv.codecs.TopK(k=1)), jnp.ones(3))
+        describe(rv.combinators.Compressed(algorithm, rv.codecs.TopK(k=1)), jnp.ones(3))

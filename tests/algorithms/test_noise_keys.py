@@ -1,5 +1,6 @@
 """Every release has noise of its own: no composition draws it twice with one key."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ class SolvesTwice(Combinator):
     """Also solves from the message, with a key that a test chooses."""
 
     solver: rv.solvers.LocalSolver
-    key: object
+    key: object = eqx.field(static=True)
 
     def party(self, inner, state, message, oracle, key, effort, phase):
         after, reply, info = inner(state, message, oracle, key, effort)
@@ -31,8 +32,8 @@ class Repeats(Combinator):
     """Solves three times from the message, each time with a key that a test chooses."""
 
     solver: rv.solvers.LocalSolver
-    key: object
-    count: object
+    key: object = eqx.field(static=True)
+    count: object = eqx.field(static=True)
 
     def party(self, inner, state, message, oracle, key, effort, phase):
         after, reply, info = inner(state, message, oracle, jax.random.fold_in(key, 99), effort)
@@ -56,6 +57,9 @@ class TwoPhases(Combinator):
 
     def model_message(self, state, k):
         return self.inner.model_message(state, k)
+
+    def server_model(self, state):
+        return self.inner.server_model(state)
 
 
 def test_the_two_models_of_an_interpolation_have_different_noise():

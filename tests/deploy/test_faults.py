@@ -18,7 +18,7 @@ import resolvent as rv
 import resolvent.deploy
 from deploy.federation import Federation, quadratic
 from deploy.mutations import mutated, resealed
-from resolvent.algorithms.shapes import exchange_shapes
+from resolvent.algorithms.description import describe_on
 from resolvent.deploy.coordinator import FederationStoppedError
 from resolvent.deploy.exchange import RoundRules, exchange
 from resolvent.deploy.in_process import InProcess
@@ -213,7 +213,7 @@ def test_mutated_messages_reach_neither_a_party_nor_the_server(seed, count, undi
     """
     random, site = np.random.default_rng(seed), OneReply({"site 1": None})
     (start, _), (_, _), (work, reply), *_ = undisturbed[1]
-    shapes = exchange_shapes(ALGORITHM, jax.eval_shape(quadratic(3).init, jax.random.key(0))).replies[0]
+    shapes = describe_on(ALGORITHM, quadratic(3)).replies[0]
     read = partial(read_reply, like=shapes)
     site.reply = reply
     whole = exchange(site, {"site 1": work}, read, RoundRules(retries=0)).values["site 1"]

@@ -16,6 +16,7 @@ from resolvent.math import tree
 from resolvent.problem.learning import LearningProblem
 from resolvent.simulator import device_memory, host_chunks
 from resolvent.simulator.host_states import compute_first_rows
+from resolvent.simulator.plan import Task
 from resolvent.simulator.rounds import compiled_programs
 from resolvent.simulator.row_file import RowFile
 
@@ -249,9 +250,11 @@ def test_packed_data_with_a_flipped_bit_are_refused(name, tmp_path):
 
 def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, monkeypatch):
     in_memory, _ = packed
-    assert device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
+    task = Task(MODEL, in_memory, None)
+    party = task.prepare(ALGORITHMS["Fed+"], "Fed+").description.party
+    assert device_memory.fits_device(task.gatherer, party)
     monkeypatch.setattr(device_memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
-    assert not device_memory.fits_device(ALGORITHMS["Fed+"], MODEL, in_memory)
+    assert not device_memory.fits_device(task.gatherer, party)
     with pytest.raises(rv.InputError, match=r"memory='disk'.* must be 'auto', 'device' or 'host'"):
         run(ALGORITHMS["Fed+"], in_memory, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):

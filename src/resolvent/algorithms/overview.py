@@ -3,6 +3,7 @@
 from resolvent.algorithms.exchange import AlgorithmFunctions
 from resolvent.algorithms.traits import is_personal, is_robust, traffic_of
 from resolvent.data.html_tables import html_facts
+from resolvent.errors import shorten
 
 __all__ = ["overview_html"]
 
@@ -17,8 +18,8 @@ def overview_html(algorithm: AlgorithmFunctions) -> str:
                   "parties have models of their own": _yes_or_no(is_personal(algorithm)),
                   "one reply cannot move the aggregate arbitrarily far": _yes_or_no(is_robust(algorithm)),
                   "work of stragglers": {"drop": "dropped", "keep": "kept"}[algorithm.straggler_policy]}
-    except (TypeError, ValueError, KeyError):
-        pass  # an algorithm for models of one structure, which the small example does not have
+    except (TypeError, ValueError, KeyError) as error:  # an algorithm for models of another structure than the example
+        facts["traffic and memory"] = f"not computed, for a model with the layers body and head: {shorten(error)}"
     return html_facts(type(algorithm).__name__, facts)
 
 

@@ -19,9 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from resolvent.algorithms.admission import admitted, median_norm, reason_to_refuse
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_ids
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.keys import initial_party_key
 from resolvent.algorithms.phase_results import server_work
-from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -29,7 +29,7 @@ from resolvent.problem.oracle import Oracle
 __all__ = [
     "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
     "first_party_state", "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step",
-    "stacked_replies", "uses_shared_model", "working_parties",
+    "stacked_replies", "working_parties",
 ]
 
 
@@ -81,7 +81,7 @@ def first_party_state(algorithm: Algorithm, w0: Vector, oracle: Oracle, key: Arr
 
 
 def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
-    """The shapes and dtypes of a party's reply in each phase, see ``exchange_shapes``.
+    """The shapes and dtypes of a party's reply in each phase, see ``describe``.
 
     Args:
         algorithm: the algorithm.
@@ -90,36 +90,7 @@ def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
     Raises:
         TypeError: the algorithm asks its oracle for something that ``ShapeOracle`` does not have.
     """
-    return exchange_shapes(algorithm, w0).replies
-
-
-def uses_shared_model(algorithm: Algorithm, server: ServerState, party: PartyState, oracle: Oracle) -> bool:
-    """Whether the personal model of every party is the server's model, so that one evaluation serves both.
-
-    It is read from a trace: the values that ``personal_model`` returns are those that ``server_model`` returns.
-
-    Args:
-        algorithm: the algorithm.
-        server: the server's state, or its shapes.
-        party: the state of a party, or its shapes.
-        oracle: the oracle of a party, or its shapes.
-    """
-    trace: _SharedModelTrace = _trace_models.eval_shape(  # type: ignore[no-untyped-call]
-        algorithm, server, party, oracle, jnp.array(0))
-    return trace.is_shared
-
-
-class _SharedModelTrace(eqx.Module):
-    is_shared: bool = eqx.field(static=True)  # static, so that jax.jit caches it with the trace
-
-
-@jax.jit
-def _trace_models(algorithm: Algorithm, server: ServerState, party: PartyState, oracle: Oracle,
-                  k: Array) -> _SharedModelTrace:
-    shared = jax.tree.leaves(algorithm.server_model(server))
-    personal = jax.tree.leaves(algorithm.personal_model(party, algorithm.model_message(server, k), oracle))
-    return _SharedModelTrace(bool(shared) and len(personal) == len(shared) and all(
-        a is b for a, b in zip(personal, shared, strict=True)))
+    return describe(algorithm, w0).replies
 
 
 def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:

@@ -5,22 +5,16 @@ Sizes and dependences are those of the algorithm's own functions, which are trac
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jax.interpreters.partial_eval import dce_jaxpr
-from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
+from resolvent.algorithms.description import Description, describe
 from resolvent.algorithms.exchange import AlgorithmFunctions, Replies
-from resolvent.algorithms.shapes import ExchangeShapes, exchange_shapes
-from resolvent.math.tree import Vector
-from resolvent.problem.maps import Gradient, Map, through
-from resolvent.problem.oracle import Oracle, QuadraticOracle
 
 __all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
 
@@ -57,31 +51,20 @@ class Traffic(NamedTuple):
 
 def traffic_of(algorithm: AlgorithmFunctions) -> Traffic:
     """The sizes of a party's state, of the messages to it and of its replies in a round."""
-    shapes = _shapes(algorithm)
-    return Traffic(*map(amount_of, (shapes.party, shapes.messages, shapes.replies)))
+    description = _describe(algorithm)
+    return Traffic(*map(amount_of, (description.party, description.messages, description.replies)))
 
 
 def is_personal(algorithm: AlgorithmFunctions) -> bool:
-    """Whether two parties may use different models: whether a party's model depends on its state, data or number.
-
-    The dependence is that of the traced program. Nothing is computed.
-    """
-    shapes = _shapes(algorithm)
-
-    def personal_model(server: Any, *of_party: Any) -> Vector:
-        state, oracle, number = of_party
-        return algorithm.personal_model(state, algorithm.model_message(server, number), oracle)
-
-    program = jax.make_jaxpr(personal_model)(shapes.server, shapes.party, _oracle(), jnp.array(0)).jaxpr
-    _, is_read = dce_jaxpr(program, [True] * len(program.outvars))
-    return any(is_read[len(jax.tree.leaves(shapes.server)):])
+    """Whether two parties may use different models: whether a party's model depends on its state, data or number."""
+    return _describe(algorithm).is_personal
 
 
 def is_robust(algorithm: AlgorithmFunctions) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
     if aggregators := aggregators_of(algorithm):
         return all(map(_has_breakdown_point, aggregators))
-    return not _count(_shapes(algorithm).replies)  # the parties reply nothing
+    return not _count(_describe(algorithm).replies)  # the parties reply nothing
 
 
 def _has_breakdown_point(aggregator: Aggregator) -> bool:
@@ -110,32 +93,11 @@ def _count(shapes: Any) -> int:
     return sum(-(-leaf.size * leaf.dtype.itemsize // width) for leaf in jax.tree.leaves(shapes))
 
 
-def _shapes(algorithm: AlgorithmFunctions) -> ExchangeShapes:
-    """A round with a model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
+def _describe(algorithm: AlgorithmFunctions) -> Description:
+    """With a model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
     head = -(-_MODEL_SIZE // 8)
-    return exchange_shapes(algorithm, jax.eval_shape(
+    return describe(algorithm, jax.eval_shape(
         lambda: {"body": jnp.zeros(_MODEL_SIZE - head), "head": jnp.zeros(head)}))
-
-
-def _oracle() -> Oracle:
-    """The shapes of a party's objective."""
-    def make() -> Oracle:
-        n = _MODEL_SIZE
-        return through(QuadraticOracle(jnp.array(1), jnp.zeros((n, n)), jnp.zeros(n), jnp.zeros(())), _Joined())
-    return cast(Oracle, jax.eval_shape(make))
-
-
-class _Joined(Map):
-    """T(w): the leaves of the parameters as one vector."""
-
-    @override
-    def __call__(self, w: Vector, grad: Gradient) -> Vector:
-        return ravel_pytree(w)[0]
-
-    @override
-    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
-        joined: Vector = ravel_pytree(w)[1](g)
-        return joined
 
 
 def _replies(payload: Any) -> Replies:

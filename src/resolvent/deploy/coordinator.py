@@ -25,10 +25,9 @@ from jaxtyping import Array
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import collect_replies, working_parties
-from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.deploy.exchange import Answers, RoundRules, exchange
 from resolvent.deploy.limits import check_parts
 from resolvent.deploy.membership import change_members, check_change_of_members, draw_cohort, members_of_round
@@ -135,10 +134,9 @@ class Coordinator:
         self._participation = Full() if participation is None else participation
         self._participation.check(len(transport.parties))
         self._protects = protects_parties(algorithm) and not rehearsal
-        self._algorithm = with_memory(algorithm, source)
+        self._algorithm, self._description = prepare(algorithm, source)
         init = source.init if isinstance(source, Problem) else source
         self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
-        self._shapes = exchange_shapes(self._algorithm, jax.eval_shape(self._init, keys.initial_key(seed)))
         self._every = plan_evaluation(
             algorithm, rounds=rounds, cohort=self._participation.capacity(len(transport.parties)), every=evaluate_every,
             parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
@@ -182,7 +180,7 @@ class Coordinator:
     def _begin(self) -> ServerRecord:
         names = self._transport.parties
         record = self._store.read(
-            lambda parties: jax.eval_shape(first_state, self._algorithm, self._shapes.model, jnp.ones(parties)))
+            lambda parties: jax.eval_shape(first_state, self._algorithm, self._description.model, jnp.ones(parties)))
         if record is None:
             return self._start(names)
         if record.protects != self._protects:
@@ -211,7 +209,7 @@ class Coordinator:
         before = {record.parties[k] for k in members}
         if before == {*names} or record.round >= self._rounds:
             return record
-        check_change_of_members(self._algorithm, self._shapes)
+        check_change_of_members(self._algorithm, self._description)
         new = [name for name in names if name not in record.parties]
         self._parties = (*record.parties, *new)
         root = self._own_root(record)
@@ -272,7 +270,7 @@ class Coordinator:
             public_key = keys.round_key(keys.root_key(self._seed), jnp.asarray(t))
             answers, record = self._ask(record, asked, cohort, public_key)
         collected = collect_replies({record.parties.index(name): reply for name, reply in answers.values.items()},
-                                    self._shapes.replies[phase], cohort,
+                                    self._description.replies[phase], cohort,
                                     partial(norm_of_reply, self._algorithm, record.state, t, phase=phase),
                                     self._algorithm.norm_multiple)
         answers.values.clear()  # they are copied, and large replies need much memory
@@ -284,7 +282,7 @@ class Coordinator:
                              {k: shorten(reason) for k, reason in collected.refused.items()},
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
-        is_last = phase + 1 == len(self._shapes.messages)
+        is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
             counted={**record.counted, **dict.fromkeys(report.counted, (t, phase))},
@@ -312,9 +310,9 @@ class Coordinator:
         """
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
 
-        may_restart = self._lost_state == "restart" or not self._shapes.has_party_states
+        may_restart = self._lost_state == "restart" or not self._description.has_party_states
         recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
-                            has_party_states=self._shapes.has_party_states)
+                            has_party_states=self._description.has_party_states)
 
         def message(k: int) -> bytes:
             return work_message(self._algorithm, recovery.record, k, effort[k], round_key)
@@ -324,7 +322,7 @@ class Coordinator:
             return message(k) if recovery.restart(k) else None
 
         answers = exchange(self._transport, {record.parties[k]: message(k) for k in asked if k not in record.excluded},
-                           partial(read_reply, like=self._shapes.replies[record.phase]), self._rules, recover)
+                           partial(read_reply, like=self._description.replies[record.phase]), self._rules, recover)
         answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
         answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
                            if name in recovery.reasons}

@@ -17,8 +17,8 @@ from jaxtyping import Array, Int, PyTree
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
+from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.shapes import ExchangeShapes
 from resolvent.deploy.reports import MembersReport
 from resolvent.deploy.server_messages import Ready
 from resolvent.deploy.stores import ServerRecord
@@ -65,7 +65,7 @@ def _draw(participation: Participation, sizes: Int[Array, " M"], root: Array, t:
     return round_key, participation(keys.cohort_key(round_key), sizes)
 
 
-def check_change_of_members(algorithm: Algorithm, shapes: ExchangeShapes) -> None:
+def check_change_of_members(algorithm: Algorithm, shapes: Description) -> None:
     """Check that parties may join and leave during a run of an algorithm.
 
     Raises:
@@ -122,7 +122,7 @@ def _has_another_effort(before: Cohort, after: Cohort) -> bool:
     return any(old[k] != new[k] for k in old.keys() & new.keys())
 
 
-def _depends_on_shares(algorithm: Algorithm, shapes: ExchangeShapes) -> bool:
+def _depends_on_shares(algorithm: Algorithm, shapes: Description) -> bool:
     """Whether the server's state depends on the shares lambda_k, or its shape on the number of parties.
 
     It is read from a trace: an operation that has one dependent input has dependent results only.

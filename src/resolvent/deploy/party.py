@@ -31,10 +31,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorithm_of_round
-from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.keys import GENERATOR
-from resolvent.algorithms.round import first_party_state, uses_shared_model
-from resolvent.algorithms.shapes import exchange_shapes
+from resolvent.algorithms.round import first_party_state
 from resolvent.deploy.limits import Limits, check_parts, reasons_to_refuse, refusal_of_limits, scored_splits
 from resolvent.deploy.protection import adds_private_noise, has_encoded_vector, protect
 from resolvent.deploy.refusals import Refusal, RefusalCode, outgoing
@@ -118,11 +117,9 @@ class Party:
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
-        self._algorithm = with_memory(algorithm, problem)
-        self._shapes = exchange_shapes(self._algorithm, jax.eval_shape(problem.init, jax.random.key(0)))
-        self._state_shapes = jax.eval_shape(_first_state, self._algorithm, problem, self._shapes.model, _key_shape())
+        self._algorithm, self._description = prepare(algorithm, problem)
         self._obstacle = self._find_obstacle()
-        self._record = store.read(self._state_shapes)
+        self._record = store.read(self._description.party)
 
     def _find_obstacle(self) -> Refusal | None:
         """Why this site does not take part in the experiment."""
@@ -132,7 +129,7 @@ class Party:
             return Refusal(RefusalCode.EXPERIMENT, str(error))
         reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
                                     samples=int(self._problem.sizes[0]))
-        exchanged = (*self._shapes.messages, *self._shapes.replies)
+        exchanged = (*self._description.messages, *self._description.replies)
         if self._limits.clip is not None and any(map(has_encoded_vector, exchanged)):
             reasons["clip"] = ("the site clips its updates, which is not possible after their compression, nor from a "
                                "compressed model: use an experiment without compression")
@@ -152,14 +149,15 @@ class Party:
         splits = self._problem.splits
         counted = dict.fromkeys(("training", *("training" if split == "train" else split for split in splits)))
         departures = [Departure("ready", f"number of {name} samples", 8) for name in counted]
-        for phase, reply in enumerate(self._shapes.replies):
+        for phase, reply in enumerate(self._description.replies):
             title = f"reply of phase {phase + 1}, every round"
             departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
         if scored := self._scored:
-            scores = jax.eval_shape(evaluate_models, self._problem, tree_of_one(self._shapes.model), jnp.zeros(1, int))
+            model = tree_of_one(self._description.model)
+            scores = jax.eval_shape(evaluate_models, self._problem, model, jnp.zeros(1, int))
             held_out = tuple(split for split in HELD_OUT if split in scored)
             measured = [([*scores], scored), ([*self._metric_names], held_out)]
-            models = ("personal",) if self._shapes.shared is None else ("personal", "shared")
+            models = ("personal",) if self._description.shared is None else ("personal", "shared")
             departures += [Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the "
                                      f"{model} model", 8 * len(names) * len(of_splits))
                            for model in models for names, of_splits in measured if names and of_splits]
@@ -200,7 +198,7 @@ class Party:
         if record is None or (restart is not None and record.start != identity
                               and (record.round, record.phase) < restart):
             self._check_experiment(message)
-            like = {"model": self._shapes.model, "key": _key_shape()}
+            like = {"model": self._description.model, "key": _key_shape()}
             content = self._restored(message, like)
             first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
             # In an older folder that was restored, phases stay answered: no message gets a second answer.
@@ -231,10 +229,10 @@ class Party:
         if position < (record.round, record.phase):
             raise Refusal(
                 RefusalCode.OLD, f"the message is of round {message.round + 1}, this party is in {record.round + 1}")
-        if message.phase >= len(self._shapes.messages) or message.round >= self._rounds:
+        if message.phase >= len(self._description.messages) or message.round >= self._rounds:
             raise Refusal(
                 RefusalCode.CONFLICT, f"the experiment has no round {message.round + 1} with phase {message.phase + 1}")
-        like = {"payload": self._shapes.messages[message.phase], "key": _key_shape(), "effort": _scalar_shape()}
+        like = {"payload": self._description.messages[message.phase], "key": _key_shape(), "effort": _scalar_shape()}
         content = self._restored(message, like)
         if not 0 <= content["effort"] <= 1:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
@@ -272,7 +270,7 @@ class Party:
         scores = scores_of_model(self._problem, personal, self._metrics, self._min_count, self._scored)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
-            facts["shared"] = (scores if self._uses_shared_model(message)
+            facts["shared"] = (scores if self._description.uses_shared_model
                                else scores_of_model(self._problem, shared, self._metrics, self._min_count,
                                                     self._scored))
         return self._send("scores", message, identity, facts)
@@ -289,16 +287,11 @@ class Party:
     def _models(self, message: Message) -> tuple[Vector, Vector | None]:
         """The party's personal model and the shared model, after the replies that counted."""
         record = self._record_of(message)
-        like = {"payload": self._shapes.model_message, "shared": self._shapes.shared}
+        like = {"payload": self._description.model_message, "shared": self._description.shared}
         content = self._restored(message, like)
         payload = with_weak_scalars(content["payload"], like["payload"])
         personal = _personal_model(self._algorithm, self._problem, _state_after(record, message), payload)
         return personal, content["shared"]
-
-    def _uses_shared_model(self, message: Message) -> bool:
-        server = jax.eval_shape(lambda w: self._algorithm.init(w, jnp.ones(1)), self._shapes.model)
-        return uses_shared_model(self._algorithm, server, self._state_shapes,
-                                 jax.eval_shape(self._problem.oracle, _ZERO))
 
     @property
     def _scored(self) -> tuple[str, ...]:

@@ -19,9 +19,7 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.algorithms.round import initial_party
 from resolvent.data.atomic_files import sync_to_disk
 from resolvent.data.folder_lock import make_temporary_folder
-from resolvent.problem.problem import Problem
 from resolvent.problem.subset import PartySubset
-from resolvent.simulator.device_memory import party_state_shapes
 from resolvent.simulator.row_file import RowFile
 
 __all__ = ["HostStates", "StoredRows", "compute_first_rows"]
@@ -46,7 +44,7 @@ class HostStates:
 
     Args:
         algorithm: the algorithm.
-        problem: a problem of any of the parties, for the shapes.
+        shapes: shapes and dtypes of one party's state.
         parties: number of parties.
         seed: seed of the first states.
         folder: folder of the file; None: a temporary folder, which is removed with this object.
@@ -55,9 +53,9 @@ class HostStates:
         shapes: shapes and dtypes of one party's state.
     """
 
-    def __init__(self, algorithm: Algorithm, problem: Problem, parties: int, seed: int, folder: Path | None) -> None:
-        self._algorithm, self._parties, self._seed = algorithm, parties, jnp.array(seed)
-        self.shapes = party_state_shapes(algorithm, problem)
+    def __init__(self, algorithm: Algorithm, shapes: PyTree[jax.ShapeDtypeStruct], parties: int, seed: int,
+                 folder: Path | None) -> None:
+        self._algorithm, self._parties, self._seed, self.shapes = algorithm, parties, jnp.array(seed), shapes
         self._checkpoint_folder = None if folder is None else folder.parent
         if folder is None:
             folder = make_temporary_folder()

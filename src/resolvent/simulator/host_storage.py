@@ -61,7 +61,8 @@ class HostStorage(Storage, PartiesView):
         template = gatherer.template
         self._server: ServerState = _initial_server(
             plan.algorithm, template, plan.participation, jnp.asarray(self._data.sizes()), jnp.array(plan.seed))
-        self._states = HostStates(plan.algorithm, template, len(self._data), plan.seed, plan.checkpoint.rows_folder)
+        self._states = HostStates(plan.algorithm, plan.description.party, len(self._data), plan.seed,
+                                  plan.checkpoint.rows_folder)
         self._evaluated = plan.evaluation.parties
         # One thread, so that what it writes is on the disk before it reads for a later chunk.
         self._worker = ThreadPoolExecutor(1, "resolvent-memory")

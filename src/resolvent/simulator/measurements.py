@@ -8,7 +8,6 @@ import numpy as np
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.privacy import PrivacyLedger
-from resolvent.algorithms.round import uses_shared_model
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -62,7 +61,7 @@ class Measurements:
         self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
         # The parties of a subset under local ids, for functions of all parties of a problem.
         self._parties_problem = problem.local()
-        self._uses_shared_model: bool | None = None
+        self._uses_shared_model = plan.description.uses_shared_model
 
     def metrics(self) -> "pd.DataFrame":
         """All metrics so far, see ``MetricsTable``."""
@@ -104,10 +103,6 @@ class Measurements:
     def _evaluate(self, views: list[EvaluationView], rounds: int) -> None:
         algorithm, state = self._algorithm, views[0].state
         shared = algorithm.server_model(state.server)
-        if self._uses_shared_model is None:
-            self._uses_shared_model = uses_shared_model(
-                algorithm, state.server, jax.eval_shape(lambda x: tree.rows(x, 0), state.parties),
-                shapes_of(self._problem.oracle, jnp.array(0)))
         if not self._uses_shared_model:
             models = [personal_models(algorithm, v.problem, v.state, v.parties) for v in views]
             scores = [evaluate_models(v.problem, of_view, v.parties) for v, of_view in zip(views, models, strict=True)]

@@ -1,22 +1,15 @@
 """Refuse a run that the machine's memory cannot hold, before anything is allocated."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import PyTree
 
-from resolvent.algorithms import keys
-from resolvent.algorithms.round import initial_server, reply_shapes
 from resolvent.errors import InputError
-from resolvent.problem.subset import Gatherer
-from resolvent.simulator.device_memory import memory_limit, party_state_shapes, tree_bytes
+from resolvent.simulator.device_memory import memory_limit, tree_bytes
 from resolvent.simulator.plan import Plan
-from resolvent.xla.shapes import shapes_of
 
 __all__ = ["check_memory"]
 
-_SMALL_SHARE = 1e-4  # share of the memory; a model that takes less is not examined further
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -47,14 +40,7 @@ def check_memory(plan: Plan) -> None:
     Raises:
         InputError: they do not fit. The message has their sizes and the memory.
     """
-    model = shapes_of(plan.task.init, keys.initial_key(0))
-    limit, parties = memory_limit(), plan.task.parties
-    if tree_bytes(model) * (parties + plan.cohort_size) < _SMALL_SHARE * limit:
-        return
-    try:
-        sizes = _sizes_of(plan, model)
-    except (TypeError, ValueError, KeyError, AttributeError):
-        return  # the parts do not fit together, which is reported when they are traced
+    limit, parties, sizes = memory_limit(), plan.task.parties, _sizes_of(plan)
     if sizes.total > limit:
         raise InputError(
             f"the run needs at least {_amount(sizes.total)} of memory, and the device has {_amount(limit)}: the model "
@@ -64,20 +50,13 @@ def check_memory(plan: Plan) -> None:
             "such as Uniform(cohort=10), or memory='host' for the parties' states")
 
 
-def _sizes_of(plan: Plan, model: PyTree[Any]) -> _Sizes:
-    task, parties = plan.task, plan.task.parties
-    server = jax.eval_shape(lambda w: initial_server(plan.algorithm, w, jnp.full(parties, 1 / parties)), model)
+def _sizes_of(plan: Plan) -> _Sizes:
+    description, parties = plan.description, plan.task.parties
     on_device = 0 if plan.memory == "host" else 1 if plan.pools_data else parties
     if plan.divides_parties:
         on_device = -(-parties // jax.device_count())
-    problem = task.problem
-    if problem is None:
-        assert task.model is not None
-        assert task.data is not None
-        problem = Gatherer(task.model, task.data).template
-    return _Sizes(tree_bytes(model), tree_bytes(server),
-                  on_device * tree_bytes(party_state_shapes(plan.algorithm, problem)) if on_device else 0,
-                  plan.cohort_size * tree_bytes(reply_shapes(plan.algorithm, model)))
+    return _Sizes(tree_bytes(description.model), tree_bytes(description.server),
+                  on_device * tree_bytes(description.party), plan.cohort_size * tree_bytes(description.replies))
 
 
 def _amount(size: float) -> str:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.errors import InputError
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
@@ -21,7 +20,7 @@ from resolvent.simulator.schedulers import Scheduler, Sharded
 from resolvent.simulator.shard_storage import ShardStorage
 from resolvent.simulator.storage import DeviceStorage, Storage
 from resolvent.simulator.systems import MessageBytes, message_bytes
-from resolvent.simulator.user_errors import USER_ERRORS, message_of
+from resolvent.simulator.user_errors import naming_errors
 
 __all__ = ["Placement", "limit_batches", "place"]
 
@@ -50,16 +49,9 @@ def place(plan: Plan) -> Placement:
     Raises:
         InputError: the algorithm, the model and the data do not fit together, or not into the memory.
     """
-    try:
+    with naming_errors(plan.name):
         check_memory(plan)
         return _place(limit_batches(plan))
-    except USER_ERRORS as error:
-        message = message_of(error)
-        if message is None:
-            if not isinstance(error, TypeError | ValueError | KeyError):
-                raise
-            message = str(error.args[0] if error.args else error)
-        raise InputError(f"{plan.name}: {message}") from error
 
 
 def _place(plan: Plan) -> Placement:
@@ -70,8 +62,7 @@ def _place(plan: Plan) -> Placement:
     storage = _storage_of(plan, scheduler)
     run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
     inputs = storage.first_inputs()
-    no_messages = MessageBytes(0, 0)
-    message = no_messages if plan.pools_data else message_bytes(plan.algorithm, inputs.problem)
+    message = MessageBytes(0, 0) if plan.pools_data else message_bytes(plan.description)
     run_chunk.check(inputs)
     seconds: dict[str, float] = {}
     if plan.scheduler == "measured":

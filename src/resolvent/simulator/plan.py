@@ -2,25 +2,30 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.persistent_memory import Prepared, prepare
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
-from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.math.tree import Vector
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model
+from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.subset import Gatherer
 from resolvent.simulator.device_memory import fits_device
 from resolvent.simulator.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulator.events import OnEvaluation
@@ -28,6 +33,7 @@ from resolvent.simulator.party_metrics import PartyMetrics
 from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.simulator.schedulers import Sharded
 from resolvent.simulator.systems import VirtualClock
+from resolvent.simulator.user_errors import naming_errors
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes",
@@ -71,6 +77,27 @@ class Task:
             raise InputError(f"model must be a Model, got {type(model).__name__}: see rv.models.from_functions, "
                              "from_equinox and from_flax")
         return cls(model, data, None)
+
+    @cached_property
+    def gatherer(self) -> Gatherer:
+        """Gathers the data of a few parties, for a model on data."""
+        assert self.model is not None
+        assert self.data is not None
+        return Gatherer(self.model, self.data)
+
+    def prepare(self, algorithm: Algorithm, name: str) -> Prepared:
+        """The algorithm as it runs on this task, and its description: the only trace before that of the rounds.
+
+        Raises:
+            InputError: with the name: the parts do not fit together.
+        """
+        def oracle() -> Oracle:
+            of_party: Oracle = shapes_of(self.gatherer.template.oracle, jnp.array(0))
+            return of_party
+
+        source = self.init if self.problem is None else self.problem
+        with naming_errors(name):
+            return prepare(algorithm, source, parties=self.parties, oracle=oracle)
 
     @property
     def parties(self) -> int:
@@ -162,6 +189,7 @@ class Plan:
     Attributes:
         name: name of the method, for metrics and errors.
         algorithm: the algorithm.
+        description: its description.
         task: what is learned.
         participation: draws the cohorts.
         rounds: number of rounds.
@@ -177,6 +205,7 @@ class Plan:
 
     name: str
     algorithm: Algorithm
+    description: Description
     task: Task
     participation: Participation
     rounds: int
@@ -195,7 +224,7 @@ class Plan:
         check_sizes(self.task.sizes)
         self.participation.check(self.task.parties)
         if (held_out := self.task.validation_sizes) is not None:
-            check_held_out(self.algorithm, self.task.init, held_out, self.name)
+            check_held_out(self.description, held_out, self.name)
         if self.scheduler == "measured" and jax.process_count() > 1:
             raise InputError("scheduler='measured' is for one process, because several could choose differently: "
                              "measure in one process, and name the scheduler that it chooses")
@@ -300,7 +329,7 @@ def choose_evaluated_parties(requested: int | None, parties: int, seed: int, mem
     return np.sort(generator.choice(parties, count, replace=False, shuffle=False)).astype(np.int32)
 
 
-def choose_memory(memory: MemoryChoice, algorithm: Algorithm, task: Task, name: str) -> Literal["device", "host"]:
+def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:
     """Where the parties' data and states are to be; ``auto`` is the device if they take less than half of its memory.
 
     Raises:
@@ -311,7 +340,7 @@ def choose_memory(memory: MemoryChoice, algorithm: Algorithm, task: Task, name: 
     obstacle = None
     if task.model is None or task.data is None:
         obstacle = "memory='host' gathers from data: give simulate a model and data=, not a problem of its own"
-    elif uses_pooled_data(algorithm):
+    elif uses_pooled_data(prepared.algorithm):
         obstacle = (f"{name}: it trains on the pooled samples of all parties, which are on the device then: leave it "
                     "out, or use memory='device'")
     elif jax.process_count() > 1:
@@ -322,12 +351,8 @@ def choose_memory(memory: MemoryChoice, algorithm: Algorithm, task: Task, name: 
         return memory
     if obstacle is not None:
         return "device"
-    assert task.model is not None
-    assert task.data is not None
-    try:
-        return "device" if fits_device(algorithm, task.model, task.data) else "host"
-    except (TypeError, ValueError, KeyError):
-        return "device"  # the parts do not fit together, which is reported when they are traced
+    with naming_errors(name):
+        return "device" if fits_device(task.gatherer, prepared.description.party) else "host"
 
 
 def check_sizes(sizes: NDArray[np.integer]) -> None:
@@ -347,20 +372,17 @@ def check_sizes(sizes: NDArray[np.integer]) -> None:
                          "and 2^31 - 1, because parties are weighted by their shares of it")
 
 
-def check_held_out(algorithm: Algorithm, init: Callable[[Array], Vector], samples: Any, name: str) -> None:
+def check_held_out(description: Description, samples: Any, name: str) -> None:
     """Refuse an algorithm that uses held-out samples if no party has any.
 
     Args:
-        algorithm: the algorithm.
-        init: random key -> first model.
+        description: the description of the algorithm.
         samples: [N] number of validation samples of each party.
         name: name of the method, for the error.
 
     Raises:
         InputError: naming the method.
     """
-    if np.asarray(samples).any():
-        return
-    if exchange_shapes(algorithm, shapes_of(init, jax.random.key(0))).uses_held_out:
+    if description.uses_held_out and not np.asarray(samples).any():
         raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
                          "set a share for validation in the data")

@@ -14,7 +14,6 @@ from resolvent.data.federated import SPLITS
 from resolvent.errors import InputError, shorten
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.problem.subset import Gatherer
 from resolvent.simulator.engine import initial_state, program_of_round
 from resolvent.simulator.evaluate import evaluate_models, personal_models
 from resolvent.simulator.own_code import digest_of_code, own_parts
@@ -136,7 +135,7 @@ def _pooled(task: Task) -> Problem:
 def _learning_problem(task: Task, rows: int, offset: Any, length: Any) -> Problem:
     assert task.model is not None
     assert task.data is not None
-    template = Gatherer(task.model, task.data).template
+    template = task.gatherer.template
     x, y = (jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype) for array in (template.x, template.y))  # type: ignore[no-untyped-call]
     offset, length = (jax.eval_shape(jnp.asarray, part) for part in (offset, length))
     sizes = jax.ShapeDtypeStruct(length.shape[1:], length.dtype)  # type: ignore[no-untyped-call]

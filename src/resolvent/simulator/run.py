@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
@@ -150,12 +149,12 @@ def simulate(
     task = Task.from_arguments(model, data)
     if start is not None:
         algorithm = WarmStart(algorithm, _parameters(start))
-    algorithm = with_memory(algorithm, task.init if task.problem is None else task.problem)
-    place_of_states = choose_memory(memory, algorithm, task, name)
+    algorithm, description = prepared = task.prepare(algorithm, name)
+    place_of_states = choose_memory(memory, prepared, task, name)
     participation = Full() if participation is None else participation
     spent = None if privacy is None or not isinstance(start, RunReadings) else _spent(start, task)
     plan = Plan(
-        name, algorithm, task, participation, rounds, seed, scheduler, place_of_states,
+        name, algorithm, description, task, participation, rounds, seed, scheduler, place_of_states,
         plan_evaluation(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),

@@ -4,18 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.keys import root_key
-from resolvent.algorithms.shapes import exchange_shapes
+from resolvent.algorithms.description import Description
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math.codecs import wire_bits
-from resolvent.problem.problem import Problem
-from resolvent.xla.shapes import shapes_of
 
 __all__ = ["MessageBytes", "VirtualClock", "message_bytes"]
 
@@ -95,8 +90,6 @@ class MessageBytes(NamedTuple):
     up: int
 
 
-def message_bytes(algorithm: Algorithm, problem: Problem) -> MessageBytes:
+def message_bytes(description: Description) -> MessageBytes:
     """Bytes that one party receives and sends in a round; encoded arrays count in their wire format."""
-    shapes = exchange_shapes(algorithm, shapes_of(problem.init, root_key(0)),
-                             oracle=shapes_of(problem.oracle, jnp.array(0)))
-    return MessageBytes(*(-(-wire_bits(part) // 8) for part in (shapes.messages, shapes.replies)))
+    return MessageBytes(*(-(-wire_bits(part) // 8) for part in (description.messages, description.replies)))

@@ -17,7 +17,6 @@ from jaxtyping import Array, Int
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import check_ids
-from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
@@ -109,7 +108,7 @@ def _plans(algorithms: Sequence[Algorithm], model: Model | Problem, data: Federa
            participation: Participation | None, every: int | None, metrics: Any, name: str) -> list[Plan]:
     """The plan of each run. All of them share one problem, so that the samples are on the device once."""
     task = Task.from_arguments(model, data)
-    algorithms = [with_memory(a, task.init if task.problem is None else task.problem) for a in algorithms]
+    prepared = [task.prepare(algorithm, name) for algorithm in algorithms]
     if task.problem is None:
         assert task.model is not None
         assert task.data is not None
@@ -119,8 +118,8 @@ def _plans(algorithms: Sequence[Algorithm], model: Model | Problem, data: Federa
     evaluation = plan_evaluation(
         algorithms[0], rounds=rounds, cohort=participation.capacity(task.parties), every=every,
         parties=np.arange(task.parties, dtype=np.int32), diagnostics=(), clock=None, metrics=metrics)
-    return [Plan(name, algorithm, task, participation, rounds, seed, scheduler, "device", evaluation,
-                 CheckpointPlan(None, False)) for algorithm in algorithms]
+    return [Plan(name, algorithm, description, task, participation, rounds, seed, scheduler, "device", evaluation,
+                 CheckpointPlan(None, False)) for algorithm, description in prepared]
 
 
 class _Run:

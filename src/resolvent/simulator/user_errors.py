@@ -1,9 +1,11 @@
 """An error that Python or JAX raised in a user's function, as a message with the function and its line."""
 
+import contextlib
 import dataclasses
 import site
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,7 +13,7 @@ import jax
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["USER_ERRORS", "is_of_user", "message_of"]
+__all__ = ["USER_ERRORS", "is_of_user", "message_of", "naming_errors"]
 
 # Others, such as those of files, memory and other processes, are no mistakes in a function.
 USER_ERRORS = (TypeError, ValueError, LookupError, AttributeError, NameError, ArithmeticError, AssertionError)
@@ -35,6 +37,24 @@ _ADVICE: MappingProxyType[type[Exception], str] = MappingProxyType({  # a subcla
 })
 _LIBRARIES = tuple(Path(folder).resolve() for folder in (
     str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()))
+
+
+@contextlib.contextmanager
+def naming_errors(name: str) -> Iterator[None]:
+    """Raise the errors of functions that are traced within as an ``InputError`` that begins with a name.
+
+    Raises:
+        InputError: a function of the user, or parts that do not fit together, raised an error.
+    """
+    try:
+        yield
+    except USER_ERRORS as error:
+        message = message_of(error)
+        if message is None:
+            if not isinstance(error, TypeError | ValueError | KeyError):
+                raise
+            message = str(error.args[0] if error.args else error)
+        raise InputError(f"{name}: {message}") from error
 
 
 def message_of(error: Exception) -> str | None:

@@ -24,7 +24,7 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulator.callbacks import Callback
 from resolvent.simulator.diagnostics import Diagnostic
-from resolvent.simulator.plan import check_held_out
+from resolvent.simulator.plan import Task, check_held_out
 from resolvent.simulator.systems import VirtualClock
 from resolvent.study.binding import Bound, bind, parameters
 from resolvent.study.changes import Locations, apply_changes
@@ -215,9 +215,12 @@ class ExperimentFile:
                 parts["model"] = self.build_model(data)
         parts["solver"] = self._part("solver").build()
         parts["algorithms"] = {label: part.build(solver=parts["solver"]) for label, part in self._algorithms.items()}
-        for label, algorithm in parts["algorithms"].items():
-            check_held_out(algorithm, parts["problem" if "problem" in parts else "model"].init, held_out,
-                           f"algorithms.{label}")
+        if not held_out.any():
+            task = Task(parts.get("model"), parts["data"], None) if "problem" not in parts else Task(
+                None, None, parts["problem"])
+            for label, algorithm in parts["algorithms"].items():
+                name = f"algorithms.{label}"
+                check_held_out(task.prepare(algorithm, name).description, held_out, name)
         parts["participation"] = self._part("participation").build()
         if "clock" in self.bound.parts:
             parts["clock"] = self._part("clock").build()

@@ -16,10 +16,10 @@ from jaxtyping import ArrayLike, PyTree
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.description import describe_on
 from resolvent.algorithms.participation import Full
 from resolvent.algorithms.privacy.noise_keys import check_same_noise, noise_keys
 from resolvent.errors import InputError
-from resolvent.problem.oracle import ShapeOracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.simulator.rounds import compiled_programs, initial_state, run_rounds
@@ -202,7 +202,7 @@ def check_noise_keys(make: Make) -> None:
     """
     try:
         algorithm = make(DPSGD(0.1))
-        keys = noise_keys(algorithm, jax.eval_shape(example_problem().init, jax.random.key(0)), ShapeOracle())
+        keys = noise_keys(algorithm, describe_on(algorithm, example_problem().init))
     except (InputError, AttributeError):
         return
     try:

@@ -22,17 +22,17 @@ from resolvent.algorithms.algorithm import (
     local_solvers,
 )
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, contains, innermost
+from resolvent.algorithms.description import Description, describe_on
 from resolvent.algorithms.keys import root_key
 from resolvent.algorithms.round import Private
-from resolvent.algorithms.shapes import ExchangeShapes, exchange_shapes
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
+from resolvent.problem.oracle import Oracle, PartyMemory, remembering
 from resolvent.problem.problem import Problem
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["PersistentMemory", "PersistentMemoryState", "with_memory"]
+__all__ = ["PersistentMemory", "PersistentMemoryState", "Prepared", "prepare", "with_memory"]
 
 
 class PersistentMemoryState(NamedTuple):
@@ -75,8 +75,7 @@ class PersistentMemory(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[PersistentMemoryState, Reply, Info]:
         memory: PartyMemory = state.memory.value
         after, reply, info = inner(state.inner, message, remembering(oracle, memory), key, effort)
-        info = dict(info)
-        new = info.pop("memory", memory)
+        new = info.get("memory", memory)
         is_finite = tree.finite([x for x in jax.tree.leaves(new) if jnp.issubdtype(x.dtype, jnp.inexact)])
         new = jax.tree.map(lambda a, b: jnp.where(is_finite, a, b).astype(b.dtype), new, memory)
         return PersistentMemoryState(after, Private(new)), reply, info
@@ -84,6 +83,18 @@ class PersistentMemory(Combinator):
     @override
     def personal_model(self, state: PersistentMemoryState, message: Message, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state.inner, message, oracle)
+
+
+class Prepared(NamedTuple):
+    """An algorithm as it runs on a problem.
+
+    Attributes:
+        algorithm: the algorithm itself, or with ``PersistentMemory``.
+        description: its description.
+    """
+
+    algorithm: Algorithm
+    description: Description
 
 
 def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector]) -> Algorithm:
@@ -96,21 +107,38 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
     Raises:
         InputError: the algorithm cannot keep the memory: it works several times in a phase, or in loops of its own.
     """
+    return prepare(algorithm, source).algorithm if _has_memory(algorithm, source) else algorithm
+
+
+def prepare(algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
+            oracle: Callable[[], Oracle] | None = None) -> Prepared:
+    """As ``with_memory``, and the description of the algorithm, for which it is traced once.
+
+    Args:
+        algorithm: the algorithm.
+        source: the problem, or a model's ``init``.
+        parties: number of parties, on which the shapes of the server's state can depend.
+        oracle: the shapes of a party's oracle, if the source is no problem, see ``describe``.
+
+    Raises:
+        InputError: see ``with_memory``.
+    """
+    is_wrapped = _has_memory(algorithm, source)
+    prepared = PersistentMemory(algorithm) if is_wrapped else algorithm
+    description = describe_on(prepared, source, parties=parties, oracle=oracle)
+    if is_wrapped:
+        _check_local_work(algorithm, description)
+    return Prepared(prepared, description)
+
+
+def _has_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector]) -> bool:
+    """Whether a solver of the algorithm or an oracle has a memory that the algorithm does not keep yet."""
     if contains(algorithm, PersistentMemory):
-        return algorithm
-    k, key = jnp.array(0), root_key(0)
-    try:
-        w0 = shapes_of(source.init if isinstance(source, Problem) else source, key)
-        oracle = shapes_of(shapes_of(source.at, k).oracle, k) if isinstance(source, Problem) else ShapeOracle()
-        of_oracle = shapes_of(oracle.init_memory, w0)
-    except (TypeError, ValueError, KeyError):
-        return algorithm  # the parts do not fit together, which is reported when they are traced
-    memory = PartyMemory(of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))
-    if not jax.tree.leaves(memory):
-        return algorithm
-    _check_local_work(algorithm, exchange_shapes(algorithm, w0, oracle=oracle, memory=memory),
-                      has_solver_memory=bool(jax.tree.leaves(memory.solver)))
-    return PersistentMemory(algorithm)
+        return False
+    k, w0 = jnp.array(0), shapes_of(source.init if isinstance(source, Problem) else source, root_key(0))
+    of_oracle = shapes_of(shapes_of(shapes_of(source.at, k).oracle, k).init_memory, w0) if isinstance(
+        source, Problem) else ()
+    return bool(jax.tree.leaves((of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))))
 
 
 def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
@@ -126,13 +154,14 @@ def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
     return memories[0] if memories else ()
 
 
-def _check_local_work(algorithm: Algorithm, shapes: ExchangeShapes, *, has_solver_memory: bool) -> None:
+def _check_local_work(algorithm: Algorithm, description: Description) -> None:
     """Refuse an algorithm that does not hand on the memory of its local work."""
-    title, calls = type(innermost(algorithm)).__name__, max(shapes.local_work)
+    title, calls = type(innermost(algorithm)).__name__, max(description.local_work)
+    has_solver_memory = bool(jax.tree.leaves(description.party.memory.value.solver))
     advice = ("set keep=False for the solver" if has_solver_memory
               else "use a problem whose oracles have no memory, such as a portfolio with memory='recomputed'")
     if calls > 1:
         raise InputError(f"{title} works {calls} times with a local solver in one phase, so that a party cannot keep "
                          f"one memory: {advice}")
-    if has_solver_memory and not shapes.returns_memory:
+    if has_solver_memory and not description.returns_memory:
         raise InputError(f"{title} does not hand on the memory of its local solver: {advice}")

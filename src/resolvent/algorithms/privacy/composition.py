@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
-from typing_extensions import override
+from jaxtyping import Array, Int
 
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.description import describe
 from resolvent.errors import InputError, check_range
 from resolvent.math import accounting
 from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import ShapeOracle
 from resolvent.problem.solvers.dpsgd import DPSGD
 
 __all__ = ["PrivateWork", "check_private_records", "noise_within", "record_epsilons", "rounds_within"]
@@ -73,11 +72,12 @@ def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
         raise InputError("the local work has several DPSGD with different settings, which are not accounted for: use "
                          "one")
     name = type(algorithm).__name__
-    try:
-        keys = noise_keys(algorithm, w0, _ReadProbe())
-    except _SampleRead as error:
-        raise InputError(f"{name} reads {error} of a party's samples outside DPSGD, so that what it sends or stores is "
-                         "not private: use a method whose parties only solve, such as fedavg or fedprox") from None
+    description = describe(algorithm, w0)
+    if description.reads:
+        raise InputError(f"{name} reads {description.reads[0]} of a party's samples outside DPSGD, so that what it "
+                         "sends or stores is not private: use a method whose parties only solve, such as fedavg or "
+                         "fedprox")
+    keys = noise_keys(algorithm, description)
     if any(keys.first.values()):
         raise InputError(f"{name} calls the solver before the first round, which is not accounted for: use a method "
                          "that calls it in rounds, such as fedavg or fedprox")
@@ -185,30 +185,6 @@ def noise_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Ar
     rate = min(1.0, solver.batch_size / min(int(size) for size in sizes))
     steps = round(float(solver.steps)) * calls * rounds  # type: ignore[arg-type]
     return accounting.noise_within(epsilon, rate, steps, delta, accountant)
-
-
-class _SampleRead(Exception):
-    """Raised where an algorithm reads samples outside DPSGD."""
-
-
-class _ReadProbe(ShapeOracle):
-    """An oracle that refuses to be read. Diagnostics, which are neither sent nor stored, are not traced with it."""
-
-    @override
-    def value(self, w: Vector) -> Float[Array, ""]:
-        raise _SampleRead("the loss")
-
-    @override
-    def grad(self, w: Vector) -> Vector:
-        raise _SampleRead("a gradient")
-
-    @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        raise _SampleRead("a minibatch gradient")
-
-    @override
-    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        raise _SampleRead("held-out samples")
 
 
 def _equal(a: Any, b: Any) -> bool:

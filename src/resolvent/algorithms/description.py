@@ -1,0 +1,293 @@
+"""One trace of an algorithm without data: what its parties are sent, store, read and release.
+
+The plan of a run, the table of algorithms, the check of privacy and a network read this description. ``jax.jit`` caches
+it: for one algorithm and one model it is made once in a process, whatever its numbers are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
+from jaxtyping import Array, Bool, Float, Int, PyTree
+from typing_extensions import override
+
+from resolvent.algorithms.exchange import AlgorithmFunctions, Message, PartyState, Reply, ServerState
+from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle, ShapeOracle, recording
+from resolvent.problem.problem import Problem
+from resolvent.problem.solvers.dpsgd import DPSGD
+from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+from resolvent.xla.shapes import shapes_of
+
+__all__ = ["PRIVATE_WORK", "Description", "describe", "describe_on"]
+
+PRIVATE_WORK = "private_work"  # name of the operation that stands for DPSGD in the traced programs
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """Facts of an algorithm. Trees have leaves with the shapes and dtypes of arrays.
+
+    Attributes:
+        model: a model.
+        messages: the message of each phase.
+        replies: the reply of each phase.
+        model_message: the message from which a party computes its personal model.
+        shared: the shared model; None if the algorithm has none.
+        server: the server's state.
+        party: a party's state.
+        personal: a party's personal model.
+        local_work: in each phase, how often a party works with a local solver; a loop counts once.
+        returns_memory: whether a party's work hands on the memory with which it began.
+        reads: what parties read of their samples before and in a round outside ``DPSGD``, in words, in order.
+        uses_held_out: whether a party looks at its held-out samples.
+        is_personal: whether a party's model depends on its state, its samples or its number.
+        uses_shared_model: whether the personal model of every party is the shared model.
+        needs_individual_replies: see ``Algorithm``.
+        first_program: (algorithm, key, model, oracle) -> a party's first state, with ``PRIVATE_WORK`` for ``DPSGD``.
+        phase_programs: for each phase, (algorithm, party, key, effort, server's state, party's state, oracle) -> the
+            party's results and the message.
+        model_program: (algorithm, model, server's state, party's state, party, oracle) -> personal model, ...
+    """
+
+    model: Vector
+    messages: tuple[Message, ...]
+    replies: tuple[Reply, ...]
+    model_message: Message
+    shared: Vector | None
+    server: ServerState
+    party: PartyState
+    personal: Vector
+    local_work: tuple[int, ...]
+    returns_memory: bool
+    reads: tuple[str, ...]
+    uses_held_out: bool
+    is_personal: bool
+    uses_shared_model: bool
+    needs_individual_replies: bool
+    first_program: ClosedJaxpr
+    phase_programs: tuple[ClosedJaxpr, ...]
+    model_program: ClosedJaxpr
+
+    @property
+    def has_party_states(self) -> bool:
+        """Whether a party stores something between rounds."""
+        return bool(jax.tree.leaves(self.party))
+
+
+def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
+                oracle: Callable[[], Oracle] | None = None) -> Description:
+    """The description of an algorithm on a problem.
+
+    Args:
+        algorithm: the algorithm.
+        source: the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
+        parties: number of parties, on which the shapes of the server's state can depend.
+        oracle: the shapes of a party's oracle; default: those of the problem, if there is one.
+    """
+    if not isinstance(source, Problem):
+        return describe(algorithm, shapes_of(source, root_key(0)), parties=parties, oracle=oracle)
+    model, k = shapes_of(source.init, root_key(0)), jnp.array(0)
+    own: Oracle = shapes_of(shapes_of(source.at, k).oracle, k)
+    return describe(algorithm, model, parties=parties, memory=shapes_of(own.init_memory, model), oracle=lambda: own)
+
+
+def describe(algorithm: AlgorithmFunctions, model: Vector, *, parties: int = 1, memory: PyTree[Any] = (),
+             oracle: Callable[[], Oracle] | None = None) -> Description:
+    """The description of an algorithm for a model.
+
+    Args:
+        algorithm: the algorithm.
+        model: a model, or its shapes.
+        parties: number of parties, on which the shapes of the server's state can depend.
+        memory: the shapes of the memory of a party's oracle before the first round.
+        oracle: the shapes of a party's oracle, for an algorithm that asks for something that ``ShapeOracle`` does not
+            have; its reads of samples are not described.
+
+    Raises:
+        TypeError: the algorithm asks its oracle for something that it does not have.
+        AttributeError: the same.
+        InputError: see ``phase_results``.
+    """
+    shares = jax.ShapeDtypeStruct((parties,), jnp.zeros(()).dtype)  # type: ignore[no-untyped-call]
+    try:
+        return _described(algorithm, model, shares, memory, None)
+    except (TypeError, AttributeError):
+        if oracle is None:
+            raise
+    return _described(algorithm, model, shares, memory, oracle())  # raises the error again if it is another mistake
+
+
+class _Static(eqx.Module):
+    description: Description = eqx.field(static=True)
+
+
+def _described(*inputs: Any) -> Description:
+    static: _Static = _trace.eval_shape(*inputs)  # type: ignore[no-untyped-call]
+    return static.description
+
+
+@jax.jit
+def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"], memory: PyTree[Any],
+           oracle: Oracle | None) -> _Static:
+    """Party 0 in a round. Each function is traced as a program of its own, from shapes: nothing is computed here."""
+    needs_individual, count = algorithm.needs_individual_replies, len(checked_phases(algorithm))
+    algorithm, w0, shares, memory, oracle = jax.tree.map(_shape, (algorithm, w0, shares, memory, oracle))
+    k, key, effort = jax.eval_shape(lambda: (jnp.array(0), root_key(0), jnp.ones(())))
+    log = _Log()
+    oracle = recording(_Probe(k, first_memory=memory, log=log) if oracle is None else oracle, on_work=log.count_work)
+    facts: dict[str, bool] = {"returns_memory": False}
+
+    def first_state(algorithm: AlgorithmFunctions, key: Array, w0: Vector, oracle: Oracle) -> PartyState:
+        return tree.strongly_typed(_marked(algorithm).init_party(w0, oracle, key))
+
+    def work(number: int, algorithm: AlgorithmFunctions, k: Int[Array, ""], key: Array, effort: Float[Array, ""],
+             server: ServerState, state: PartyState, oracle: Oracle) -> Any:
+        phase = checked_phases(_marked(algorithm))[number]
+        message = phase.message(server, k)
+        check_arrays(f"a message of {type(algorithm).__name__}", message)
+        after, reply, info = party_work(phase, state, message, oracle, key, effort)
+        facts["returns_memory"] |= "memory" in info
+        return after, reply, message
+
+    def models(algorithm: AlgorithmFunctions, w0: Vector, server: ServerState, state: PartyState, k: Int[Array, ""],
+               oracle: Oracle) -> Any:
+        algorithm = _marked(algorithm)
+        message = algorithm.model_message(server, k)
+        personal, shared = algorithm.personal_model(state, message, oracle), algorithm.server_model(server)
+        check_models(algorithm, w0, personal, shared)
+        facts["uses_shared_model"] = _are_same(personal, shared)
+        return personal, shared, message
+
+    server = jax.eval_shape(lambda a, w, s: tree.strongly_typed(a.init(w, s)), algorithm, w0, shares)
+    first_program, state = _program(first_state, algorithm, key, w0, oracle)
+    results, calls = [], []
+    for number in range(count):
+        before = log.calls
+        results.append(_program(lambda *inputs, number=number: work(number, *inputs), algorithm, k, key, effort, server,
+                                state, oracle))
+        calls.append(log.calls - before)
+    reads = tuple(log.reads)
+    log.reads.clear()
+    shared_inputs = algorithm, w0, server
+    model_program, (personal, shared, model_message) = _program(models, *shared_inputs, state, k, oracle)
+    is_personal = bool(log.reads) or _reads_inputs_after(len(jax.tree.leaves(shared_inputs)), model_program,
+                                                         outputs=len(jax.tree.leaves(personal)))
+    return _Static(Description(
+        w0, tuple(message for _, (_, _, message) in results), tuple(reply for _, (_, reply, _) in results),
+        model_message, shared, server, state, personal, tuple(calls), reads=reads,
+        uses_held_out=_HELD_OUT in (*reads, *log.reads), is_personal=is_personal,
+        needs_individual_replies=needs_individual, first_program=first_program,
+        phase_programs=tuple(program for program, _ in results), model_program=model_program, **facts))
+
+
+def _program(function: Callable[..., Any], *inputs: Any) -> tuple[ClosedJaxpr, Any]:
+    """The program of a function, and the shapes of its results."""
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*inputs)
+    return program, shapes
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    kind = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)  # type: ignore[no-untyped-call]
+
+
+def _are_same(personal: Vector, shared: Vector | None) -> bool:
+    """Whether both models have the same values, which are one object in a trace then."""
+    of_personal, of_shared = jax.tree.leaves(personal), jax.tree.leaves(shared)
+    return bool(of_shared) and len(of_personal) == len(of_shared) and all(
+        a is b for a, b in zip(of_personal, of_shared, strict=True))
+
+
+def _reads_inputs_after(first: int, program: ClosedJaxpr, *, outputs: int) -> bool:
+    """Whether the first outputs of a program depend on an input from this number on."""
+    count = len(program.jaxpr.outvars)
+    _, is_read = dce_jaxpr(program.jaxpr, [i < outputs for i in range(count)])
+    return any(is_read[first:])
+
+
+_LOSS, _GRADIENT, _MINIBATCH, _MINIMISER, _HELD_OUT = (
+    "the loss", "a gradient", "a minibatch gradient", "the exact minimiser", "held-out samples")
+
+
+class _Log:
+    """What a trace has met: reads of samples, in words and in order, and the number of local solvers."""
+
+    def __init__(self) -> None:
+        self.reads: dict[str, None] = {}
+        self.calls = 0
+
+    def count_work(self) -> None:
+        self.calls += 1
+
+
+class _Probe(ShapeOracle):
+    """Notes what it is asked. JAX copies the object, and the copies share the log."""
+
+    first_memory: PyTree[Any] = eqx.field(kw_only=True)
+    log: _Log = eqx.field(static=True, kw_only=True)
+
+    @override
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        return self.first_memory
+
+    @override
+    def value(self, w: Vector) -> Float[Array, ""]:
+        self.log.reads.setdefault(_LOSS)
+        return super().value(w)
+
+    @override
+    def grad(self, w: Vector) -> Vector:
+        self.log.reads.setdefault(_GRADIENT)
+        return super().grad(w)
+
+    @override
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        self.log.reads.setdefault(_MINIBATCH)
+        return super().batch_grad(w, positions, mask)
+
+    @override
+    def proximal_point(self, center: Vector, weight: Any, linear: Vector | None) -> Vector:
+        self.log.reads.setdefault(_MINIMISER)
+        return super().proximal_point(center, weight, linear)
+
+    @override
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        self.log.reads.setdefault(_HELD_OUT)
+        return super().held_out(w)
+
+
+class _Marker(LocalSolver):
+    """Stands for DPSGD in a trace: it reads no samples, and its key is the first input of an operation."""
+
+    adds_noise: ClassVar[bool] = True
+
+    @override
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
+                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+        data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+        return jax.jit(_private_work)(data, start), jnp.array(1)
+
+
+def _marked(algorithm: Any) -> Any:
+    """The algorithm with a marker for each DPSGD."""
+    def is_private(part: Any) -> bool:
+        return isinstance(part, DPSGD)
+
+    return jax.tree.map(lambda part: _Marker() if is_private(part) else part, algorithm, is_leaf=is_private)
+
+
+def _private_work(key_data: Array, start: Vector) -> Vector:
+    return jax.tree.map(lambda leaf: leaf + key_data[0].astype(leaf.dtype), start)
+
+
+_private_work.__name__ = PRIVATE_WORK
