@@ -26,6 +26,7 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
+from resolvent.xla.known_values import count_marked
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["PRIVATE_WORK", "Description", "describe", "describe_on"]
@@ -180,8 +181,9 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     log.reads.clear()
     shared_inputs = algorithm, w0, server
     model_program, (personal, shared, model_message) = _program(models, *shared_inputs, state, k, oracle)
-    is_personal = bool(log.reads) or _reads_inputs_after(len(jax.tree.leaves(shared_inputs)), model_program,
-                                                         outputs=len(jax.tree.leaves(personal)))
+    reads_samples = bool(log.reads) or count_marked(model_program.jaxpr, PRIVATE_WORK) > 0
+    is_personal = reads_samples or _reads_inputs_after(len(jax.tree.leaves(shared_inputs)), model_program,
+                                                       outputs=len(jax.tree.leaves(personal)))
     return _Static(Description(
         w0, tuple(message for _, (_, _, message) in results), tuple(reply for _, (_, reply, _) in results),
         model_message, shared, server, state, personal, tuple(calls), reads=reads,
