@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from resolvent.algorithms.shapes import exchange_shapes
+from resolvent.algorithms.description import describe
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.refit_rows import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
@@ -139,7 +139,7 @@ def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod |
         shapes = shapes_of(model.init, jax.random.key(0))
         # A method that chooses by validation rows needs them again: a choice among models that have seen the rows
         # would always prefer the one that fits them most closely.
-        held_out = ("validation",) if exchange_shapes(algorithm, shapes).uses_held_out else ()
+        held_out = ("validation",) if describe(algorithm, shapes).uses_held_out else ()
         samples = join_splits(encoded, held_out)
         report: Callable[[int, int], None] | bool = (
             (lambda done, total, label=label: progress(label, done, total)) if progress else False)
