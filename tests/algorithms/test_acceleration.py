@@ -67,7 +67,7 @@ def test_replacing_the_mean_replaces_u_by_equations_25_and_26():
 
 
 def test_a_party_that_missed_rounds_uses_its_last_image():
-    algorithm = DecentralisedAnderson(rv.fedavg_plus(rv.solvers.GD(0.1)), history_size=3)
+    algorithm = DecentralisedAnderson(rv.fedavg_plus(rv.solvers.GD(0.1), sigma=0.5), history_size=3)
     history = History(jnp.zeros((3, 1)), jnp.array([[1.0], [10], [100]]))
     control = Control.first(3, jnp.float64)
     control = Control(jnp.array([0.5, 2.0, -1.5]), *(getattr(control, f) for f in (

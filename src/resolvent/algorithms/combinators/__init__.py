@@ -1,5 +1,6 @@
 """Combinators: functions from one algorithm to another, such as acceleration and compression."""
 
+from resolvent.algorithms.combinators.abstention import Abstention
 from resolvent.algorithms.combinators.adaptive_mu import AdaptiveMu
 from resolvent.algorithms.combinators.anderson import Anderson
 from resolvent.algorithms.combinators.attacked import Attacked
@@ -25,7 +26,7 @@ from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.combinators.warm_start import WarmStart
 
-__all__ = ["AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",
+__all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",
            "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture", "FineTuned",
            "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "NormLimit", "PersonalLayers",
            "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer", "SharedUntilTrained", "SharpnessAware",

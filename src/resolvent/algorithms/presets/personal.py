@@ -8,7 +8,7 @@ from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
-from resolvent.algorithms.presets.scale_free import DELTA, default_sigma, with_delta
+from resolvent.algorithms.presets.scale_free import DELTA, default_sigma, with_abstention, with_delta
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
@@ -36,7 +36,9 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
     to 0.95; the paper recommends 0.9 to 0.999. For a solver without a learning rate, such as LBFGS, sigma = 0.1. delta
     is the median distance of the parties from the centre, measured by the server in every round, and 10 for a squared
     norm. lam = 0 is the paper's, as is delta = 0.1 (section 4.4.1), a length in the space of parameters, with which
-    Fed+ is nearly local training on many problems.
+    Fed+ is nearly local training on many problems. Without a sigma, and unless the solver adds noise, a party also
+    abstains from rounds whose centre is worse for its training samples than the first model was (``Abstention``). With
+    sigma and delta as numbers it is the paper's Algorithm 1.
     Use when: one penalty for all layers is not suitable: ``PerLayer`` and ``Scaled`` give each layer its own. The usual
     penalties have presets: ``fedavg_plus``, ``fedgeomed_plus`` and ``fedcomed_plus``.
 
@@ -67,7 +69,7 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
         return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), default_sigma(solver, sigma),
                        lam, stragglers=stragglers)
 
-    return aggregate_parties(aggregate, with_delta(penalty, delta, method))
+    return aggregate_parties(aggregate, with_abstention(solver, sigma, with_delta(penalty, delta, method)))
 
 
 @checked
@@ -81,8 +83,9 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
     Update: theta_k = (w_k - w~)/(1 + delta); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k + lam w~;
     w~ <- mean of w_k.
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: sigma as in fedplus. delta = 10 pulls by 10/11 of the difference from the mean. The paper has delta = 0.1
-    (section 4.4.1), its experiments 0.001, and the first paper's rho = 1000: nearly local training and nearly FedProx.
+    Defaults: sigma and abstention as in fedplus. delta = 10 pulls by 10/11 of the difference from the mean. The paper
+    has delta = 0.1 (section 4.4.1), its experiments 0.001, and the first paper's rho = 1000: nearly local training and
+    nearly FedProx.
     Use when: parties differ and all of them are honest.
 
     Args:
@@ -108,7 +111,7 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
     # The Moreau centre of a squared norm is the mean, so no iteration is needed.
     method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), default_sigma(solver, sigma), lam,
                      stragglers=stragglers)
-    return aggregate_parties(aggregate, method)
+    return aggregate_parties(aggregate, with_abstention(solver, sigma, method))
 
 
 @checked
@@ -123,8 +126,8 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
     Update: theta_k = max(0, 1 - delta/|w_k - w~|) (w_k - w~); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from
     (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of |w_k - w|.
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: sigma and delta as in fedplus; the paper has delta = 0.1 and lam = 0 (section 4.4.1). A party nearer than
-    delta is pulled to the centre completely, one further away by delta.
+    Defaults: sigma, delta and abstention as in fedplus; the paper has delta = 0.1 and lam = 0 (section 4.4.1). A party
+    nearer than delta is pulled to the centre completely, one further away by delta.
     Use when: parties differ and some may be outliers or corrupt: the first method to try if nothing is known.
 
     Args:
@@ -164,8 +167,8 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: flo
     theta_k|^2 from (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of each
     coordinate of w_k - w. The paper prints a soft threshold that loses negative coordinates; this is the odd one.
     Communication: down 1 model, up 1; a party stores its model.
-    Defaults: sigma and delta as in fedplus; delta applies per coordinate, so a number should be smaller than for
-    FedGeoMed+. The paper has delta = 0.1 and lam = 0 (section 4.4.1).
+    Defaults: sigma, delta and abstention as in fedplus; delta applies per coordinate, so a number should be smaller
+    than for FedGeoMed+. The paper has delta = 0.1 and lam = 0 (section 4.4.1).
     Use when: parties differ in few coordinates, such as the bias of a layer; in the paper's Table 2 it is the weakest
     of the three on images.
 

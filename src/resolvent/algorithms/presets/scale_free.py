@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.abstention import Abstention
 from resolvent.algorithms.combinators.relative_delta import RelativeDelta
 from resolvent.algorithms.methods.fedplus import FedPlus
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.math.penalties import Penalty
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["DELTA", "MEDIAN_DISTANCES", "UNSMOOTHED_MEDIAN_DISTANCES", "default_sigma", "with_delta"]
+__all__ = ["DELTA", "MEDIAN_DISTANCES", "UNSMOOTHED_MEDIAN_DISTANCES", "default_sigma", "with_abstention", "with_delta"]
 
 MEDIAN_DISTANCES = 1.0  # delta of norms: half of the parties are pulled to the centre completely
 UNSMOOTHED_MEDIAN_DISTANCES = 0.3  # without smoothing, parties that are nearer than about delta agree exactly
@@ -27,6 +28,11 @@ def default_sigma(solver: LocalSolver, sigma: float | None) -> float:
         return sigma
     step_size = solver.step_size
     return _SIGMA if step_size is None else (1 / _KAPPA - 1) / step_size  # type: ignore[return-value]
+
+
+def with_abstention(solver: LocalSolver, sigma: float | None, method: Algorithm) -> Algorithm:
+    """Fed+ whose parties abstain, if its sigma is the default; never with a solver that protects samples by noise."""
+    return method if sigma is not None or solver.adds_noise else Abstention(method)  # type: ignore[arg-type]
 
 
 def with_delta(penalty: Penalty, delta: float | None, method: Callable[[float], FedPlusMethod],

@@ -1,0 +1,70 @@
+"""Abstention: a party that the centre does not suit trains alone and does not move the centre."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import equal, trajectory
+
+import resolvent as rv
+from resolvent.algorithms.combinators.abstention import AbstentionState
+from resolvent.algorithms.methods.fedplus import AnchorMessage
+
+SOLVER = rv.solvers.GD(0.1, steps=5)
+PLUS = rv.fedavg_plus(SOLVER, sigma=0.5)
+LINEARS = np.array([[1.0], [1.2], [0.8], [1.1], [0.9], [-40.0]])  # the optima, because all Hessians are 1
+
+
+def problem():
+    return rv.problems.QuadraticProblem(np.ones((6, 1, 1)), LINEARS)
+
+
+@pytest.mark.parametrize(("centre", "takes_part"), [(0.5, True), (1.9, True), (-0.1, False), (2.1, False),
+                                                    (np.nan, False)])
+def test_a_party_takes_part_if_the_centre_has_at_most_the_first_loss(centre, takes_part):
+    """f(w) = w^2/2 - w and f(w0) = f(0) = 0, so that centres in [0, 2] are no worse."""
+    algorithm, oracle = rv.combinators.Abstention(PLUS), problem().oracle(jnp.array(0))
+    key, effort = jax.random.key(0), jnp.ones(())
+    state = algorithm.init_party(jnp.zeros(1), oracle, key)
+    assert state.first_loss == 0
+    model = jnp.array([0.7])
+    (after, first_loss), reply, _ = algorithm.phases[0].party(AbstentionState(model, state.first_loss),
+                                                              AnchorMessage(jnp.array([centre]), ()), oracle, key,
+                                                              effort)
+    used = jnp.array([centre]) if takes_part else model
+    expected, _, _ = PLUS.party(model, AnchorMessage(used, ()), oracle, key, effort)
+    equal(after, expected)
+    assert first_loss == 0
+    np.testing.assert_array_equal(reply, expected if takes_part else [centre])
+
+
+def end(algorithm):
+    """The parties' models after 60 rounds."""
+    state = trajectory(algorithm, problem(), 60, rv.participation.Full("uniform"))[-1]
+    return np.asarray(getattr(state.parties, "inner", state.parties)).ravel()
+
+
+@pytest.mark.parametrize("preset", [rv.fedavg_plus, rv.fedgeomed_plus, rv.fedcomed_plus])
+def test_an_outlier_reaches_its_own_optimum_and_the_others_agree(preset):
+    models = end(preset(SOLVER))
+    np.testing.assert_allclose(models[5], -40, rtol=1e-2)
+    assert np.abs(models[:5] - 1).max() < 0.25
+
+
+def test_without_abstention_an_outlier_is_pulled_to_the_mean():
+    assert end(rv.fedavg_plus(SOLVER, sigma=(1 / 0.95 - 1) / 0.1))[5] > -36  # the default sigma, as a number
+
+
+def test_the_presets_with_a_sigma_or_with_noise_do_not_abstain():
+    assert isinstance(rv.fedavg_plus(SOLVER), rv.combinators.Abstention)
+    assert eqx.tree_equal(rv.combinators.Abstention(PLUS).inner, PLUS)
+    for algorithm in (PLUS, rv.fedgeomed_plus(SOLVER, sigma=0.5), rv.fedavg_plus(rv.solvers.DPSGD(0.5, steps=2))):
+        assert not isinstance(algorithm, rv.combinators.Abstention)
+
+
+def test_it_refuses_other_algorithms_and_solvers_that_protect_samples():
+    with pytest.raises(rv.InputError, match=r"Abstention\(inner=|Abstention needs Fed\+"):
+        rv.combinators.Abstention(rv.fedavg(SOLVER))
+    with pytest.raises(rv.InputError, match="compares losses on the samples that DPSGD protects"):
+        rv.combinators.Abstention(rv.fedavg_plus(rv.solvers.DPSGD(0.5, steps=2), sigma=0.5))
