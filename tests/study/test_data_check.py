@@ -92,16 +92,18 @@ def test_a_wrong_file_has_exit_code_2(folder, monkeypatch, capsys):
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_a_run_begins_with_at_most_five_lines(folder, monkeypatch, capsys):
+def test_a_run_begins_with_all_errors_and_at_most_five_lines_of_others(folder, monkeypatch, capsys):
     plant(folder)
     assert len(first_lines(ExperimentFile.load("mine.yaml"))) == 4
     frame = pd.read_csv("visits.csv")
     frame.assign(**{f"day {i}": "2024-05-01" for i in range(4)}).to_csv("visits.csv", index=False)
     lines = first_lines(ExperimentFile.load("mine.yaml"))
-    assert len(lines) == 5
-    assert lines[-1] == "and 4 more findings about the data: resolvent check"
+    assert [line.partition(":")[0] for line in lines[:-1]] == ["error"] * 7
+    assert lines[-1] == "and 1 more finding about the data: resolvent check"
     assert command(monkeypatch, "run", "mine.yaml", "--out", "out") == 2
     assert capsys.readouterr().err.splitlines()[:2] == lines[:2]
+    visits().assign(**{f"constant {i}": 1 for i in range(9)}).to_csv("visits.csv", index=False)
+    assert len(first_lines(ExperimentFile.load("mine.yaml"))) == 5
 
 
 def test_a_frame_an_experiment_and_its_file_give_the_same_findings(folder):

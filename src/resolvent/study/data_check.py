@@ -153,7 +153,8 @@ def first_lines(file: ExperimentFile) -> list[str]:
         return []
     limit = max(_MAX_LINES - 1, min(sum(f.severity == "error" for f in findings), _MAX_ERRORS))
     shown = findings if len(findings) <= _MAX_LINES else findings[:limit]
-    more = [f"and {len(findings) - len(shown)} more findings about the data: resolvent check"] * (shown != findings)
+    more = [f"and {count_of(len(findings) - len(shown), 'more finding')} about the data: resolvent check"] * (
+        shown != findings)
     return [finding.line for finding in shown] + more
 
 
