@@ -16,7 +16,7 @@ from resolvent.errors import InputError
 from resolvent.problem.threshold import Goal
 from resolvent.study import federation_lead, federation_watchdog
 from resolvent.study.calibrations import calibrate
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.explanations import explain_models
 from resolvent.study.federation_experiment import experiment_of_file

@@ -26,7 +26,7 @@ from resolvent.simulator.processes import connect
 from resolvent.simulator.rounds import run_rounds
 from resolvent.simulator.scheduler_choice import choose_scheduler
 from resolvent.simulator.shards import keep_own_parties
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 

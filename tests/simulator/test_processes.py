@@ -24,7 +24,7 @@ from resolvent.simulator import processes as connections
 from resolvent.simulator.fingerprint import digest_of_array, fingerprint_of
 from resolvent.simulator.shards import assign_parties
 from resolvent.simulator.tree_files import BlockedLeaf, digest, read_tree, write_tree
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 
 SCRIPT = Path(__file__).parent / "on_devices.py"

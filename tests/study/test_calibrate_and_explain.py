@@ -16,7 +16,7 @@ from resolvent.errors import InputError
 from resolvent.problem.calibration import Calibration, probabilities_of
 from resolvent.problem.threshold import Goal, Threshold
 from resolvent.study.calibrations import calibrate
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
 from resolvent.study.run_rows import rows_of_run

@@ -6,7 +6,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.verdict import finding, score_table
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.reproductions import checkpoints as checkpoints_module
 from resolvent.study.reproductions import search as search_module

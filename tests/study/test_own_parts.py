@@ -7,7 +7,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.own_parts import _file_module, _module
 from resolvent.study.run_folder import begin, write_results

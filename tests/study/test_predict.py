@@ -15,7 +15,7 @@ from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.data.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.tables import from_frame
 from resolvent.simulator.model_folder import SavedModels, write_model_folder
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
 from resolvent.study.summary import Source, read_summary

@@ -12,7 +12,7 @@ import resolvent as rv
 from resolvent.data.digests import SEAL, read_sealed, write_sealed
 from resolvent.data.tables import from_frame
 from resolvent.study import refit_folder
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.load import load_start
 from resolvent.study.refit import refit_run

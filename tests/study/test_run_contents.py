@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import resolvent
 from resolvent.study.checks import folder_name
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 
 

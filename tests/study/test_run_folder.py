@@ -7,8 +7,7 @@ import pytest
 from folder_contents import contents, digests
 
 from resolvent.errors import InputError
-from resolvent.study import comparison as comparison_module
-from resolvent.study import report, runner
+from resolvent.study import comparison_runs, report, runner
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.runner import run_experiment
 from resolvent.study.summary import read_summary
@@ -66,7 +65,7 @@ def test_folder_that_holds_the_current_one_is_refused(out, plain, tmp_path, monk
 @pytest.fixture
 def fails_midway(monkeypatch):
     """The second method fails once; returns the names of the methods that ran."""
-    original = comparison_module.simulate
+    original = comparison_runs.simulate
     calls = []
 
     def simulate(*arguments, **options):
@@ -75,7 +74,7 @@ def fails_midway(monkeypatch):
             raise RuntimeError("power failure")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(comparison_module, "simulate", simulate)
+    monkeypatch.setattr(comparison_runs, "simulate", simulate)
     return calls
 
 
@@ -131,7 +130,7 @@ def test_refusal_before_the_first_round_leaves_no_folder(plain, tmp_path, monkey
     def refuse(*arguments, **options):
         raise InputError("it does not fit")
 
-    monkeypatch.setattr(comparison_module, "simulate", refuse)
+    monkeypatch.setattr(comparison_runs, "simulate", refuse)
     with pytest.raises(InputError, match="it does not fit"):
         run_experiment(plain, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

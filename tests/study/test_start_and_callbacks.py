@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.study import comparison
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 
 TEXT = """
@@ -32,7 +32,7 @@ def test_simulate_gets_the_callbacks_and_the_trained_model(tmp_path, monkeypatch
     monkeypatch.setattr(comparison, "simulate", record)
     file = ExperimentFile.parse(TEXT + f"start: {tmp_path / 'first'}\n", "mine.yaml", "mine")
     with pytest.raises(Called) as called:
-        comparison.compare_file(file)
+        compare_file(file)
     settings = called.value.args[0]
     assert [type(callback) for callback in settings["on_evaluation"]] == [rv.callbacks.EarlyStopping, rv.callbacks.CSV]
     assert settings["on_evaluation"][0].patience == 2

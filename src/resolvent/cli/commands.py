@@ -39,6 +39,7 @@ def run(
     rounds: OptionalInt = None,
     seed: OptionalInt = None,
     seeds: OptionalInt = None,
+    folds: OptionalInt = None,
     out: OptionalPath = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -62,6 +63,8 @@ def run(
         seed: random seed; short for --set seed=...
         seeds: number of seeds, such as 5; short for --set seeds=... Each has another split of the data, and the report
             has intervals over all of them.
+        folds: number of folds, such as 5; short for --set folds=... Every row is tested once, so that a small site has
+            several times as many test rows; it takes as many times as long.
         out: the run folder; default: runs/NAME, or the next free number.
         resume: finish an interrupted run. Without one, the run starts from the beginning; a complete run is shown.
         overwrite: replace the content of the folder when the new run is complete.
@@ -85,7 +88,7 @@ def run(
         _set_cpu_devices(devices)
     if processes != 1:
         connect_processes(processes)
-    shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds}
+    shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds, "folds": folds}
     changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
     if is_writer() and not resume:

@@ -1,7 +1,7 @@
 """Folds: a partition of each party's rows, of which each part is tested once."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +29,25 @@ class Fold(NamedTuple):
     is_repeated: NDArray[np.bool_]
 
 
-def check_folds(data: FederatedData, folds: int) -> None:
+def check_folds(data: Any, folds: int) -> None:
     """Raise an error if the rows of these data cannot be tested once each.
 
     Raises:
-        InputError: the data are on the disk, or the source of the data has chosen the test rows.
+        InputError: the data are no samples or are on the disk, the source of the data has chosen the test rows, no
+            party has as many rows as there are folds, or none has test rows.
     """
+    if not isinstance(data, FederatedData):
+        raise InputError(f"folds: {folds}: only samples can be divided into folds, and prices, which have an order in "
+                         "time, and problems have none: use folds: 1")
     if not isinstance(data.x, np.ndarray):
         raise InputError(f"folds: {folds}: the data are on the disk, where their split is fixed: use folds: 1, or data "
                          "in memory")
     if data.fixed_test:
         raise InputError(f"folds: {folds}: the test rows of {data.name} are fixed: they come from the source of the "
                          "data, such as other writers or later days, and folds would train on them: use folds: 1")
+    largest = int(np.sum([data.sizes(split) for split in SPLITS], axis=0).max())
+    if largest < folds:
+        raise InputError(f"folds: {folds}: the largest party has {largest} rows: use at most as many folds")
     if not data.sizes("test").any():
         raise InputError(f"folds: {folds}: no party has test rows: set a share for testing in the data")
 

@@ -49,7 +49,8 @@ def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
     for k in range(len(data)):
         of_party = np.concatenate([_rows_of(data, k, s) for s in drawn])
         rows[of_party] = of_party[split_order(len(of_party), first_party + k, seed)]
-    again = replace(data, x=data.x[rows], y=data.y[rows], weights=None)
+    unencoded = None if data.unencoded is None else data.unencoded.reordered(rows)
+    again = replace(data, x=data.x[rows], y=data.y[rows], weights=None, unencoded=unencoded)
     return Resplit(again if data.weights is None else again.with_weights(data.weights[rows]), rows)
 
 

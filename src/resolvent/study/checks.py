@@ -24,7 +24,7 @@ from resolvent.study.registry import REGISTRIES
 __all__ = ["check_labels", "check_model", "check_same_data", "check_settings", "check_shared_models",
            "check_test_samples", "folder_name"]
 
-_MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1}
+_MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1, "folds": 1}
 
 
 def folder_name(label: str) -> str:

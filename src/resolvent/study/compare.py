@@ -1,7 +1,9 @@
 """``compare``: several methods on one federation, from a program."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -20,7 +22,8 @@ from resolvent.simulator.progress import progress_bars
 from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.simulator.systems import VirtualClock
 from resolvent.study.checks import check_labels, check_test_samples
-from resolvent.study.comparison import Comparison, ProgressOfMethod, run_comparison
+from resolvent.study.comparison import Comparison, ProgressOfMethod
+from resolvent.study.comparison_runs import ignore, run_comparison
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.decisive_metric import choose_decisive_metric
 from resolvent.study.experiment import Experiment
@@ -38,6 +41,7 @@ def compare(
     *,
     rounds: int,
     seeds: int = 1,
+    folds: int = 1,
     seed: int = 0,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
@@ -68,6 +72,9 @@ def compare(
         seeds: number of seeds, counted up from ``seed``. With every further seed the first model, the cohorts and the
             minibatches are drawn again, and each party's samples that are no test samples are split again into training
             and validation samples of the same numbers. All seeds share their compiled programs.
+        folds: number of folds, such as 5; 1: one split. Each row of a site is tested once, by a model that is trained
+            without the rows of its fold; every seed has other folds. Each fold chooses the method by its own validation
+            rows, and a table is encoded again in each. The cost is that of as many runs.
         seed: the first seed. Its run has the data as they are.
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations, see ``simulate``.
@@ -101,7 +108,7 @@ def compare(
     if not algorithms:
         raise InputError("algorithms: there is none to compare: give a mapping from labels to algorithms")
     check_labels(algorithms)
-    for name, value in {"seeds": seeds, "rounds": rounds}.items():
+    for name, value in {"seeds": seeds, "folds": folds, "rounds": rounds}.items():
         if not 1 <= value < 2**31:
             raise InputError(f"{name}: {quote(value)} must be at least 1 and less than 2^31")
     if resume and out is None:
@@ -119,17 +126,19 @@ def compare(
     experiment = Experiment(
         data=samples, model=task.model, problem=task.problem, solver=_SOLVER, algorithms=dict(algorithms),
         participation=Full() if participation is None else participation, rounds=rounds, seed=seed, seeds=seeds,
-        evaluate_every=evaluate_every, diagnostics=tuple(diagnostics), clock=clock, metrics=extra or None,
+        folds=folds, evaluate_every=evaluate_every, diagnostics=tuple(diagnostics), clock=clock, metrics=extra or None,
         decide_by=decide_by, title=title, privacy=privacy, decision=decision)
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
+    notify = partial(print, file=sys.stderr) if progress is True else ignore
     with bars as report:
         if out is None:
-            return run_comparison(experiment, data_of_seed=data_of_seed, progress=report, scheduler=scheduler)
+            return run_comparison(experiment, data_of_seed=data_of_seed, progress=report, scheduler=scheduler,
+                                  notify=notify)
         from resolvent.study.runner import run_program
 
         return run_program(experiment, Path(out), title=title, data_of_seed=data_of_seed, resume=resume,
-                           overwrite=overwrite, progress=report, scheduler=scheduler)
+                           overwrite=overwrite, progress=report, scheduler=scheduler, notify=notify)
 
 
 def _same_shapes(function: Callable[[int], FederatedData], first: FederatedData) -> Callable[[int], FederatedData]:

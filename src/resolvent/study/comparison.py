@@ -1,4 +1,4 @@
-"""Run the algorithms of an experiment with the same random numbers, once for each seed."""
+"""The outcome of comparing several methods on one federation with the same random numbers."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -11,25 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
-from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.data.federated import FederatedData
 from resolvent.data.html_tables import html_facts, html_table
-from resolvent.data.resplit import resplit
-from resolvent.errors import InputError
-from resolvent.problem.models import Model
-from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.problem import SolvedProblem
 from resolvent.problem.threshold import goal_of
 from resolvent.simulator.processes import detect_lost_process
 from resolvent.simulator.progress import progress_bars
 from resolvent.simulator.result import Result
-from resolvent.simulator.run import simulate
-from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.study.decisive_metric import decisive_score
-from resolvent.study.experiment import Experiment, ExperimentFile
-from resolvent.study.load import load_start
+from resolvent.study.experiment import Experiment
 from resolvent.study.metrics import GAP
-from resolvent.study.row_values import RowValues, Score, baseline_name, measure_rows
+from resolvent.study.row_values import RowValues, baseline_name
 from resolvent.study.sites import Evidence
+from resolvent.study.tuning.space import Point
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,37 +35,40 @@ if TYPE_CHECKING:
     from resolvent.study.refit import Refit
     from resolvent.study.verdict import Verdict
 
-__all__ = ["Comparison", "MethodRun", "ProgressOfMethod", "Samples", "compare_file", "run_comparison"]
+__all__ = ["Comparison", "MethodRun", "ProgressOfMethod", "Samples"]
 
 ProgressOfMethod = Callable[[str, int, int], None]  # label, rounds done, rounds in total
 
-
 class Samples(NamedTuple):
-    """The samples of a run with one seed.
+    """The samples of a run with one seed, or with one fold of it.
 
     Attributes:
         data: the samples; None if the problem has its own.
         rows: [total] the number of each row in the data of the first seed; None: 0, 1, and so on.
+        is_repeated: [total] the test rows that are counted in another fold; None: there are none.
     """
 
     data: FederatedData | None
     rows: NDArray[np.integer] | None = None
+    is_repeated: NDArray[np.bool_] | None = None
 
 
 class MethodRun(NamedTuple):
-    """The measurements of a method's run with one seed.
+    """The measurements of a method's run with one seed, or with one fold of it.
 
     Attributes:
-        metrics: the metrics of the run, with a column ``seed``.
+        metrics: the metrics of the run, with a column ``seed``, and with folds a column ``fold``.
         facts: seconds and bytes, see ``Result``.
         refused: party -> number of its replies that did not count.
         digest: SHA-256 of the last state.
+        point: the hyperparameters that were chosen inside the fold; None if none were searched.
     """
 
     metrics: "pd.DataFrame"
     facts: dict[str, Any]
     refused: dict[str, int]
     digest: str
+    point: Point | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,11 +77,12 @@ class Comparison:
 
     Attributes:
         experiment: the experiment with the compared methods.
-        results: the result of each method with the first seed, by label.
-        runs: label -> its run with each seed.
+        results: the result of each method with the first seed, and with its first fold, by label.
+        runs: label -> its run with each seed, and for each seed with each fold.
         seeds: the seeds.
         rows: the value of every test row with every method; None if the problem has no samples.
         alone: the label of local training, or None if the experiment has none.
+        fold_choices: the method that the validation rows of each fold choose; empty without folds or a choice.
     """
 
     experiment: Experiment
@@ -93,13 +91,15 @@ class Comparison:
     seeds: tuple[int, ...]
     rows: RowValues | None = field(repr=False)
     alone: str | None
+    fold_choices: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Comparison({', '.join(self.results)}; {self.experiment.rounds} rounds, {len(self.seeds)} seed(s))"
+        return (f"Comparison({', '.join(self.results)}; {self.experiment.rounds} rounds, {len(self.seeds)} seed(s)"
+                f"{f', {self.experiment.folds} folds' if self.experiment.folds > 1 else ''})")
 
     def _repr_html_(self) -> str:
         facts = {"methods": ", ".join(self.results), "rounds": self.experiment.rounds, "seeds": len(self.seeds),
-                 "finding": self.finding}
+                 **({"folds": self.experiment.folds} if self.experiment.folds > 1 else {}), "finding": self.finding}
         shown = html_facts(self.experiment.title or "Comparison", facts)
         for table in (self.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
             shown += html_table([*map(str, table.columns)], table.to_numpy(object).tolist())
@@ -133,7 +133,8 @@ class Comparison:
                         self.experiment.parties, self.metrics, self.seeds, self.rows, baseline,
                         data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
                         {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()},
-                        frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)))
+                        frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)),
+                        self.experiment.folds, self.fold_choices)
 
     @cached_property
     def verdict(self) -> "Verdict":
@@ -287,113 +288,3 @@ class Comparison:
         from resolvent.study.runner import write_run
 
         return write_run(Path(folder), self, title=title, overwrite=overwrite)
-
-
-def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
-                 resume: bool = False, progress: ProgressOfMethod | None = None,
-                 scheduler: SchedulerChoice = "auto", needs_rows: bool = True) -> Comparison:
-    """Run every algorithm of an experiment file, see ``run_comparison``.
-
-    Args:
-        file: the checked experiment.
-        experiment: its parts; default: they are built from the file.
-        checkpoints: a folder for the state of each method, see ``simulate``.
-        resume: continue from the checkpoints in that folder.
-        progress: a function that is called with (label, rounds done, rounds in total).
-        scheduler: how the work is distributed on the machine, see ``simulate``.
-        needs_rows: whether the value of every test row is measured; without it there are no intervals.
-
-    Raises:
-        InputError: the parts of the experiment do not fit together.
-    """
-    with file.precision():
-        return run_comparison(file.build() if experiment is None else experiment, checkpoints=checkpoints,
-                              resume=resume, progress=progress, scheduler=scheduler, needs_rows=needs_rows)
-
-
-def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
-                   checkpoints: Path | None = None, resume: bool = False, progress: ProgressOfMethod | None = None,
-                   scheduler: SchedulerChoice = "auto", needs_rows: bool = True) -> Comparison:
-    """Run every algorithm of an experiment with every seed.
-
-    The first seed has the data as they are. With every further seed the training and validation samples of each party
-    are drawn again among both, and the first model, the cohorts and the minibatches are drawn again.
-    All seeds share their compiled programs.
-
-    Args:
-        experiment: what to compare.
-        data_of_seed: the samples of each seed, if they are not the same samples with another split.
-        checkpoints: a folder for the state of each method and seed, see ``simulate``.
-        resume: continue from the checkpoints in that folder.
-        progress: a function that is called with (label, rounds done, rounds in total).
-        scheduler: how the work is distributed on the machine, see ``simulate``.
-        needs_rows: whether the value of every test row is measured; without it there are no intervals.
-
-    Raises:
-        InputError: the parts of the experiment do not fit together.
-    """
-    subject = experiment.model if experiment.problem is None else experiment.problem
-    assert isinstance(subject, Model | Problem)
-    start = None if experiment.start is None else load_start(
-        Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else None,
-        is_private=experiment.privacy is not None)
-    seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
-    first: dict[str, Result] = {}
-    runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
-    rows: list[RowValues] = []
-    for seed in seeds:
-        samples = samples_of(experiment, seed, data_of_seed)
-        results: dict[str, Result] = {}
-        for number, (label, algorithm) in enumerate(experiment.algorithms.items()):
-            folder = f"{number:02d}" if seed == experiment.seed else f"{number:02d}-seed-{seed}"
-            title = label if len(seeds) == 1 else f"{label}, seed {seed}"
-            result = simulate(
-                algorithm, subject, samples.data, rounds=experiment.rounds, seed=seed,
-                participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                name=label, resume=resume, scheduler=scheduler, start=start,
-                on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
-                checkpoint=None if checkpoints is None else checkpoints / folder,
-                progress=(lambda done, total, title=title: progress(title, done, total)) if progress else False)  # type: ignore[misc]
-            results[label] = _with_shared_samples(result, results)
-            runs[label] += (MethodRun(result.metrics.assign(seed=seed), result.facts, result.refused, result.digest),)
-        measured = _measure(experiment, results, samples) if needs_rows else None
-        if measured is not None:
-            rows.append(measured)
-        first = first or results
-    return Comparison(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
-                      next((m for m, a in experiment.algorithms.items() if isinstance(a, LocalTraining)), None))
-
-
-def samples_of(experiment: Experiment, seed: int,
-               data_of_seed: Callable[[int], FederatedData] | None = None) -> Samples:
-    """The samples of a run with one seed; None for prices and problems, which have their own.
-
-    Raises:
-        InputError: the data are on the disk, in the order of their split.
-    """
-    data = experiment.data
-    if not isinstance(data, FederatedData):
-        return Samples(None)
-    if seed == experiment.seed:
-        return Samples(data)
-    if data_of_seed is not None:
-        return Samples(data_of_seed(seed))
-    if not isinstance(data.x, np.ndarray):
-        raise InputError("seeds: the data are on the disk, where their split is fixed: run one seed at a time, with "
-                         "data that were written with another split")
-    return Samples(*resplit(data, seed))
-
-
-def _measure(experiment: Experiment, results: dict[str, Result], samples: Samples) -> RowValues | None:
-    """The values of the test rows of one seed; of several processes, all must call it."""
-    name, higher = decisive_score(experiment.metrics, experiment.decide_by, next(iter(results.values())).problem)
-    with detect_lost_process():
-        return measure_rows(results, Score(name, higher, (experiment.metrics or {}).get(name)), samples.rows)
-
-
-def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
-    """The result with the samples of an earlier result, so that memory holds one copy, not one per method."""
-    if result.storage is not None:
-        return result
-    return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.problem.solvers import LBFGS
-from resolvent.study.metrics import GAP
+from resolvent.study.metrics import GAP, run_columns
 from resolvent.study.sites import Evidence
 from resolvent.study.wording import count_of, enumerate_names
 
@@ -67,7 +67,7 @@ def _training_losses(evidence: Evidence, method: str, name: str) -> "list[pd.Ser
     gaps = metrics[metrics["metric"] == GAP]
     rows = gaps if len(gaps) else metrics[(metrics["metric"] == name) & (metrics["split"] == _SPLIT)]
     series = []
-    for _, of_seed in rows.groupby("seed") if "seed" in rows else [(0, rows)]:
+    for _, of_seed in rows.groupby(run_columns(rows)) if run_columns(rows) else [(0, rows)]:
         if len(gaps):
             series.append(of_seed.set_index("round")["value"].sort_index())
             continue

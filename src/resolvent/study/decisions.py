@@ -9,6 +9,7 @@ A decision has two levels, because a federation runs one method.
    borrows strength from the others, and a site that differs from all others keeps its own gain.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,7 +20,16 @@ from resolvent.math.population import Posterior, population_posterior
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.power_forecast import forecast
-from resolvent.study.sites import Advice, Decision, Evidence, MethodChoice, SiteJudgement, Sites
+from resolvent.study.sites import (
+    CHOSEN,
+    Advice,
+    Decision,
+    Evidence,
+    MethodChoice,
+    SiteJudgement,
+    Sites,
+    judge_sites,
+)
 
 __all__ = ["choose_method", "decide"]
 
@@ -99,7 +109,9 @@ def decide(sites: Sites, evidence: Evidence, rule: DecisionRule | None = None) -
         undecided = Decision(evidence.alone, "stay alone", float("nan"), None, _UNKNOWN, _UNKNOWN)
         return replace(sites, sites=tuple(
             site._replace(decision=undecided if site.has_reference(evidence.alone) else None) for site in sites.sites))
-    gains = [site.gains.get(method, _UNKNOWN) for site in sites.sites]
+    if choice is not None:
+        choice = choice._replace(folds=dict(Counter(evidence.fold_choices)))
+    gains = _gains(sites, evidence, method)
     compared = [i for i, site in enumerate(sites.sites) if site.has_reference(evidence.alone)
                 and not np.isinf(gains[i].value)]
     alone = [abs(site.scores[evidence.alone].value) for site in sites.sites]
@@ -119,6 +131,20 @@ def decide(sites: Sites, evidence: Evidence, rule: DecisionRule | None = None) -
 
 
 _UNKNOWN = Interval(np.nan, np.nan, np.nan)
+
+
+def _gains(sites: Sites, evidence: Evidence, method: str) -> list[Interval]:
+    """The gain of the federation's method at each site.
+
+    If the folds choose different methods, it is the gain of the choice itself: each row is tested with the method that
+    the validation rows of its fold choose. A test row of a fold is a validation row of others, so that the choice of
+    all folds together has read it.
+    """
+    if set(evidence.fold_choices) <= {method}:
+        return [site.gains.get(method, _UNKNOWN) for site in sites.sites]
+    assert evidence.alone is not None
+    of_choice = judge_sites(replace(evidence, methods=(evidence.alone, CHOSEN), baseline=None))
+    return [site.gains[CHOSEN] for site in of_choice.sites]
 
 
 def _only(evidence: Evidence) -> str | None:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from resolvent.simulator.run_readings import diverged_parties
+from resolvent.study.metrics import run_columns
 from resolvent.study.sites import Evidence
 from resolvent.study.wording import enumerate_names
 
@@ -29,7 +30,8 @@ def diverged_sites(evidence: Evidence) -> dict[str, dict[str, int]]:
     metrics, sites = evidence.metrics, dict[str, dict[str, int]]()
     for method in evidence.methods:
         rows = metrics[metrics["method"] == method]
-        runs = [run for _, run in rows.groupby("seed")] if "seed" in rows else [rows]
+        keys = run_columns(rows)
+        runs = [run for _, run in rows.groupby(keys)] if keys else [rows]
         rounds: dict[int, int] = {}
         for run in runs:
             for party, round_ in diverged_parties(run, evidence.score).items():

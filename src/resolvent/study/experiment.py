@@ -57,6 +57,9 @@ class Experiment:
         seed: seed of the first model, the cohorts, the stragglers and the minibatches.
         seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
             each party are also drawn again; test samples stay. The scores are means over the seeds.
+        folds: number of folds, such as 5; 1: one split. Each row is tested once, by a model that is trained without the
+            rows of its fold. Each fold searches hyperparameters (`search`) and chooses the method by itself, and every
+            seed has other folds. The cost is that of as many runs.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
@@ -68,7 +71,8 @@ class Experiment:
             class has more than 80 % of the samples.
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
-        search: hyperparameters that `resolvent tune` chooses on validation samples; `resolvent run` does not read it.
+        search: hyperparameters that `resolvent tune` chooses on validation samples. `resolvent run` reads it with folds
+            only, of which each searches by itself.
         start: a finished run, or one folder of its `models`, whose shared model the server and all parties begin with;
             default: the first model of the seed.
         privacy: the delta at which each party's epsilon is measured, and the epsilon before which a run stops, such as
@@ -87,6 +91,7 @@ class Experiment:
     rounds: int = 100
     seed: int = 0
     seeds: int = 1
+    folds: int = 1
     evaluate_every: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
     precision: Precision = "float32"

@@ -1,8 +1,12 @@
 """What the name of a metric says: whether higher values are better, and how a value is written."""
 
 import math
+from typing import TYPE_CHECKING
 
-__all__ = ["GAP", "format_value", "higher_is_better", "is_share", "title_of", "worst_value"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["GAP", "format_value", "higher_is_better", "is_share", "run_columns", "title_of", "worst_value"]
 
 # Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
 _HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
@@ -19,6 +23,11 @@ def higher_is_better(metric: str) -> bool:
 def is_share(metric: str) -> bool:
     """Whether values lie between 0 and 1."""
     return metric.endswith(_SHARES)
+
+
+def run_columns(metrics: "pd.DataFrame") -> list[str]:
+    """The columns of a table of metrics that, with ``method``, identify a run: those of the seed and of the fold."""
+    return [column for column in ("seed", "fold") if column in metrics]
 
 
 def worst_value(metric: str) -> float:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from resolvent.data.atomic_files import write_text
 from resolvent.study import figures
 from resolvent.study.later_sections import later_sections
-from resolvent.study.metrics import GAP, format_value, title_of
+from resolvent.study.metrics import GAP, format_value, run_columns, title_of
 from resolvent.study.summary import EXPERIMENT_FILE, METRICS_FILE, as_number, read_summary, score_rows, sign_of
 from resolvent.study.verdict import columns_of
 from resolvent.study.wording import advice_of, choice_text, convergence_text, count_of, forecast_text, format_signed
@@ -89,9 +89,10 @@ def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seeds_text(summary: dict[str, Any]) -> str:
-    """``seed 0``, or ``5 seeds, 0 to 4``."""
-    seeds = summary.get("seeds", [summary["seed"]])
-    return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}"
+    """``seed 0``, or ``5 seeds, 0 to 4``; with folds also their number."""
+    seeds, folds = summary.get("seeds", [summary["seed"]]), summary.get("folds", 1)
+    of_folds = f" · {folds} folds" if folds > 1 else ""
+    return (f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}") + of_folds
 
 
 def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, A
 def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     """Per party and method, the last test score minus that of training alone; positive is better."""
     rows = metrics[(metrics["metric"] == summary["score"]) & (metrics["split"] == summary.get("split", "test"))]
-    runs = ["method", "seed"] if "seed" in rows else ["method"]
+    runs = ["method", *run_columns(rows)]
     last = rows[rows["round"] == rows.groupby(runs)["round"].transform("max")]
     table = last.pivot_table(index="party", columns="method", values="value", aggfunc=lambda v: v.mean(skipna=False),
                              dropna=False)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from resolvent.data.federated import FederatedData
+from resolvent.data.federated import FederatedData, Task
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
@@ -24,7 +25,8 @@ from resolvent.simulator.party_metrics import uninformative
 from resolvent.simulator.result import Result
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["RowValues", "Score", "baseline_name", "measure_models", "measure_rows"]
+__all__ = ["RowValues", "RunPredictions", "Score", "baseline_name", "measure_models", "measure_rows",
+           "read_predictions"]
 
 _SPLIT = "test"
 _MAX_BYTES = 2**28  # size of the personal models that are evaluated at a time
@@ -124,19 +126,45 @@ class RowValues:
                                      for c in frame.columns if c.startswith("value ")}, sampling, classes)
 
 
-def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.integer] | None = None) -> RowValues | None:
-    """The value of every test row with the personal models of every method, and with a baseline that needs no training.
+class RunPredictions(NamedTuple):
+    """The predictions of the methods' personal models for the test rows of one seed, or of one fold of it.
 
-    If several processes have a part of the samples each, all must call it; each gets the values of all rows.
+    Attributes:
+        seed: the seed.
+        parties: [P] ids of the parties with test rows.
+        rows: for each of them the numbers of its test rows.
+        methods: labels of the methods and of a baseline that needs no training.
+        of_method: function from such a label to position of a party of this process -> predictions for its rows.
+        loss: the loss of the model.
+        task: the task of the data.
+        total: function from values of this process's parties, 0 elsewhere, to those of all processes.
+    """
+
+    seed: int
+    parties: NDArray[np.integer]
+    rows: list[NDArray[np.integer]]
+    methods: tuple[str, ...]
+    of_method: Callable[[str], dict[int, Predictions]]
+    loss: Loss
+    task: Task
+    total: Callable[[Values], Values]
+
+    def stored(self) -> "RunPredictions":
+        """The same predictions, computed now, so that the models are no longer needed."""
+        return self._replace(of_method={label: self.of_method(label) for label in self.methods}.__getitem__)
+
+
+def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | None = None,
+                     is_repeated: NDArray[np.bool_] | None = None) -> RunPredictions | None:
+    """The predictions of every method for the test rows, and those of a baseline that needs no training.
 
     Args:
-        results: the results of one seed, by method.
-        score: the number that compares methods.
-        rows: [total] the number of each sample in the data as they were before the split of this seed; default: 0, 1,
-            and so on.
+        results: the results of one seed, or of one fold, by method.
+        rows: [total] the number of each sample in the data as they were before the split; default: 0, 1, and so on.
+        is_repeated: [total] the samples that do not count, see ``Fold``; default: none.
 
     Returns:
-        The rows; None if the problem has no samples of its own.
+        The predictions, which are computed when they are asked for; None if the problem has no samples of its own.
     """
     first = next(iter(results.values()))
     data, model = first.data, first.model
@@ -147,29 +175,67 @@ def measure_rows(results: dict[str, Result], score: Score, rows: NDArray[np.inte
     if not len(parties):
         return None
     sizes, offset = data.sizes(_SPLIT)[parties], data.splits[_SPLIT].offset[parties]
-    position = np.concatenate([np.arange(o, o + n) for o, n in zip(offset, sizes, strict=True)])
-    by_class, loss = _is_by_class(score, data), model.loss
+    position = [np.arange(o, o + n) for o, n in zip(offset, sizes, strict=True)]
+    counts = [np.ones(len(p), bool) if is_repeated is None else ~is_repeated[p] for p in position]
+    baseline = baseline_name(data, results)
+    has_baseline = isinstance(model.loss, CrossEntropy | BinaryCrossEntropy | SquaredError)
+
+    def of_method(label: str) -> dict[int, Predictions]:
+        if label == baseline:
+            local = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)])
+            constant = _constant_predictions(data, parties[local], model.loss)
+            predictions = dict(zip(local.tolist(), constant, strict=True))
+        else:
+            predictions = _predictions(results[label], parties, data)
+        return predictions if is_repeated is None else {i: _chosen(p, counts[i]) for i, p in predictions.items()}
+
+    return RunPredictions(
+        first.seed, parties, [(p if rows is None else np.asarray(rows)[p])[c] for p, c in zip(
+            position, counts, strict=True)], (*results, *([baseline] if has_baseline else [])), of_method, model.loss,
+        data.task, first.parties_view.sum_over_processes)
+
+
+def measure_rows(runs: Sequence[RunPredictions], score: Score,
+                 choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> RowValues:
+    """The value of every test row of one seed with every method.
+
+    The predictions of several folds are put together before the values are computed, so that a metric that is no mean
+    over rows is computed once, from all rows of a site.
+
+    If several processes have a part of the samples each, all must call it; each gets the values of all rows.
+
+    Args:
+        runs: the predictions of the seed: one run, or one for each fold.
+        score: the number that compares methods.
+        choices: further labels, each with the method whose predictions it has in each run.
+    """
+    first = runs[0]
+    rows = [np.concatenate([run.rows[i] for run in runs]) for i in range(len(first.parties))]
+    sizes = np.array([len(of_party) for of_party in rows])
+    sampling = _sampling(score, first.task)
     values, classes = dict[str, Values](), None
-    for label, result in results.items():
-        predictions = _predictions(result, parties, data)
-        values[label] = _collect(result, predictions, sizes, partial(_row_values, score=score, loss=loss))
-        if by_class and classes is None:
-            classes = _collect(result, predictions, sizes, _labels).astype(np.int64)
-    if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
-        local = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)])
-        constant = dict(zip(local.tolist(), _constant_predictions(data, parties[local], loss), strict=True))
-        values[baseline_name(data, values)] = _collect(first, constant, sizes,
-                                                       partial(_row_values, score=score, loss=loss))
-    return RowValues(np.full(len(position), first.seed), np.repeat(parties, sizes).astype(np.int64),
-                     position if rows is None else np.asarray(rows)[position], values, _sampling(score, data), classes)
+    for label, of_runs in ({m: [m] * len(runs) for m in first.methods} | dict(choices)).items():
+        predictions = _joined([run.of_method(m) for run, m in zip(runs, of_runs, strict=True)])
+        values[label] = first.total(_collect(predictions, sizes, partial(_row_values, score=score, loss=first.loss)))
+        if sampling != "rows" and classes is None:
+            classes = first.total(_collect(predictions, sizes, _labels)).astype(np.int64)
+    return RowValues(np.full(sizes.sum(), first.seed), np.repeat(first.parties, sizes).astype(np.int64),
+                     np.concatenate(rows), values, sampling, classes)
 
 
-def _is_by_class(score: Score, data: FederatedData) -> bool:
-    return _sampling(score, data) != "rows"
+def _chosen(predictions: Predictions, is_chosen: NDArray[np.bool_]) -> Predictions:
+    return Predictions(*(None if part is None else part[is_chosen] for part in predictions))  # type: ignore[arg-type]
 
 
-def _sampling(score: Score, data: FederatedData) -> Sampling:
-    return "rows" if score.metric is None or data.task != "classification" else score.metric.sampling
+def _joined(runs: Sequence[dict[int, Predictions]]) -> dict[int, Predictions]:
+    """Position of a party -> its predictions of all runs."""
+    return runs[0] if len(runs) == 1 else {i: Predictions(*(
+        None if parts[0] is None else np.concatenate(parts)
+        for parts in zip(*(run[i] for run in runs), strict=True))) for i in runs[0]}  # type: ignore[arg-type]
+
+
+def _sampling(score: Score, task: Task) -> Sampling:
+    return "rows" if score.metric is None or task != "classification" else score.metric.sampling
 
 
 def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) -> str:
@@ -216,12 +282,11 @@ def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], los
     return predictions
 
 
-def _collect(result: Result, predictions: dict[int, Predictions], sizes: NDArray[np.integer],
+def _collect(predictions: dict[int, Predictions], sizes: NDArray[np.integer],
              values_of: Callable[[list[Predictions]], Values]) -> Values:
-    """[R] the value of each row of all parties.
+    """[R] the value of each row of the parties of this process, 0 for the others.
 
     Args:
-        result: a result of the run, which says whether the parties are divided among processes.
         predictions: position of a party -> the predictions for its rows, for the parties of this process.
         sizes: [P] number of rows of each party.
         values_of: the values of all rows of some parties.
@@ -231,7 +296,7 @@ def _collect(result: Result, predictions: dict[int, Predictions], sizes: NDArray
     if predictions:
         index = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in predictions])
         values[index] = values_of(list(predictions.values()))
-    return result.parties_view.sum_over_processes(values)
+    return values
 
 
 def _labels(predictions: list[Predictions]) -> Values:
@@ -283,11 +348,11 @@ def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data:
         return None
     predictions = {label: [p.predictions for p in predictions_of_parties(
         problem, tree.stack(model, 1), first, first, (_SPLIT,), data.task)] for label, model in models.items()}
-    loss = problem.model.loss
+    loss, sampling = problem.model.loss, _sampling(score, data.task)
     if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
         predictions[baseline_name(data, predictions)] = _constant_predictions(data, first, loss)
     return RowValues(np.full(len(position), seed), np.full(len(position), party, np.int64),
                      position if rows is None else np.asarray(rows)[position],
                      {label: _row_values(of_label, score, loss) for label, of_label in predictions.items()},
-                     _sampling(score, data),
-                     _labels(next(iter(predictions.values()))).astype(np.int64) if _is_by_class(score, data) else None)
+                     sampling, None if sampling == "rows" else _labels(
+                         next(iter(predictions.values()))).astype(np.int64))

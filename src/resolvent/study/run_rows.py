@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from resolvent.data.columns import read_parties
 from resolvent.data.encoding import TableEncoding
 from resolvent.data.federated import FederatedData
+from resolvent.data.folds import split_fold
 from resolvent.data.new_rows import read_rows
 from resolvent.data.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -61,8 +62,11 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None
     if rows is not None and Path(rows).suffix.lower() not in (".yaml", ".yml"):
         return _of_new_rows(folder, models, rows, site, text, has_validation=has_validation)
     data = _data_of_run(folder) if rows is None else _data_of_site(folder, models, Path(rows))
-    check_same_data(folder, read_summary(folder), data,
+    summary = read_summary(folder)
+    check_same_data(folder, summary, data,
                     "restore the data, or name a file of rows with labels that the run has not used")
+    if summary.get("folds", 1) > 1:  # the models of the first fold were trained on other rows than those of the data
+        data = split_fold(data, 0, summary["folds"], summary["seed"]).data
     sites = {name: rows_of_party(load_fitted(folder, models.method, k, before_refit=True).raw, data, k)
              for k, name in enumerate(models.parties)}
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None

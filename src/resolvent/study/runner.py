@@ -17,7 +17,8 @@ from resolvent.simulator.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.processes import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.simulator.shards import keep_own_parties
-from resolvent.study.comparison import Comparison, ProgressOfMethod, compare_file, run_comparison
+from resolvent.study.comparison import Comparison, ProgressOfMethod
+from resolvent.study.comparison_runs import Notify, compare_file, ignore, run_comparison
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.run_folder import (
     CHECKPOINTS,
@@ -54,7 +55,7 @@ def run_experiment(
             its summary is returned.
         overwrite: replace the folder's content when the new run is complete.
         progress: a function that is called with (label, rounds done, rounds in total).
-        notify: a function that is called with a message that says which of these ``resume`` does.
+        notify: a function that is called with a message that says which of these ``resume`` does, or what folds cost.
         scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
 
     Returns:
@@ -80,7 +81,7 @@ def run_experiment(
             begin(work, file, resume=resume)
             _announce(_Decision(str(work), is_complete=False, resume=resume))
             comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
-                                      progress=progress, scheduler=scheduler).collected()
+                                      progress=progress, scheduler=scheduler, notify=notify).collected()
             summary = _write(work, source, comparison)
         return folder, summary
 
@@ -95,6 +96,7 @@ def run_program(
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
     scheduler: SchedulerChoice = "auto",
+    notify: Notify = ignore,
 ) -> Comparison:
     """Run an experiment whose parts a program has built, and write its folder; see ``run_experiment``.
 
@@ -103,7 +105,7 @@ def run_program(
     """
     with _claimed(out, resume=resume, overwrite=overwrite), open_folder(out, resume=resume) as work:
         comparison = run_comparison(experiment, data_of_seed=data_of_seed, checkpoints=work / CHECKPOINTS,
-                                    resume=resume, progress=progress, scheduler=scheduler)
+                                    resume=resume, progress=progress, scheduler=scheduler, notify=notify)
         _write(work, Source.of_program(out.name, comparison, title), comparison)
     return comparison
 
@@ -179,5 +181,5 @@ def _build(file: ExperimentFile) -> Experiment:
     needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
                          or any(map(uses_pooled_data, experiment.algorithms.values()))
                          or len(experiment.data) < jax.device_count()
-                         or experiment.seeds > 1)  # of which each splits the samples again
+                         or experiment.seeds > 1 or experiment.folds > 1)  # of which each splits the samples again
     return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))

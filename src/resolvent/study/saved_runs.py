@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_runs"]
 
-_SAME = ("score", "split", "higher_is_better", "seeds", "baseline")
+_SAME = ("score", "split", "higher_is_better", "seeds", "folds", "baseline")
 _ADVICE = "run them with the same data, seed and number of seeds"
 
 
@@ -71,11 +71,12 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
         {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
          for (number, method), label in labels.items()},
         frozenset(label for (number, method), label in labels.items()
-                  if runs[number].summary["methods"][method].get("is_bound")))
+                  if runs[number].summary["methods"][method].get("is_bound")), first.summary.get("folds", 1))
     verdict = judge(evidence)
     methods = {label: {"run": str(runs[number].folder), "method": method, "final": final_scores(verdict, label)}
                for (number, method), label in labels.items()}
     return {"runs": [str(folder) for folder in folders], **judgement(verdict), "seeds": first.summary["seeds"],
+            "folds": first.summary.get("folds", 1),
             "data": first.summary["data"], "methods": methods}
 
 
@@ -103,7 +104,8 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
     """
     both = f"{first.folder} and {other.folder}"
     for key in _SAME:
-        if first.summary.get(key) != other.summary.get(key):
+        default = 1 if key == "folds" else None
+        if first.summary.get(key, default) != other.summary.get(key, default):
             raise InputError(f"{both} differ in {key}, {shorten(first.summary.get(key))} and "
                              f"{shorten(other.summary.get(key))}: {_ADVICE}")
     same_rows = all(np.array_equal(getattr(first.rows, name), getattr(other.rows, name))

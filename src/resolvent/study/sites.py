@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -9,17 +10,19 @@ from numpy.typing import NDArray
 
 from resolvent.problem.metrics.intervals import Interval, Pool, mean_interval
 from resolvent.problem.metrics.site_values import SEED, difference, measure_site, not_finite
-from resolvent.study.metrics import is_share
+from resolvent.study.metrics import is_share, run_columns
 from resolvent.study.power_forecast import Forecast
 from resolvent.study.row_values import RowValues
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FEW_ROWS", "Advice", "Decision", "Evidence", "Means", "MethodChoice", "SiteJudgement", "Sites",
+__all__ = ["CHOSEN", "FEW_ROWS", "Advice", "Decision", "Evidence", "Means", "MethodChoice", "SiteJudgement", "Sites",
            "judge_sites"]
 
 FEW_ROWS = 20  # a site with fewer test rows is marked, and one with less than half as many of a class
+
+CHOSEN = "the method that each fold chooses"  # label of its values among those of the test rows
 
 Values = NDArray[np.float64]
 Advice = Literal["join", "probably join", "no difference", "stay alone"]
@@ -43,6 +46,8 @@ class Evidence:
         train: number of training rows of each party, if they are known.
         traffic: method -> bytes that are sent in a run, if they are known.
         bounds: labels of the methods that train on pooled rows, which no federation can run.
+        folds: number of folds of each seed; 1: one split of the rows.
+        fold_choices: the method that the validation rows of each fold choose. The rows have its values as ``CHOSEN``.
     """
 
     score: str
@@ -58,6 +63,8 @@ class Evidence:
     train: Sequence[int] | None = None
     traffic: Mapping[str, float] | None = None
     bounds: frozenset[str] = frozenset()
+    folds: int = 1
+    fold_choices: tuple[str, ...] = ()
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -72,7 +79,7 @@ class Evidence:
     def last(self, metric: str, split: str) -> "pd.Series":
         """The values of a metric at the last evaluation, by (method, seed, party)."""
         rows = self.metrics[(self.metrics["metric"] == metric) & (self.metrics["split"] == split)]
-        rows = rows[rows["round"] == rows.groupby(["method", "seed"])["round"].transform("max")]
+        rows = rows[rows["round"] == rows.groupby(["method", *run_columns(rows)])["round"].transform("max")]
         values: pd.Series = rows.set_index(["method", "seed", "party"])["value"].astype(float)
         return values
 
@@ -106,11 +113,13 @@ class MethodChoice(NamedTuple):
         method: its label.
         best: the method with the best mean over the sites on validation rows; another one if a simpler is as good.
         sites: number of sites whose validation rows were compared.
+        folds: method -> number of folds whose validation rows choose it; empty without folds.
     """
 
     method: str
     best: str
     sites: int
+    folds: Mapping[str, int] = MappingProxyType({})
 
 
 class SiteJudgement(NamedTuple):

@@ -112,9 +112,10 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
         "code": dict(source.code),
         "seed": experiment.seed,
         "seeds": list(comparison.seeds),
+        "folds": experiment.folds,
         "rounds": experiment.rounds,
         **judgement(verdict),
-        "data": _federation(source, experiment),
+        "data": _federation(source, comparison),
         "methods": {label: _method(source.presets[label], label, comparison) for label in comparison.results},
         "privacy": _privacy(comparison),
         "versions": versions(),
@@ -148,7 +149,8 @@ def judgement(verdict: Verdict) -> dict[str, Any]:
         "diverged": {method: dict(sites) for method, sites in verdict.diverged.items()},
         "converged": dict(verdict.converged),
         "sites": [plain_site(site) for site in verdict.sites.sites],
-        "choice": None if verdict.sites.choice is None else verdict.sites.choice._asdict(),
+        "choice": None if verdict.sites.choice is None else verdict.sites.choice._asdict() | {
+            "folds": dict(verdict.sites.choice.folds)},
         "means": None if verdict.sites.means is None else _means_of_sites(verdict.sites.means),
     }
 
@@ -195,12 +197,19 @@ def _refused(runs: Sequence[MethodRun]) -> dict[str, int]:
     return dict(counts)
 
 
-def _federation(source: Source, experiment: Experiment) -> dict[str, Any]:
+def _federation(source: Source, comparison: Comparison) -> dict[str, Any]:
     """The parties, their numbers of samples, and notes for the reader."""
+    experiment = comparison.experiment
     data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
     if isinstance(data, FederatedData):
-        return {"name": data.name, "parties": parties, "train": data.sizes("train").tolist(),
-                "test": data.sizes("test").tolist(), "digest": fingerprint_of(data),
+        train, tested = data.sizes("train"), data.sizes("test").tolist()
+        if experiment.folds > 1:
+            fold = next(iter(comparison.results.values())).data
+            assert fold is not None
+            train, rows = fold.sizes("train"), {site.party: site.test_rows for site in comparison.verdict.sites.sites}
+            tested = [rows.get(party, 0) for party in range(len(parties))]
+        return {"name": data.name, "parties": parties, "train": train.tolist(),
+                "test": tested, "digest": fingerprint_of(data),
                 "notes": [*data.notes, *_straggler_notes(experiment)]}
     assert problem is not None
     if not isinstance(problem, SolvedProblem):
@@ -261,6 +270,7 @@ def _method(preset: str, label: str, comparison: Comparison) -> dict[str, Any]:
         "refused": _refused(runs),
         "digest": runs[0].digest,
         "digests": [run.digest for run in runs],
+        **({"tuned": [run.point for run in runs]} if runs[0].point is not None else {}),
     }
 
 

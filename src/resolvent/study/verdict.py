@@ -14,7 +14,7 @@ from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.decisions import decide
 from resolvent.study.divergence import ALL_DIVERGED, diverged_sites, no_reference
 from resolvent.study.gap import GAP_COLUMNS, gap_finding, gap_table
-from resolvent.study.metrics import GAP, format_value, title_of
+from resolvent.study.metrics import GAP, format_value, run_columns, title_of
 from resolvent.study.sites import Evidence, SiteJudgement, Sites, judge_sites
 from resolvent.study.wording import advice_text, count_of, enumerate_names, format_gain
 
@@ -126,6 +126,8 @@ def _judge(evidence: Evidence, sites: Sites | None, rule: DecisionRule | None) -
         text = finding(table, score, alone, higher_is_better=higher)
         return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)
     table = _with_intervals(table, sites, alone)
+    if evidence.folds > 1:
+        table = _with_pooled_scores(table, sites, higher_is_better=higher)
     text = _finding_with_intervals(table, sites, evidence)
     return Verdict(score, evidence.split, higher, alone, table, text, sites, evidence.baseline, evidence.seeds)
 
@@ -149,6 +151,19 @@ def _with_intervals(table: "pd.DataFrame", sites: Sites, alone: str | None) -> "
     return table
 
 
+def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better: bool) -> "pd.DataFrame":
+    """The table with the scores of all rows of a site together, where ``score_table`` has means over the folds."""
+    import pandas as pd
+
+    table = table.copy()
+    for i, method in zip(table.index, table["method"], strict=True):
+        scores = pd.Series([site.scores[method].value for site in sites.sites]).dropna()
+        table.loc[i, ["mean", "p10", "worst"]] = [
+            scores.mean(), _quantile(scores, 0.1 if higher_is_better else 0.9),
+            scores.min() if higher_is_better else scores.max()]
+    return table
+
+
 def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     """The finding, which says only what the intervals show."""
     alone, score = evidence.alone, evidence.score
@@ -166,7 +181,7 @@ def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evide
     if harmed.empty and helped.empty:
         sites_text = "the only site" if number == 1 else f"any of the {number} sites"
         return (f"{_advice(sites)}On a site's own rows, no method can be distinguished from training alone at "
-                f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds))}; {top}.")
+                f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds), evidence.folds)}; {top}.")
     parts = [_counted(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
     harmless = list(others.loc[(others["worse"] == 0), "method"])
     if harmless and not harmed.empty:
@@ -190,9 +205,10 @@ def _counted(rows: "pd.DataFrame", column: str) -> str:
                             *(f"{n} with {m}" for n, m in further)])
 
 
-def _basis(sites: Sequence[SiteJudgement], seeds: int) -> str:
-    """From how many rows and seeds the intervals are."""
-    of_seeds = f" and {seeds} seeds" if seeds > 1 else ""
+def _basis(sites: Sequence[SiteJudgement], seeds: int, folds: int = 1) -> str:
+    """From how many rows, folds and seeds the intervals are."""
+    of_seeds = f", each tested once by {folds} folds" if folds > 1 else ""
+    of_seeds += f" and {seeds} seeds" if seeds > 1 else ""
     rows = [site.test_rows for site in sites]
     if not any(rows):
         return f"by {seeds} seeds"
@@ -298,12 +314,12 @@ def refusals(method: str, refused: Mapping[str, int]) -> str | None:
 
 
 def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.Series":
-    """The values of a method's metric at the last evaluation, by party: the means over the seeds."""
+    """The values of a method's metric at the last evaluation, by party: the means over the seeds and folds."""
     import pandas as pd
 
     rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
     # Callbacks may stop the seeds after different numbers of rounds.
-    ends = rows.groupby("seed")["round"].transform("max") if "seed" in rows else rows["round"].max()
+    ends = rows.groupby(run_columns(rows))["round"].transform("max") if run_columns(rows) else rows["round"].max()
     last = rows[rows["round"] == ends]
     values = pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
     return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))

@@ -10,8 +10,8 @@ from resolvent.study.metrics import format_value
 if TYPE_CHECKING:
     from resolvent.problem.metrics.intervals import Interval
 
-__all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "count_of", "enumerate_names",
-           "format_gain", "format_interval", "format_signed"]
+__all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "count_of", "duration_text",
+           "enumerate_names", "forecast_text", "format_gain", "format_interval", "format_signed"]
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -22,6 +22,13 @@ def enumerate_names(names: Sequence[str]) -> str:
 def count_of(count: int, noun: str) -> str:
     """``1 round``, ``2 rounds``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """``8 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def format_signed(value: float, score: str, *, unit: bool = True) -> str:
@@ -72,6 +79,26 @@ def forecast_text(decision: Mapping[str, Any], score: str) -> str:
 
 
 def choice_text(summary: Mapping[str, Any]) -> str:
+    """Sentences about the method that the federation should run, and about folds."""
+    return f"{_choice_text(summary)}{_folds_text(summary)}"
+
+
+def _folds_text(summary: Mapping[str, Any]) -> str:
+    """What folds mean for the rows, and for the choice of the method."""
+    folds, seeds, choice = summary.get("folds", 1), len(summary["seeds"]), summary["choice"]
+    if folds == 1:
+        return ""
+    of_seeds = " with each seed" if seeds > 1 else ""
+    text = f" Every row was tested once{of_seeds}, by a model that was trained without its fold, of {folds} folds."
+    counts = {} if choice is None else choice.get("folds", {})
+    if set(counts) <= {choice and choice["method"]}:
+        return text
+    names = enumerate_names([f"{method} in {count}" for method, count in counts.items()])
+    return (f"{text} The validation rows of a fold choose {names} of {folds * seeds} folds, and the gains are those of "
+            "this choice.")
+
+
+def _choice_text(summary: Mapping[str, Any]) -> str:
     """A sentence about the method that the federation should run."""
     choice = summary["choice"]
     if choice is None:

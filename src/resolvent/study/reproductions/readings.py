@@ -9,7 +9,7 @@ import pandas as pd
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.portfolio import MarketData, PortfolioProblem
-from resolvent.study.comparison import compare_file
+from resolvent.study.comparison_runs import compare_file
 from resolvent.study.metrics import worst_value
 from resolvent.study.reproductions.backtests import WEALTH_BY_DAY, Backtests
 from resolvent.study.reproductions.curves import Curve

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resolvent.data.atomic_files import remove_folder, write_text
 from resolvent.data.federated import FederatedData
@@ -16,16 +16,17 @@ from resolvent.problem.problem import Problem
 from resolvent.study.binding import bind
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.reproductions.settings import with_choices
-from resolvent.study.tuning.searching import ProgressOfSearch, Subject, TunableMethod, Tuned, run_search
+from resolvent.study.tuning.searching import Criterion, ProgressOfSearch, Subject, TunableMethod, Tuned, run_search
 from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, draw_points, space_of
+from resolvent.study.tuning.strategies import count_trials
 from resolvent.study.tuning.tune import criterion_of
 from resolvent.study.yaml_files import write_yaml
 
 if TYPE_CHECKING:
     from resolvent.algorithms.algorithm import Algorithm
 
-__all__ = ["TUNED_FILE", "tune_file"]
+__all__ = ["TUNED_FILE", "FoldSearch", "fold_search", "tune_file"]
 
 TUNED_FILE = "tuned.yaml"
 _TABLE, _PARTIES, _PAGE = "trials.csv", "parties.csv", "tuning.html"
@@ -55,14 +56,14 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
     """
     settings = file.bound.settings()
     part = file.bound.parts.get("search")
+    if settings["folds"] > 1:
+        raise InputError(f"{file.location('folds')}: folds: {settings['folds']}: each fold searches by itself, and "
+                         "`resolvent run` does this. To choose one set of values from all validation rows, set folds=1")
     if part is None:
         raise InputError(f"{file.location('search')}: search: missing; state what is searched, such as search: {{over: "
                          "{fedprox: {mu: [0.01, 0.1, 1]}}}")
     assert not isinstance(part, dict)
-    if "privacy" in file.bound.parts:
-        raise InputError(f"{file.location('privacy')}: privacy: a search cannot keep a budget: every trial trains on "
-                         "the same samples and spends again, and trials are compared on validation samples without "
-                         "noise. Search with samples that need no protection, or without privacy")
+    _check_no_privacy(file)
     folder = Path("runs") / f"{file.name}-tuning" if out is None else out
     with locked(folder):
         if folder.exists() and not resume:
@@ -77,13 +78,84 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
         subject = experiment.model if experiment.problem is None else experiment.problem
         assert isinstance(subject, Model | Problem)
         data = experiment.data if isinstance(experiment.data, FederatedData) else None
-        identity = hashlib.sha256(json.dumps([settings, file.bound.codes()], sort_keys=True).encode()).hexdigest()
         with file.precision(), _located(file):
             criterion = criterion_of(subject, data, search.by or experiment.decide_by, experiment.metrics)
             tuned = run_search(search, methods, Subject(subject, data, experiment.participation, experiment.parties),
-                               criterion, rounds=experiment.rounds, folder=folder, identity=identity, progress=progress)
+                               criterion, rounds=experiment.rounds, folder=folder, identity=_identity(file),
+                               progress=progress)
             _write(folder, tuned, settings, experiment.title or file.name)
     return folder, tuned
+
+
+class FoldSearch(NamedTuple):
+    """A search that runs inside each fold of a comparison, on its training and validation samples.
+
+    Attributes:
+        search: the settings.
+        methods: the methods with values to choose, by label.
+        criterion: the metric by which trials are compared.
+        experiment: the experiment, whose samples are replaced by those of a fold.
+        identity: a text that is the same for the same search.
+    """
+
+    search: Search
+    methods: dict[str, TunableMethod]
+    criterion: Criterion
+    experiment: Experiment
+    identity: str
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of all trials of one fold, at most."""
+        trials = sum(count_trials(self.search, method.space, label) for label, method in self.methods.items())
+        return trials * (self.search.rounds or self.experiment.rounds) * self.search.seeds
+
+    def choose(self, data: FederatedData, folder: Path | None, progress: ProgressOfSearch | None) -> dict[str, Point]:
+        """Label -> the values that are best on the validation samples of a fold.
+
+        Args:
+            data: the samples of the fold.
+            folder: stores the finished trials, so that an interrupted run continues after them.
+            progress: a function that is called with (label, rounds done, rounds in total).
+        """
+        experiment = self.experiment
+        assert isinstance(experiment.model, Model)
+        subject = Subject(experiment.model, data, experiment.participation, experiment.parties)
+        tuned = run_search(self.search, self.methods, subject, self.criterion, rounds=experiment.rounds, folder=folder,
+                           identity=self.identity, progress=progress)
+        return {label: trial.point for label, trial in tuned.best.items()}
+
+
+def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | None:
+    """The search of an experiment file with folds; None without folds or without a search.
+
+    Raises:
+        InputError: a candidate cannot be built, or the file has a privacy budget.
+    """
+    part, settings = file.bound.parts.get("search"), file.bound.settings()
+    if part is None or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
+        return None
+    assert not isinstance(part, dict)
+    _check_no_privacy(file)
+    with _located(file):
+        search: Search = part.build()
+        methods = _methods(settings, search)
+        assert isinstance(experiment.model, Model)
+        criterion = criterion_of(experiment.model, experiment.data, search.by or experiment.decide_by,
+                                 experiment.metrics)
+    return FoldSearch(search, methods, criterion, experiment, _identity(file))
+
+
+def _identity(file: ExperimentFile) -> str:
+    content = json.dumps([file.bound.settings(), file.bound.codes()], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _check_no_privacy(file: ExperimentFile) -> None:
+    if "privacy" in file.bound.parts:
+        raise InputError(f"{file.location('privacy')}: privacy: a search cannot keep a budget: every trial trains on "
+                         "the same samples and spends again, and trials are compared on validation samples without "
+                         "noise. Search with samples that need no protection, or without privacy")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from resolvent.study.tuning.settings import Search
 from resolvent.study.tuning.space import Point, Space, draw_combinations, draw_points
 from resolvent.study.tuning.trials import Trial
 
-__all__ = ["check_budgets", "halving_rungs", "run_strategy"]
+__all__ = ["check_budgets", "count_trials", "halving_rungs", "run_strategy"]
 
 _MAX_TRIALS = 10_000  # of a grid without a number of trials: all of its combinations
 
@@ -23,12 +23,17 @@ def check_budgets(search: Search, spaces: dict[str, Space]) -> None:
     """
     if search.strategy != "grid" or not search.equal_budget:
         return
-    counts = {label: len(_grid_points(search, space, label)) for label, space in spaces.items()}
+    counts = {label: count_trials(search, space, label) for label, space in spaces.items()}
     if len(set(counts.values())) > 1:
         numbers = ", ".join(f"{label} {count}" for label, count in counts.items())
         raise InputError(f"strategy: the methods would have different budgets ({numbers} trials), and more trials are "
                          f"an advantage: set trials: {min(counts.values())}, which draws as many from each grid, or "
                          "equal_budget: false")
+
+
+def count_trials(search: Search, space: Space, label: str) -> int:
+    """The number of trials of a method; of successive halving, the number of full trials with the same rounds."""
+    return len(_grid_points(search, space, label)) if search.strategy == "grid" else search.trials_of_a_method
 
 
 def run_strategy(search: Search, candidates: Candidates, run: RunTrials) -> list[Trial]:
