@@ -90,8 +90,11 @@ def _folds_text(summary: Mapping[str, Any]) -> str:
         return ""
     of_seeds = " with each seed" if seeds > 1 else ""
     text = f" Every row was tested once{of_seeds}, by a model that was trained without its fold, of {folds} folds."
+    for label, method in summary["methods"].items():
+        if tuned := Counter(", ".join(f"{k} = {v}" for k, v in point.items()) for point in method.get("tuned", [])):
+            text += f" Inside the folds, {label} chose {enumerate_names([f'{v} ({n})' for v, n in tuned.items()])}."
     counts = {} if choice is None else choice.get("folds", {})
-    if set(counts) <= {choice and choice["method"]}:
+    if choice is None or set(counts) <= {choice["method"]}:
         return text
     names = enumerate_names([f"{method} in {count}" for method, count in counts.items()])
     return (f"{text} The validation rows of a fold choose {names} of {folds * seeds} folds, and the gains are those of "
