@@ -31,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 import resolvent as rv
 from calibration_models import as_predictions, trained_federation
@@ -96,7 +97,8 @@ def drawn_federation(rng, kind, metrics, n, rate, seeds):
     separation, mean = separations(rng, kind, seeds)
     true = truth(rng, metrics, mean if seeds > 1 else separation[:, 0], rate, seeds)
     sites = [draw(rng, n, rate, separation[k]) for k in range(SITES)]
-    return true, [[(np.arange(n), [as_predictions(y, q) for q in p[s]]) for s in range(seeds)] for y, p in sites]
+    both = [[[as_predictions(y, q) for q in p[s]] for s in range(seeds)] for y, p in sites]
+    return true, [[(np.arange(n), predictions, predictions) for predictions in of_site] for of_site in both]
 
 
 def federation(rng, cell):
@@ -111,7 +113,8 @@ def federation(rng, cell):
     for name, metric in METRICS.items():
         parts = []
         for k, of_seeds in enumerate(sites):
-            for s, (rows, predictions) in enumerate(of_seeds):
+            for s, (rows, *of_run) in enumerate(of_seeds):
+                predictions = of_run[metric.reads_order_only]
                 values = dict(zip(("alone", "method"), map(metric.row_values, predictions), strict=True))
                 if np.isfinite(values["alone"]).all():  # both classes are among the test rows
                     parts.append(RowValues(np.full(len(rows), s), np.full(len(rows), k), rows, values, metric.sampling,

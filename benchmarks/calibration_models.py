@@ -12,6 +12,7 @@ import numpy as np
 
 from resolvent.data.folds import fold_numbers
 from resolvent.problem.metrics.metric import Predictions
+from resolvent.study.row_values import centred
 
 USEFUL, NOISE = 3, 4  # coordinates; the noise occurs twice
 TEST, VALIDATION = 0.2, 0.2
@@ -75,8 +76,12 @@ def probabilities(x, weights):
     return 1 / (1 + np.exp(-(x @ weights[:-1] + weights[-1])))
 
 
+def two_classes(p):
+    return np.stack([1 - p, p], axis=1)
+
+
 def as_predictions(y, p):
-    both = np.stack([1 - p, p], axis=1)
+    both = two_classes(p)
     return Predictions(y, (p > 0.5).astype(int), both, both)
 
 
@@ -88,7 +93,8 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
         fresh: number of new rows of a site on which the truth is computed.
 
     Returns:
-        name -> [K] the true gain; and for each site and seed the tested rows and the predictions of both methods.
+        name -> [K] the true gain; and for each site and seed the tested rows, the predictions of both methods, and
+        those for metrics that read their order only.
     """
     own = slice(0, USEFUL + NOISE)
     differences = means(rng, kind, sites)
@@ -98,7 +104,7 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
     true = {name: np.zeros(sites) for name in metrics}
     tested = [[] for _ in range(sites)]
     for seed in range(seeds):
-        collected = [([], [], []) for _ in range(sites)]  # rows, predictions of both methods
+        collected = [([], [], [], [], []) for _ in range(sites)]  # rows, predictions of both methods, centred ones
         for fold in range(folds):
             training = [of_sites[k][seed][fold][0] for k in range(sites)]
             alone = [np.concatenate([w[:-1], np.zeros(NOISE), w[-1:]]) for w in
@@ -111,8 +117,11 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
                     method = alone[k].copy()
                     method[USEFUL + NOISE:-1], method[USEFUL:USEFUL + NOISE] = alone[k][USEFUL:USEFUL + NOISE], 0
                 test = of_sites[k][seed][fold][1]
-                for part, values in zip(collected[k], (test, probabilities(x[test], alone[k]),
-                                                       probabilities(x[test], method)), strict=True):
+                plain = [probabilities(x[test], w) for w in (alone[k], method)]
+                comparable = plain if folds == 1 else [
+                    centred(two_classes(p), two_classes(probabilities(x[training[k]], w)))[:, 1]
+                    for p, w in zip(plain, (alone[k], method), strict=True)]
+                for part, values in zip(collected[k], (test, *plain, *comparable), strict=True):
                     part.append(values)
                 if kind == "null":
                     continue
@@ -123,5 +132,6 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
         for k, (_, y) in enumerate(rows):
             test, *of_methods = map(np.concatenate, collected[k])
             order = np.argsort(test)
-            tested[k].append((test[order], [as_predictions(y[test[order]], p[order]) for p in of_methods]))
+            predictions = [as_predictions(y[test[order]], p[order]) for p in of_methods]
+            tested[k].append((test[order], predictions[:2], predictions[2:]))
     return true, tested

@@ -38,7 +38,8 @@ def test_every_row_is_tested_once_in_equal_shapes(task, folds):
             parts = [fold.rows[rows_of(fold, party, split)] for split in fold.data.splits]
             assert sorted(np.concatenate(parts)) == list(range(start, start + SIZES[party]))
             assert len(parts[0])
-            assert not fold.is_repeated[np.concatenate([rows_of(fold, party, s) for s in ("train", "validation")])].any()
+            others = np.concatenate([rows_of(fold, party, split) for split in ("train", "validation")])
+            assert not fold.is_repeated[others].any()
     for fold in splits:
         np.testing.assert_array_equal(fold.data.x, data.x[fold.rows])
         np.testing.assert_array_equal(fold.data.y, data.y[fold.rows])

@@ -51,8 +51,12 @@ def comparison():
     return compared(seeds=2)
 
 
+def log_odds(p):
+    return np.log(p[:, 1]) - np.log(p[:, 0])
+
+
 def test_the_score_of_a_site_is_that_of_all_its_rows(comparison):
-    """An area from the predictions of all folds together, computed again from single runs."""
+    """An area from the log-odds of all folds together, less their mean over the training rows, from single runs."""
     data, runs = comparison.experiment.data, comparison.runs["FedAvg"]
     parts = [[] for _ in SIZES]
     for fold in range(3):
@@ -64,9 +68,12 @@ def test_the_score_of_a_site_is_that_of_all_its_rows(comparison):
             first, n = (int(part[k]) for part in (split.data.splits["test"].offset, split.data.splits["test"].length))
             counts = ~split.is_repeated[first:first + n]
             x, y = (part[first:first + n][counts] for part in (split.data.x, split.data.y))
-            parts[k].append((y, result.fitted(k).predict_proba(x)))
+            fitted = result.fitted(k)
+            parts[k].append((y, log_odds(fitted.predict_proba(x))
+                             - log_odds(fitted.predict_proba(split.data.party(k)[0])).mean()))
     for k, of_folds in enumerate(parts):
-        y, p = (np.concatenate(part) for part in zip(*of_folds, strict=True))
+        y, odds = (np.concatenate(part) for part in zip(*of_folds, strict=True))
+        p = np.stack([-odds, odds], axis=1)  # the area depends on their order alone
         assert len(y) == SIZES[k]
         mask = (comparison.rows.seed == 0) & (comparison.rows.party == k)
         assert comparison.rows.values["FedAvg"][mask].mean() == pytest.approx(
@@ -184,6 +191,10 @@ def test_a_file_searches_inside_each_fold(tmp_path, call):
     page = " ".join((tmp_path / "runs/mine/report.html").read_text().split())
     assert "Every row was tested once" in page
     assert "Inside the folds, FedProx chose" in page
+    calibrated = call("calibrate", "runs/mine", "--method", "FedAvg", cwd=tmp_path)
+    assert calibrated.code == 0, calibrated.err  # the rows of the first fold have the losses that its run recorded
+    refit = call("refit", "runs/mine", "--method", "FedProx", cwd=tmp_path)
+    assert "each fold chose the hyperparameters of FedProx by itself" in refit.err
     refused = call("tune", "mine.yaml", cwd=tmp_path)
     assert refused.code != 0
     assert "mine.yaml:8: folds: 2: each fold searches by itself" in refused.err

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.study.comparison_runs import compare_file
+from resolvent.study import comparison_runs
 from resolvent.study.experiment import ExperimentFile
 
 TEXT = """
@@ -29,10 +29,10 @@ def test_simulate_gets_the_callbacks_and_the_trained_model(tmp_path, monkeypatch
     def record(*args, **settings):
         raise Called(settings)
 
-    monkeypatch.setattr(comparison, "simulate", record)
+    monkeypatch.setattr(comparison_runs, "simulate", record)
     file = ExperimentFile.parse(TEXT + f"start: {tmp_path / 'first'}\n", "mine.yaml", "mine")
     with pytest.raises(Called) as called:
-        compare_file(file)
+        comparison_runs.compare_file(file)
     settings = called.value.args[0]
     assert [type(callback) for callback in settings["on_evaluation"]] == [rv.callbacks.EarlyStopping, rv.callbacks.CSV]
     assert settings["on_evaluation"][0].patience == 2

@@ -110,13 +110,16 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                 choices += [] if choice is None else [choice]
                 if seed == experiment.seed and not fold:
                     notify(f"The first fold took {duration_text(time.perf_counter() - start)}, compilation included.")
-            predictions = read_predictions(results, samples.rows, samples.is_repeated) if needs_rows else None
+            score = _score(experiment, results)
+            reads_order_only = score.metric is not None and score.metric.reads_order_only
+            predictions = read_predictions(results, samples.rows, samples.is_repeated, is_centred=(
+                folds > 1 and reads_order_only)) if needs_rows else None
             if predictions is not None:
                 with detect_lost_process():
                     of_folds.append(predictions.stored() if folds > 1 else predictions)
         if of_folds:
             with detect_lost_process():
-                rows.append(measure_rows(of_folds, _score(experiment, first), {CHOSEN: choices} if choices else {}))
+                rows.append(measure_rows(of_folds, score, {CHOSEN: choices} if choices else {}))
         all_choices += choices
     return Comparison(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
                       _alone(experiment), tuple(all_choices))

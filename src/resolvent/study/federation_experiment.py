@@ -29,7 +29,7 @@ from resolvent.study.yaml_files import read_yaml
 __all__ = ["SITE_TABLE", "FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
 # Settings without an effect in a federation, and their defaults.
-_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None}
+_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None, "folds": 1}
 SITE_TABLE, _PARTY = "the table of each site", "site"
 
 

@@ -98,7 +98,8 @@ def refit_comparison(comparison: Comparison, method: str | None = None, rounds: 
     data = comparison.experiment.data
     if not isinstance(data, FederatedData):
         raise _no_samples()
-    summary = {**judgement(comparison.verdict), "methods": {label: {} for label in comparison.results},
+    summary = {**judgement(comparison.verdict), "methods": {
+        label: {"tuned": [run.point for run in runs if run.point]} for label, runs in comparison.runs.items()},
                "data": {"parties": list(data.parties), "train": data.sizes("train").tolist()}}
     refit = _train(comparison.experiment, plan_refit(summary, comparison.metrics, method, rounds), progress)
     if folder is not None:

@@ -25,7 +25,7 @@ from resolvent.simulator.party_metrics import uninformative
 from resolvent.simulator.result import Result
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["RowValues", "RunPredictions", "Score", "baseline_name", "measure_models", "measure_rows",
+__all__ = ["RowValues", "RunPredictions", "Score", "baseline_name", "centred", "measure_models", "measure_rows",
            "read_predictions"]
 
 _SPLIT = "test"
@@ -155,13 +155,15 @@ class RunPredictions(NamedTuple):
 
 
 def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | None = None,
-                     is_repeated: NDArray[np.bool_] | None = None) -> RunPredictions | None:
+                     is_repeated: NDArray[np.bool_] | None = None, *,
+                     is_centred: bool = False) -> RunPredictions | None:
     """The predictions of every method for the test rows, and those of a baseline that needs no training.
 
     Args:
         results: the results of one seed, or of one fold, by method.
         rows: [total] the number of each sample in the data as they were before the split; default: 0, 1, and so on.
         is_repeated: [total] the samples that do not count, see ``Fold``; default: none.
+        is_centred: whether the probabilities are made comparable with those of other folds, see ``centred``.
 
     Returns:
         The predictions, which are computed when they are asked for; None if the problem has no samples of its own.
@@ -185,8 +187,13 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
             local = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)])
             constant = _constant_predictions(data, parties[local], model.loss)
             predictions = dict(zip(local.tolist(), constant, strict=True))
+            train = predictions
         else:
             predictions = _predictions(results[label], parties, data)
+            train = _predictions(results[label], parties, data, "train") if is_centred else {}
+        if is_centred:
+            predictions = {i: p._replace(probabilities=centred(p.probabilities, train[i].probabilities))
+                           for i, p in predictions.items()}
         return predictions if is_repeated is None else {i: _chosen(p, counts[i]) for i, p in predictions.items()}
 
     return RunPredictions(
@@ -223,6 +230,32 @@ def measure_rows(runs: Sequence[RunPredictions], score: Score,
                      np.concatenate(rows), values, sampling, classes)
 
 
+def centred(probabilities: NDArray[Any] | None, of_training: NDArray[Any] | None) -> NDArray[np.float64] | None:
+    """Probabilities whose order can be compared between the models of several folds.
+
+    With z = log p, they are softmax(z - the mean of z over the model's training rows at the site); for two classes, the
+    log-odds are reduced by their mean over the training rows. A fold whose training rows have one positive row less has
+    a model with smaller log-odds everywhere, and just this fold tests one positive row more: without the reduction an
+    area under the ROC curve over all folds is too small, most for training alone with few positive rows.
+
+    Args:
+        probabilities: [n, classes] of the rows that are tested.
+        of_training: [m, classes] of the training rows, by the same model.
+
+    References:
+        Airola, Pahikkala, Waegeman, De Baets, Salakoski: An experimental comparison of cross-validation techniques for
+        estimating the area under the ROC curve, Computational Statistics and Data Analysis 55, 2011 (the bias of
+        pooled predictions).
+    """
+    if probabilities is None or of_training is None:
+        return None
+    smallest = np.finfo(np.float64).tiny
+    scores, mean = (np.log(np.maximum(np.asarray(p, np.float64), smallest)) for p in (probabilities, of_training))
+    scores = scores - mean.mean(axis=0)
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
 def _chosen(predictions: Predictions, is_chosen: NDArray[np.bool_]) -> Predictions:
     return Predictions(*(None if part is None else part[is_chosen] for part in predictions))  # type: ignore[arg-type]
 
@@ -246,8 +279,9 @@ def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) 
     return name
 
 
-def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData) -> dict[int, Predictions]:
-    """The predictions of personal models for the test samples of this process: position among the parties -> them."""
+def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData,
+                 split: str = _SPLIT) -> dict[int, Predictions]:
+    """The predictions of personal models for the samples of this process: position among the parties -> them."""
     model = jax.tree.leaves(shapes_of(result.problem.init, jax.random.key(0)))
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in model)
     block = int(np.clip(_MAX_BYTES // max(size, 1), 1, len(parties)))
@@ -259,7 +293,7 @@ def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedDa
         for problem, positions in views:
             choice = positions[(positions >= start) & (positions < start + len(ids))] - start
             of_block: Iterator[PartyPredictions] = predictions_of_parties(problem, models, choice, ids[choice],
-                                                                          (_SPLIT,), data.task)
+                                                                          (split,), data.task)
             predictions |= {start + int(choice[p.position]): p.predictions for p in of_block}
     return predictions
 

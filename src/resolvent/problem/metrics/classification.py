@@ -111,6 +111,7 @@ class ROCAUC(_ProbabilityMetric):
 
     name: str = field(init=False, default="roc_auc")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    reads_order_only: ClassVar[bool] = True
     sampling: ClassVar[Sampling] = "ranks"
 
     @override
@@ -154,6 +155,7 @@ class AveragePrecision(_ProbabilityMetric):
 
     name: str = field(init=False, default="average_precision")
     limits: ClassVar[tuple[float, float]] = (0, 1)
+    reads_order_only: ClassVar[bool] = True
     sampling: ClassVar[Sampling] = "classes"
 
     @override

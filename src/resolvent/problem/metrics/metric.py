@@ -61,6 +61,8 @@ class Metric(CheckedArguments, ABC):
         is_score: whether every loss whose score has this metric's name defines the score in the same way.
         sampling: how its interval resamples rows. ``rows``: a mean over rows. ``classes``: computed by class, so that
             rows are resampled within each class. ``ranks``: an area under the ROC curve.
+        reads_order_only: whether the value depends on the order of each class's probabilities alone. Those of the
+            models of several folds are made comparable first.
     """
 
     name: str = field(init=False, default="")
@@ -70,6 +72,7 @@ class Metric(CheckedArguments, ABC):
     limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     is_score: ClassVar[bool] = False
     sampling: ClassVar[Sampling] = "rows"
+    reads_order_only: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, predictions: Predictions) -> float:
