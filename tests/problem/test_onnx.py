@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
+from resolvent.problem.calibration import Calibration
 from resolvent.problem.fitted import Fitted
 
 RNG = np.random.default_rng(0)
@@ -65,6 +67,30 @@ def test_other_models_are_predicted_by_another_runtime(model, encoding, rows, ba
     _, outputs = run(tmp_path / "model.onnx", rows if encoding.vocabulary else rows.astype(np.float32))
     expected = fitted.predict_proba(rows) if encoding.classes else fitted.predict(rows)
     np.testing.assert_allclose(outputs, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("calibration", [Calibration("temperature", slope=0.4),
+                                         Calibration("platt", slope=0.4, intercept=1.2)], ids=lambda c: c.kind)
+def test_a_calibration_is_part_of_the_file(calibration, outputs, tmp_path):
+    pytest.importorskip("jax2onnx")
+    model = rv.models.logistic(3, 2) if outputs == 1 else rv.models.from_functions(
+        lambda key: jax.numpy.zeros((2, 3)), lambda w, x: x @ w.T)
+    fitted = with_random_parameters(model, ArrayEncoding((3,), "classification", ("no", "yes")))
+    fitted = replace(fitted, calibration=calibration)
+    fitted.to_onnx(tmp_path / "model.onnx")
+    rows = RNG.normal(size=(5, 3)).astype(np.float32)
+    _, probabilities = run(tmp_path / "model.onnx", rows)
+    np.testing.assert_allclose(probabilities, fitted.predict_proba(rows), atol=1e-5)
+    assert np.abs(probabilities - fitted.raw.predict_proba(rows)).max() > 0.01
+
+
+def test_an_isotonic_calibration_has_no_form_in_onnx(tmp_path):
+    pytest.importorskip("jax2onnx")
+    fitted = with_random_parameters(rv.models.logistic(3, 2), ArrayEncoding((3,), "classification", ("no", "yes")))
+    isotonic = replace(fitted, calibration=Calibration("isotonic", points=(-1.0, 1.0), values=(0.2, 0.7)))
+    with pytest.raises(rv.InputError, match=r"export fitted\.raw"):
+        isotonic.to_onnx(tmp_path / "model.onnx")
 
 
 def test_without_the_packages_the_extra_is_named(tmp_path, monkeypatch):

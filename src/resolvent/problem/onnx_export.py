@@ -47,7 +47,10 @@ def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch:
 
     def predict_row(row: Array) -> Array:
         outputs = model.apply(jax.tree.map(jnp.asarray, params), scale(row[None]))
-        outputs = calibration.slope * outputs + calibration.intercept if encoding.classes else outputs
+        # Of two logits, only that of class 1 is shifted.
+        shift = jnp.asarray([0, calibration.intercept], outputs.dtype) if outputs.shape[-1] == 2 else (
+            calibration.intercept)
+        outputs = calibration.slope * outputs + shift if calibration.kind != "none" else outputs
         return model.loss.probabilities(outputs)[0] if encoding.classes else outputs.reshape(())
 
     is_double = any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(params))
