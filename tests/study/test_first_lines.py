@@ -23,7 +23,7 @@ def test_a_run_names_all_errors_of_its_table_at_once(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     lines = first_lines(ExperimentFile.parse(EXPERIMENT.replace("TABLE", str(tmp_path / "t.csv")), "t.yaml", "t"))
     assert all(any(line.startswith(f"error: column {name!r} has 1 missing") for line in lines) for name in names)
-    assert lines[0].startswith("error: the party 'site' is missing in 1 rows")
+    assert lines[0].startswith("error: the party 'site' is missing in 1 row (")
 
 
 def test_a_table_whose_sites_have_no_test_rows_is_refused_by_the_check_too():
