@@ -107,7 +107,7 @@ def test_the_federation_runs_one_method_and_each_site_decides_by_its_gain():
     validation = {"alone": [[0.5]] * 4, "A": [[0.8], [0.8], [0.8], [0.1]], "B": [[0.5], [0.5], [0.5], [0.5]]}
     verdict = judge(evidence(values, validation=validation))
     frame = verdict.recommendations().set_index("site")
-    assert verdict.sites.choice == ("A", "A", 4)
+    assert verdict.sites.choice == ("A", "A", 4, {})
     assert frame["use"].tolist() == ["A", "A", "A", "alone"]
     assert frame["advice"].tolist() == ["join", "join", "join", "stay alone"]
     assert (frame["expected_low"] <= frame["expected"]).all()
