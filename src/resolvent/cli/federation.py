@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from resolvent.deploy.kits import Engine, KitNote
     from resolvent.deploy.processes import EngineProcess
 
-__all__ = ["FEDERATION_COMMANDS"]
+__all__ = ["FEDERATION_COMMANDS", "federation_observer"]
 
 _LABEL_WIDTH = 24
 _POLL = 0.5  # seconds between two checks of a process
@@ -231,7 +231,7 @@ def federate(
         require_engine(note.engine)
         plan = experiment_of_file(experiment, changes)
         job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
-        with _observer() as observe:
+        with federation_observer() as observe:
             summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
                                      has_sites=bool(sites))
     terminal.print_table(terminal.score_table(summary))
@@ -253,7 +253,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
-    with _observer() as observe:
+    with federation_observer() as observe:
         summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
                                       engine=engine)
     for parity in parities:
@@ -267,7 +267,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
 
 @contextmanager
-def _observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def federation_observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """A function that shows the events of a run: a progress bar of the rounds, and a line per irregularity."""
     from resolvent.cli import terminal
     from resolvent.study.federation_waits import wait_text

@@ -1,12 +1,16 @@
 """The command that trains the chosen method of a run again on all rows."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from resolvent.cli.options import OptionalInt, OptionalText
+from resolvent.cli.federation import federation_observer
+from resolvent.cli.options import OptionalInt, OptionalPath, OptionalText
 from resolvent.simulator.progress import progress_bars
+
+if TYPE_CHECKING:
+    from resolvent.study.refit_plan import RefitPlan
 
 __all__ = ["refit"]
 
@@ -19,6 +23,7 @@ def refit(
     *,
     method: OptionalText = None,
     rounds: OptionalInt = None,
+    kit: OptionalPath = None,
 ) -> None:
     """Train the chosen method again on all rows of each site; the models are written into the run folder.
 
@@ -31,18 +36,25 @@ def refit(
     No row is left to measure the new models. Their performance is that of the run, whose models were trained on fewer
     rows. An earlier refit of the run is replaced when the new one is complete.
 
+    For the run of a federation, give the lead's --kit: the sites train together again, each within its limits, and
+    every site has the models in its own folder of the run. If the command ends, run it again to continue.
+
     Args:
         run: a run folder.
         method: a method of the run instead of the chosen one. Sites that were advised to train alone still do.
         rounds: number of rounds; default: for each method that with the best validation score in the run.
+        kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.
     """
     from resolvent.cli import terminal
     from resolvent.study.refit import refit_run
     from resolvent.study.refit_folder import REFIT_FOLDER, RefitFolder, provenance
     from resolvent.study.summary import read_summary
 
-    with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
-        plan = refit_run(run, method, rounds, progress=progress)
+    if kit is not None:
+        plan = _refit_federation(run, method, rounds, kit)
+    else:
+        with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
+            plan = refit_run(run, method, rounds, progress=progress)
     summary = read_summary(run)
     for label, count in plan.rounds.items():
         terminal.print_line(f"{label}: {count} rounds on all rows")
@@ -50,3 +62,19 @@ def refit(
     for site, label in [*plan.use.items()][:_MAX_SITES]:
         terminal.print_line(f"{site} uses {label}, {provenance(summary, models, label, site)}")
     terminal.print_path("Models", run / REFIT_FOLDER)
+
+
+def _refit_federation(run: Path, method: str | None, rounds: int | None, kit: Path) -> "RefitPlan":
+    """Let the sites of a federation train again."""
+    from resolvent.cli import terminal
+    from resolvent.deploy.kits import KitNote, kit_note
+    from resolvent.study.federation_engines import ENGINES, require_engine
+    from resolvent.study.federation_lead import read_sites
+    from resolvent.study.federation_refit import RefitOrder, refit_federation
+
+    note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+    require_engine(note.engine)
+    order = RefitOrder(run, method, rounds)
+    read_sites(note.kit, order.sites)  # refuses a site that the federation does not have
+    with federation_observer() as observe:
+        return refit_federation(note, order, observe, notify=terminal.print_note)

@@ -44,6 +44,8 @@ class Limits:
         noise: standard deviation of the Gaussian noise that is added to every number of an update, in multiples of
             ``clip``; noise needs ``clip``.
         max_bytes: largest number of bytes of a message that the site reads.
+        refit_with_test_rows: whether a refit may train on the rows that judged the methods; otherwise it trains on
+            the training and validation rows of this site, and its test rows stay unseen.
 
     Raises:
         InputError: a number is out of range, or there is noise without ``clip``.
@@ -60,6 +62,7 @@ class Limits:
     clip: float | None = None
     noise: float = 0.0
     max_bytes: int = MAX_BYTES
+    refit_with_test_rows: bool = True
 
     def __post_init__(self) -> None:
         if self.clip is not None and not 0 < self.clip < float("inf"):

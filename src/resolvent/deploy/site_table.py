@@ -46,7 +46,7 @@ class SiteTable:
     """
 
     def __init__(self, frame: "pd.DataFrame", settings: TableSettings, site: str, party: int,
-                 min_count: int = 1) -> None:
+                 min_count: int = 1, held_out: Sequence[str] | None = None) -> None:
         """Read the columns of a table.
 
         Args:
@@ -55,6 +55,7 @@ class SiteTable:
             site: name of the site.
             party: the site's number, on which the split of its rows depends.
             min_count: levels with fewer rows are hidden, whatever the server asks; a class with fewer rows is refused.
+            held_out: the splits whose rows do not train in a refit, in which all others do; None: it is no refit.
 
         Raises:
             Refusal: a column is absent, or a value cannot be used; the message has the row and the column.
@@ -88,6 +89,17 @@ class SiteTable:
         self._order = split_order(self.rows, party, settings.seed)
         lengths = split_sizes(self.rows, settings.validation, settings.test)
         self._lengths = dict(zip(SPLITS, lengths, strict=True))
+        if held_out is not None:
+            self._join_splits(held_out)
+
+    def _join_splits(self, held_out: Sequence[str]) -> None:
+        """Let the rows of all splits but these be training rows, in the order of ``refit_rows.join_splits``."""
+        parts = dict(zip(SPLITS, np.split(self._order, np.cumsum([*self._lengths.values()])[:-1]), strict=True))
+        joined = [split for split in SPLITS if split == "train" or split not in held_out]
+        others = [split for split in SPLITS if split not in joined]
+        self._order = np.concatenate([parts[split] for split in (*joined, *others)])
+        self._lengths = {split: len(parts[split]) if split in held_out else 0 for split in SPLITS}
+        self._lengths["train"] = sum(len(parts[split]) for split in joined)
 
     @property
     def training_rows(self) -> int:
@@ -247,7 +259,7 @@ def _rare_levels(values: NDArray[Any], min_count: int) -> frozenset[str]:
 
 
 def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], settings: TableSettings, site: str,
-                    party: int, min_count: int) -> SiteTable:
+                    party: int, min_count: int, held_out: Sequence[str] | None = None) -> SiteTable:
     """Read a site's table from its file.
 
     Args:
@@ -258,6 +270,7 @@ def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], set
         site: name of the site.
         party: the site's number.
         min_count: see ``SiteTable``.
+        held_out: see ``SiteTable``.
 
     Raises:
         Refusal: the file cannot be read, or a column or a value cannot be used.
@@ -271,7 +284,7 @@ def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], set
             raise Refusal(RefusalCode.ABSENT, f"columns.{name}: the table has no column {shorten(repr(local))}: its "
                           f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=name)
     return SiteTable(frame.rename(columns={local: name for name, local in columns.items()}), settings, site, party,
-                     min_count)
+                     min_count, held_out)
 
 
 def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:

@@ -120,7 +120,8 @@ def _notes(reports: Mapping[str, TableReport]) -> Iterator[str]:
 def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment, transport: Transport,
                      sites: tuple[str, ...]) -> dict[str, TableReport]:
     requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=experiment.text,
-                                    version=library_version()) for site in job.sites}
+                                    version=library_version(), refit=experiment.refit,
+                                    keeps_validation=experiment.keeps_validation) for site in job.sites}
     reports = {}
     for site, answer in ask_all(transport, requests, job.deadline).items():
         try:

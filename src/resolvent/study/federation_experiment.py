@@ -6,7 +6,7 @@ sets by name and files are refused before they are read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from resolvent.study.binding import Bound
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.own_parts import limit_own_parts
+from resolvent.study.refit_plan import check_can_be_refitted
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml
 
@@ -40,10 +41,33 @@ class FederatedExperiment:
     Attributes:
         file: the checked settings.
         is_rehearsal: whether all participants are on one machine, so that parts of the user's own are allowed.
+        refit: label -> number of rounds of the methods that are trained again on all rows; None: all methods are run.
+        keeps_validation: whether validation rows stay what they are in a refit.
     """
 
     file: ExperimentFile
     is_rehearsal: bool
+    refit: Mapping[str, int] | None = None
+    keeps_validation: bool = False
+
+    def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedExperiment":
+        """The same experiment, of which these methods are trained again on all rows.
+
+        Raises:
+            InputError: they are no numbers of rounds of methods of the experiment, or a method is differentially
+                private.
+        """
+        if refit is None:
+            return self
+        is_valid = isinstance(refit, Mapping) and refit and isinstance(keeps_validation, bool) and all(
+            label in self.labels and type(rounds) is int and 0 < rounds <= self.rounds
+            for label, rounds in refit.items())
+        if not is_valid:
+            raise InputError("refit: give methods of the experiment and their numbers of rounds, which are at most "
+                             f"{self.rounds}")
+        for label in refit:
+            check_can_be_refitted(label, self.algorithm(label))
+        return replace(self, refit=dict(refit), keeps_validation=keeps_validation)
 
     @property
     def text(self) -> str:
@@ -61,6 +85,25 @@ class FederatedExperiment:
         """Number of rounds of each method."""
         return int(self.file.bound.values["rounds"])
 
+    def held_out(self, *, with_test: bool) -> list[str] | None:
+        """The splits whose rows do not train in a refit; None if this is no refit.
+
+        Args:
+            with_test: whether the site keeps its test rows out of the training.
+        """
+        if self.refit is None:
+            return None
+        return [*(["validation"] if self.keeps_validation else []), *(["test"] if with_test else [])]
+
+    def rounds_of(self, label: str) -> int:
+        """Number of rounds of a method."""
+        return self.rounds if self.refit is None else self.refit[label]
+
+    @property
+    def total_rounds(self) -> int:
+        """Number of rounds of all methods and seeds."""
+        return sum(map(self.rounds_of, self.labels)) * len(self.seeds)
+
     @property
     def seed(self) -> int:
         """Seed of all random numbers."""
@@ -69,7 +112,8 @@ class FederatedExperiment:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds, of which each has a run."""
-        return tuple(range(self.seed, self.seed + int(self.file.bound.values["seeds"])))
+        seeds = int(self.file.bound.values["seeds"]) if self.refit is None else 1
+        return tuple(range(self.seed, self.seed + seeds))
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -108,7 +152,7 @@ class FederatedExperiment:
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of the methods."""
-        return tuple(self._methods)
+        return tuple(label for label in self._methods if self.refit is None or label in self.refit)
 
     def algorithm(self, label: str) -> Algorithm:
         """The algorithm of a label."""

@@ -26,6 +26,8 @@ class FederationJob:
         retries: how often a phase is repeated if fewer sites than the quorum have answered.
         lost_state: what happens to a site that has lost its state: ``refuse`` or ``restart``.
         rehearsal: whether all participants are on one machine.
+        refit: label -> number of rounds of the methods that are trained again on all rows; None: the experiment runs.
+        keeps_validation: whether validation rows stay what they are in a refit.
     """
 
     run: str
@@ -37,6 +39,8 @@ class FederationJob:
     retries: int = 3
     lost_state: str = "refuse"
     rehearsal: bool = False
+    refit: Mapping[str, int] | None = None
+    keeps_validation: bool = False
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":

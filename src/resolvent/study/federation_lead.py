@@ -157,11 +157,11 @@ def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExpe
     """The folder's unfinished run, or a new run. The participants of an unfinished rehearsal do not exist any more."""
     content = json.loads(path.read_text("utf-8")) if path.is_file() else None
     if content is None or (job.rehearsal and content["job"].get("rehearsal")):
-        job = replace(job, run=new_run_name(experiment))
+        job = replace(job, run=job.run or new_run_name(experiment))
         _write_note(path, job, [])
         return _Progress(job)
     earlier = FederationJob.from_plain(content["job"])
-    if (earlier.experiment, earlier.rehearsal) != (job.experiment, job.rehearsal):
+    if (earlier.experiment, earlier.rehearsal, earlier.refit) != (job.experiment, job.rehearsal, job.refit):
         raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
                          "give --out another folder")
     job = replace(job, run=earlier.run, sites=job.sites if has_sites else earlier.sites)

@@ -42,6 +42,7 @@ class FederationServer(ServerProgram):
             plan = FederationJob.from_plain(job)
             experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
                                               models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
+            experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
             folder = runs_of(kit) / check_run_name(plan.run)
             self._watched = WatchedTransport(transport, plan.run, titles_of_runs(plan.run, experiment),
                                              experiment.rounds, SecondSessions(kit), observe)

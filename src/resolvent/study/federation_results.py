@@ -85,6 +85,7 @@ class FederationRun:
         warnings: facts that the report shows first.
         party: number of the site whose folder it is, from which the split of its rows follows; None for the lead.
         digest: digest of the site's samples without weights; empty for the lead.
+        name: the name of the run in the folders of the server and the sites.
     """
 
     experiment: FederatedExperiment
@@ -97,6 +98,7 @@ class FederationRun:
     warnings: Sequence[str] = ()
     party: int | None = None
     digest: str = ""
+    name: str = ""
 
 
 def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, MethodRun],
@@ -151,7 +153,7 @@ def write_run_folder(folder: Path, run: FederationRun) -> dict[str, Any]:
 def _summary(run: FederationRun) -> dict[str, Any]:
     experiment, values = run.experiment, run.experiment.file.bound.values
     return {
-        "name": experiment.file.name, "title": values["title"] or experiment.file.name,
+        "name": experiment.file.name, "run": run.name, "title": values["title"] or experiment.file.name,
         "warnings": [*run.warnings, *(line for label, sites in run.verdict.diverged.items()
                                       if (line := divergences(label, sites, experiment.algorithm(label))) is not None)],
         "experiment": experiment.file.bound.settings(), "code": experiment.file.bound.codes(),
@@ -168,7 +170,7 @@ def _method(run: FederationRun, label: str) -> dict[str, Any]:
     method, verdict = run.methods[label], run.verdict
     rows = method.metrics[(method.metrics["metric"] == verdict.score) & (method.metrics["split"] == verdict.split)]
     means = rows.groupby("round")["value"].agg(lambda values: values.mean(skipna=False))
-    best: dict[str, Any] = {"round": run.experiment.rounds, "mean": None}
+    best: dict[str, Any] = {"round": run.experiment.rounds_of(label), "mean": None}
     if len(means):
         values = means.fillna(-np.inf if verdict.higher_is_better else np.inf).to_numpy()
         position = int(values.argmax() if verdict.higher_is_better else values.argmin())
@@ -176,6 +178,6 @@ def _method(run: FederationRun, label: str) -> dict[str, Any]:
         best = {"round": int(means.index[position]), "mean": mean if np.isfinite(mean) else None}
     return {
         "preset": run.experiment.file.preset_of(label), "final": final_scores(verdict, label), "best": best,
-        "rounds": run.experiment.rounds, "seconds_per_round": method.seconds, "compile_seconds": 0.0,
+        "rounds": run.experiment.rounds_of(label), "seconds_per_round": method.seconds, "compile_seconds": 0.0,
         "evaluation_seconds": 0.0, "bytes": {"down": method.bytes_down, "up": method.bytes_up},
         "refused": dict(method.refused), "digest": next(iter(method.digests), ""), "digests": list(method.digests)}

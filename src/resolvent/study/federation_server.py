@@ -59,12 +59,13 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
         TransportError: the engine does not move messages any more.
     """
     try:
+        experiment = experiment.with_refit(job.refit, job.keeps_validation)
         agreement = agree_on_run(job, experiment, transport, folder, observe)
         with experiment.file.precision():
             rounds = _Rounds(job, experiment, transport, folder, agreement, observe)
             methods = rounds.run()
             ends = _finish(job, transport, agreement, experiment, rounds.without_models)
-            write_run_folder(results, _joined(experiment, agreement, rounds, methods, ends))
+            write_run_folder(results, _joined(job.run, experiment, agreement, rounds, methods, ends))
     except FederationRefusedError as error:
         return {"status": "refused", "message": str(error)}
     except (FederationStoppedError, InputError) as error:
@@ -121,12 +122,13 @@ class _Rounds:
         def report_event(report: Report) -> None:
             if isinstance(report, PhaseReport):
                 ends.append(time.monotonic())
-            self._observe(_event(title, experiment.rounds, coordinator.parties, self._agreement.decisive.name, report))
+            self._observe(_event(title, experiment.rounds_of(label), coordinator.parties,
+                                 self._agreement.decisive.name, report))
 
         with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
             coordinator = Coordinator(
                 experiment.algorithm(label), self.model.init, self._transport, store,
-                rounds=experiment.rounds, seed=seed, participation=experiment.participation(),
+                rounds=experiment.rounds_of(label), seed=seed, participation=experiment.participation(),
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
                 rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number))
@@ -156,7 +158,7 @@ class _Rounds:
         metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
         metrics = pd.concat([metrics, _norms(label, seed, result.reports, ids)], ignore_index=True)
         metrics["party"] = metrics["party"].astype("Int64")
-        models = SavedModels(label, self._experiment.rounds, (), personal, result.shared, self.model,
+        models = SavedModels(label, self._experiment.rounds_of(label), (), personal, result.shared, self.model,
                              self._agreement.encoding, digest(result.state))
         return MethodRun(models, metrics, (digest(result.state),), seconds, result.record.bytes_down,
                          result.record.bytes_up, refused)
@@ -216,7 +218,7 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, e
         if missing and site not in without_models:
             ends.notes.append(f"{site} joined the run after {', '.join(missing)}: it has no models of these methods")
         if answer.get("judgement") is None:
-            if done != []:  # without models there are no scores
+            if done != [] and experiment.refit is None:  # without models there are no scores
                 ends.notes.append(f"{site} does not let its scores out")
             continue
         try:
@@ -227,8 +229,8 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, e
     return ends
 
 
-def _joined(experiment: FederatedExperiment, agreement: RunAgreement, rounds: _Rounds, methods: dict[str, MethodRun],
-            ends: _Ends) -> FederationRun:
+def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, rounds: _Rounds,
+            methods: dict[str, MethodRun], ends: _Ends) -> FederationRun:
     """The outcome of the run for the lead."""
     train, test = zip(*(rounds.sizes.get(site, (0, 0)) for site in agreement.sites), strict=True)
     evidence = evidence_of_run(experiment, agreement.decisive, methods, rounds.model.loss,
@@ -237,12 +239,15 @@ def _joined(experiment: FederatedExperiment, agreement: RunAgreement, rounds: _R
     has_scores = bool(((evidence.metrics["metric"] == evidence.score) & (evidence.metrics["split"] == SPLIT)).any())
     verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites, experiment.decision)
     if not has_scores:
-        verdict = replace(verdict, finding="No site lets its scores out: each site can see its own.")
+        finding = "No site lets its scores out: each site can see its own."
+        if experiment.refit is not None:
+            finding = "The methods were trained again on all rows; no row is left on which they could be measured."
+        verdict = replace(verdict, finding=finding)
     note = [agreement.decisive.note] if agreement.decisive.note else []
     notes = (*note, *agreement.notes, *ends.notes)
     not_counted = [line for label, method in methods.items() if (line := refusals(label, method.refused)) is not None]
     return FederationRun(experiment, agreement.sites, train, test, methods, verdict, notes,
-                         [*not_counted, *ends.warnings])
+                         [*not_counted, *ends.warnings], name=run)
 
 
 def _event(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:

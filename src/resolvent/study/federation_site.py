@@ -42,6 +42,7 @@ from resolvent.simulator.party_metrics import PartyMetrics
 from resolvent.study.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.study.federation_experiment import FederatedExperiment, experiment_from_text
 from resolvent.study.federation_files import SiteFile
+from resolvent.study.federation_names import refitted_run
 from resolvent.study.federation_protocol import (
     RequestError,
     check_run_name,
@@ -57,8 +58,9 @@ from resolvent.study.federation_results import (
     score_of,
     write_run_folder,
 )
+from resolvent.study.refit_folder import write_refit_of_site
 from resolvent.study.row_values import RowValues, baseline_name, measure_models
-from resolvent.study.summary import plain_site
+from resolvent.study.summary import SUMMARY_FILE, plain_site
 from resolvent.study.verdict import judge
 
 __all__ = ["Site", "SiteRun"]
@@ -95,7 +97,8 @@ class SiteRun:
         self.experiment, self._folder, self._site, self._name, self._party = experiment, folder, site, name, party
         text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
         self.table: SiteTable = read_site_table(site.table, text, site.columns or {}, experiment.table, name, party,
-                                                site.min_count)
+                                                site.min_count,
+                                                experiment.held_out(with_test=not site.limits.refit_with_test_rows))
         self._ledger = RoundLedger(folder.parent / _LEDGER, site.table)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
@@ -119,9 +122,9 @@ class SiteRun:
                     check_parts(algorithm, rehearsal=self.experiment.is_rehearsal)
                 reasons |= reasons_to_refuse(
                     self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
-                    rounds=self.experiment.rounds, samples=self.table.training_rows)
+                    rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
         limit, experiment = self._site.limits.max_total_rounds, self.experiment
-        needed = experiment.rounds * len(experiment.labels) * len(experiment.seeds)
+        needed = experiment.total_rounds
         others = self._ledger.used - self._ledger.used_by(self._folder.name)
         if limit is not None and others + needed > limit:
             reasons["max_total_rounds"] = (f"the experiment has {needed} rounds, and {others} of the allowed {limit} "
@@ -165,7 +168,7 @@ class SiteRun:
     def _add_party(self, label: str, problem: LearningProblem) -> None:
         experiment = self.experiment
         self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
-        party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds,
+        party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
                       min_count=self._site.min_count, ledger=self._ledger, rehearsal=experiment.is_rehearsal,
                       metrics=self._metrics)
@@ -200,8 +203,14 @@ class SiteRun:
                       if all((label, of_seed.seed) in models for of_seed in self._seeds)]
             if not labels:
                 return {"methods": [], "judgement": None}
-            run = self._judged({label: MethodRun.join([self._method(label, of_seed, *models[label, of_seed.seed])
-                                                       for of_seed in self._seeds]) for label in labels}, models)
+            methods = {label: MethodRun.join([self._method(label, of_seed, *models[label, of_seed.seed])
+                                              for of_seed in self._seeds]) for label in labels}
+            if self.experiment.refit is not None:
+                write_refit_of_site(self._folder.parent / str(refitted_run(self._folder.name)), self._name,
+                                    {label: method.models for label, method in methods.items()},
+                                    (self.table.training_rows, self.table.rows))
+                return {"methods": labels, "judgement": None}
+            run = self._judged(methods, models)
             write_run_folder(self._folder, run)
         judged = next(iter(run.verdict.sites.sites), None)
         if not self._site.limits.scores or min(run.test) < self._site.min_count:
@@ -232,11 +241,12 @@ class SiteRun:
                                    baseline if rows is not None and baseline in rows.values else None)
         sizes = {split: [int(first.data.sizes(split)[0])] for split in SPLITS}
         return FederationRun(experiment, (self._name,), sizes["train"], sizes["test"], methods, judge(evidence),
-                             party=self._party, digest=fingerprint_of(replace(first.data, weights=None)))
+                             party=self._party, digest=fingerprint_of(replace(first.data, weights=None)),
+                             name=self._folder.name)
 
     def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> MethodRun:
         """The models of a method with one seed, and their scores on the site's rows."""
-        metrics, rounds = MetricsTable(label), self.experiment.rounds
+        metrics, rounds = MetricsTable(label), self.experiment.rounds_of(label)
         for prefix, model in (("", personal), ("global_", shared)):
             if model is not None:
                 for name, by_split in scores_of_model(of_seed.problem, model, self._metrics).items():
@@ -331,6 +341,9 @@ class Site:
         with refusing(RefusalCode.EXPERIMENT):
             experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
                                               folder=self._file.folder)
+            experiment = experiment.with_refit(request.get("refit"), request.get("keeps_validation"))
+        if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
+            raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
         self._run_name = run
         self._run.check_limits()

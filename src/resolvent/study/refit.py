@@ -80,6 +80,9 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
     import pandas as pd
 
     summary = read_summary(run)
+    if summary.get("run"):
+        raise InputError(f"{run} is the run of a federation, whose rows are at the sites: give the lead's --kit, and "
+                         "the sites train again")
     if summary["experiment"] is None:
         raise InputError(f"{run} is the run of a program, whose data and parts are not in the folder: call "
                          "comparison.refit(folder=...) in the program")

@@ -5,6 +5,7 @@ complete, so that at any moment there are the models of the last complete refit,
 """
 
 import secrets
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from resolvent.simulator.model_folder import NOTE_FILE, SavedModels, write_model
 from resolvent.study.checks import folder_name
 from resolvent.study.environment import versions
 from resolvent.study.metrics import format_value, title_of
-from resolvent.study.refit_plan import RefitPlan
-from resolvent.study.summary import SUMMARY_FILE, as_number
+from resolvent.study.refit_plan import RefitPlan, use_of_sites
+from resolvent.study.summary import SUMMARY_FILE, as_number, read_summary
 from resolvent.study.wording import count_of
 
-__all__ = ["REFIT_FOLDER", "RefitFolder", "provenance", "write_refit"]
+__all__ = ["REFIT_FOLDER", "RefitFolder", "provenance", "write_refit", "write_refit_of_site"]
 
 REFIT_FOLDER = "refit"
 _NOTE = "refit.json"
@@ -29,15 +30,15 @@ _VERSION = 1
 _ADVICE = "run resolvent refit again, or use the models of the run with --before-refit"
 
 
-def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels],
-                rows: Mapping[str, Mapping[str, Sequence[int]]]) -> None:
+def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels | Path],
+                rows: Mapping[str, Mapping[str, Sequence[int | None]]]) -> None:
     """Write models that were trained again into their run folder; those of an earlier refit are replaced at the end.
 
     Args:
         run: the run folder.
         plan: what was trained.
-        models: label -> its models.
-        rows: label -> site -> number of its training rows, and of all its rows.
+        models: label -> its models, or the folder with them.
+        rows: label -> site -> number of its training rows, and of all its rows; None: it is not known.
 
     Raises:
         InputError: another process writes a refit of this run.
@@ -48,7 +49,10 @@ def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels],
         work = folder / name
         folder.mkdir(exist_ok=True)
         for label, saved in models.items():
-            write_model_folder(work / folder_name(label), saved)
+            if isinstance(saved, Path):
+                shutil.copytree(saved, work / folder_name(label))
+            else:
+                write_model_folder(work / folder_name(label), saved)
         sync_to_disk(work)
         notes = [f"{name}/{folder_name(label)}/{NOTE_FILE}" for label in models]
         write_sealed(folder / _NOTE, {
@@ -58,6 +62,22 @@ def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels],
         for other in folder.iterdir():
             if other.is_dir() and other.name != name:
                 remove_folder(other)
+
+
+def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels], rows: Sequence[int]) -> None:
+    """Write the models of a site of a federation into its folder of the run, see ``write_refit``.
+
+    Args:
+        run: the site's folder of the run.
+        site: name of the site.
+        models: label -> its models.
+        rows: number of the site's training rows, and of all its rows.
+    """
+    summary = read_summary(run)
+    chosen = next((label for label in models if label != summary["alone"]), next(iter(models)))
+    plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()},
+                     use_of_sites(summary, chosen, [*models]))
+    write_refit(run, plan, models, {label: {site: rows} for label in models})
 
 
 class RefitFolder:
@@ -84,7 +104,7 @@ class RefitFolder:
         self.method: str = note["method"]
         self.use: dict[str, str] = note["use"]
         self.rounds: dict[str, int] = note["rounds"]
-        self.rows: dict[str, dict[str, list[int]]] = note["rows"]
+        self.rows: dict[str, dict[str, list[Any]]] = note["rows"]
         self._name: str = note["folder"]
 
     @classmethod

@@ -4,7 +4,7 @@ The number of rounds is that with the best validation score. It is not scaled by
 epoch over more rows has more steps, so that the same number of rounds passes over each row as often as it did.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from resolvent.errors import InputError, alternatives, quote, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RefitPlan", "check_can_be_refitted", "plan_refit"]
+__all__ = ["RefitPlan", "best_round", "check_can_be_refitted", "plan_refit", "use_of_sites"]
 
 
 class RefitPlan(NamedTuple):
@@ -49,18 +49,31 @@ def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str 
     Raises:
         InputError: the run has no such method; or it chose none, and ``method`` is None.
     """
-    chosen, alone = _chosen(summary, method), summary["alone"]
-    use = dict.fromkeys(summary["data"]["parties"], chosen)
-    for site in summary["sites"]:
-        decision = site["decision"]
-        if decision is not None and decision["federation"] is not None and decision["use"] == alone:
-            use[site["name"]] = alone
+    chosen = _chosen(summary, method)
+    use = use_of_sites(summary, chosen, [*summary["methods"]])
     labels = [label for label in summary["methods"] if label in use.values() or label == method]
     if searched := [label for label in labels if summary["methods"][label].get("tuned")]:
         raise InputError(f"each fold chose the hyperparameters of {searched[0]} by itself, so that there is no set of "
                          "values for one model: choose it with `resolvent tune` and folds=1, run that file, and refit "
                          "that run")
     return RefitPlan(chosen, {label: rounds or best_round(summary, metrics, label) for label in labels}, use)
+
+
+def use_of_sites(summary: Mapping[str, Any], chosen: str, methods: Sequence[str]) -> dict[str, str]:
+    """Site -> the method that it uses: training alone if it was advised to, otherwise the chosen one.
+
+    Args:
+        summary: the summary of the run.
+        chosen: the method of the federation.
+        methods: the methods that are trained again.
+    """
+    use, alone = dict.fromkeys(summary["data"]["parties"], chosen), summary["alone"]
+    for site in summary["sites"]:
+        decision = site["decision"]
+        is_decided = decision is not None and decision["federation"] is not None
+        if is_decided and decision["use"] == alone and alone in methods:
+            use[site["name"]] = alone
+    return use
 
 
 def _chosen(summary: Mapping[str, Any], method: str | None) -> str:
