@@ -30,7 +30,7 @@ def run_page(folder: Path) -> None:
     assert experiment
     (folder / "mine.yaml").write_text(experiment[1])
     subprocess.run([sys.executable, "-c", program[1]], cwd=folder, check=True)
-    for command in re.findall(r"^resolvent ((?:tune|run|predict|evaluate) .*)$", page, re.MULTILINE):
+    for command in re.findall(r"^resolvent ((?:tune|run|refit|predict|evaluate) .*)$", page, re.MULTILINE):
         print(f"$ resolvent {command}", flush=True)
         subprocess.run([sys.executable, "-m", "resolvent.cli", *command.split()], cwd=folder, check=True)
 

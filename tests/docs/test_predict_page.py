@@ -34,13 +34,14 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     visits(1, 30).to_csv(tmp_path / "later.csv", index=False)
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", page, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["run", "predict", "evaluate"]
+    assert [command.split()[0] for command in commands] == ["run", "predict", "evaluate", "refit"]
     for command in commands:
         monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
         cli.main()
     printed = capsys.readouterr().out
     assert "Predictions for 30 rows: predictions.csv" in printed.splitlines()
     assert " brier score " in printed
+    assert "trained on all 40 rows of Essen" in " ".join(printed.split())
     table = pd.read_csv(tmp_path / "predictions.csv")
     assert set(table["prediction"]) == {"ill", "well"}
     assert len(table) == 30

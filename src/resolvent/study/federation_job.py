@@ -17,7 +17,8 @@ class FederationJob:
     """The lead's order to run an experiment.
 
     Attributes:
-        run: name of the run. If the server has a run of this name, it is resumed.
+        run: name of the run. If the server has a run of this name, it is resumed. The lead's command names new runs,
+            except refits, whose name says which run they belong to.
         experiment: the text of the experiment.
         sites: names of the sites, in the order of the parties.
         quorum: number of sites that must answer in a phase; None: all.

@@ -157,7 +157,7 @@ def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExpe
     """The folder's unfinished run, or a new run. The participants of an unfinished rehearsal do not exist any more."""
     content = json.loads(path.read_text("utf-8")) if path.is_file() else None
     if content is None or (job.rehearsal and content["job"].get("rehearsal")):
-        job = replace(job, run=job.run or new_run_name(experiment))
+        job = job if job.refit is not None else replace(job, run=new_run_name(experiment))
         _write_note(path, job, [])
         return _Progress(job)
     earlier = FederationJob.from_plain(content["job"])
