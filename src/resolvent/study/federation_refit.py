@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from resolvent.algorithms.shapes import exchange_shapes
 from resolvent.data.atomic_files import remove_folder
 from resolvent.data.encoding import TableEncoding
 from resolvent.deploy.kits import KitNote
