@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from resolvent.algorithms.description import describe
 from resolvent.data.atomic_files import remove_folder
 from resolvent.data.encoding import TableEncoding
 from resolvent.deploy.kits import KitNote
@@ -65,7 +66,7 @@ class RefitOrder:
         assert isinstance(encoding, TableEncoding)
         with experiment.file.precision():
             shapes = shapes_of(experiment.model(encoding).init, jax.random.key(0))
-            return any(exchange_shapes(experiment.algorithm(label), shapes).uses_held_out
+            return any(describe(experiment.algorithm(label), shapes).uses_held_out
                        for label in self.plan.rounds)
 
     def job(self, **rules: Any) -> FederationJob:
