@@ -44,7 +44,7 @@ METRICS = {"accuracy": rv.metrics.Accuracy(), "balanced_accuracy": rv.metrics.Ba
            "roc_auc": rv.metrics.ROCAUC(), "f1": rv.metrics.F1(), "average_precision": rv.metrics.AveragePrecision(),
            "calibration_error": rv.metrics.CalibrationError(), "log_loss": rv.metrics.LogLoss(),
            "brier_score": rv.metrics.BrierScore()}
-EVERY = {"null": 1, "gain": 3, "outlier": 3, "mixed": 1}  # one federation of so many is drawn
+EVERY = {"null": 1, "gain": 3, "outlier": 3, "mixed": 1}  # one of this number of federations is drawn
 
 
 def draw(rng, n, rate, separation, shared=0.8, shift=0.6):

@@ -96,7 +96,7 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
         name -> [K] the true gain; and for each site and seed the tested rows, the predictions of both methods, and
         those for metrics that read their order only.
     """
-    own = slice(0, USEFUL + NOISE)
+    visible = slice(0, USEFUL + NOISE)
     differences = means(rng, kind, sites)
     rows = [sample(rng, mean, n, rate) for mean in differences]
     of_sites = [splits(rng, y, folds, seeds) for _, y in rows]
@@ -108,8 +108,8 @@ def trained_federation(rng, kind, metrics, n, rate, seeds, folds, sites, fresh):
         for fold in range(folds):
             training = [of_sites[k][seed][fold][0] for k in range(sites)]
             alone = [np.concatenate([w[:-1], np.zeros(NOISE), w[-1:]]) for w in
-                     (fit(x[t][:, own], y[t]) for (x, y), t in zip(rows, training, strict=True))]
-            pooled = fit(np.concatenate([x[t][:, own] for (x, _), t in zip(rows, training, strict=True)]),
+                     (fit(x[t][:, visible], y[t]) for (x, y), t in zip(rows, training, strict=True))]
+            pooled = fit(np.concatenate([x[t][:, visible] for (x, _), t in zip(rows, training, strict=True)]),
                          np.concatenate([y[t] for (_, y), t in zip(rows, training, strict=True)]))
             for k, (x, _) in enumerate(rows):
                 method = np.concatenate([pooled[:-1], np.zeros(NOISE), pooled[-1:]])

@@ -1,4 +1,4 @@
-"""Six real tables: Resolvent beside scikit-learn and XGBoost, on the same rows.
+"""Six real tables: Resolvent, scikit-learn and XGBoost, on the same rows.
 
     python -m venv PEERS && PEERS/bin/pip install -r benchmarks/tables/requirements.txt
     python -m benchmarks.tables CACHE PEERS/bin/python                    everything: JSON and picture

@@ -42,12 +42,12 @@ def main() -> None:
     x = table.drop(columns=[settings["party"], settings["label"]])
     sites, rows, seconds = table[settings["party"]].to_numpy(), [], {}
     for name, make in peers(classes is not None).items():
-        for where in ("alone", "pooled"):
+        for training in ("alone", "pooled"):
             start = time.process_time()
             for seed, split in pd.read_csv(splits).groupby("seed"):
-                for predictions in fit(make, where, x, y, sites, split, classes):
-                    rows.append(predictions.assign(seed=seed, method=f"{name}, {where}"))
-            seconds[f"{name}, {where}"] = round(time.process_time() - start, 2)
+                for predictions in fit(make, training, x, y, sites, split, classes):
+                    rows.append(predictions.assign(seed=seed, method=f"{name}, {training}"))
+            seconds[f"{name}, {training}"] = round(time.process_time() - start, 2)
     pd.concat(rows).to_csv(out, index=False)
     print(json.dumps(seconds))
 
@@ -67,15 +67,15 @@ def peers(is_classification: bool) -> dict[str, Callable[[], Any]]:
             "XGBoost": lambda: make_pipeline(plain, extreme(n_jobs=1))}
 
 
-def fit(make: Callable[[], Any], where: str, x: pd.DataFrame, y: np.ndarray, sites: np.ndarray, split: pd.DataFrame,
+def fit(make: Callable[[], Any], training: str, x: pd.DataFrame, y: np.ndarray, sites: np.ndarray, split: pd.DataFrame,
         classes: np.ndarray | None) -> Iterator[pd.DataFrame]:
     """The predictions for the test rows of one seed; ``split`` has the line, the row and the part of each row."""
     train, test = split[split["split"] != "test"], split[split["split"] == "test"]
-    groups = [test.index] if where == "pooled" else test.groupby(sites[test["line"]]).groups.values()
+    groups = [test.index] if training == "pooled" else test.groupby(sites[test["line"]]).groups.values()
     for index in groups:
         tested = test.loc[index]
         lines = train["line"].to_numpy()
-        if where == "alone":
+        if training == "alone":
             lines = lines[sites[lines] == sites[tested["line"].iloc[0]]]
         # XGBoost needs classes 0, 1, ..., without gaps.
         labels, targets = np.unique(y[lines], return_inverse=True) if classes is not None else (None, y[lines])

@@ -18,7 +18,7 @@ def markdown(record: dict[str, Any]) -> str:
     """A table of the scores, with a column per table, and one of the decisions."""
     tables = record["tables"]
     lines = ["| method | " + " | ".join(table["table"] for table in tables) + " |", "|---" * (len(tables) + 1) + "|"]
-    labels = [*_OURS, *(f"{peer}, {where}" for peer in _PEERS for where in ("alone", "pooled"))]
+    labels = [*_OURS, *(f"{peer}, {training}" for peer in _PEERS for training in ("alone", "pooled"))]
     for label in labels:
         cells = [next((_score(m) for m in table["methods"] if m["method"] == label), "") for table in tables]
         lines.append(f"| {_TITLES.get(label, label)} | " + " | ".join(cells) + " |")

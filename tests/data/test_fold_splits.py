@@ -71,7 +71,7 @@ def test_a_table_is_encoded_again_in_each_fold():
                           "ill": np.arange(50) % 2})
     data = rv.datasets.from_frame(frame, "site", "ill", missing="impute")
     order = data.unencoded.order
-    seen = set()
+    means = set()
     for fold in range(4):
         split = split_fold(data, fold, 4, seed=0)
         again = split_fold(split.data, fold, 4, seed=0)  # the columns follow the rows
@@ -84,8 +84,8 @@ def test_a_table_is_encoded_again_in_each_fold():
         number = split.data.encoding.numbers[0]
         assert number.mean == pytest.approx(filled.mean())
         np.testing.assert_array_equal(again.data.unencoded.order, rows[again.rows])
-        seen.add(number.mean)
-    assert len(seen) == 4
+        means.add(number.mean)
+    assert len(means) == 4
 
 
 @pytest.mark.parametrize(("data", "folds", "message"), [

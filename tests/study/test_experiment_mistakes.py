@@ -175,7 +175,7 @@ def test_list_of_algorithms_has_their_names_as_labels(mine):
     file = ExperimentFile.load(mine(BASE.replace(ALGORITHMS, "algorithms: [local, {name: fedprox, mu: 3}]")),
                                ["algorithms.fedprox.mu=4"])
     assert file.bound.settings()["algorithms"] == {
-        "local": {"name": "local"}, "fedprox": {"name": "fedprox", "mu": 4.0, "stragglers": "keep"}}
+        "local": {"name": "local", "ridge": None}, "fedprox": {"name": "fedprox", "mu": 4.0, "stragglers": "keep"}}
 
 
 def test_model_of_classes_does_not_fit_a_regression(mine):

@@ -194,7 +194,7 @@ def test_a_file_searches_inside_each_fold(tmp_path, call):
     calibrated = call("calibrate", "runs/mine", "--method", "FedAvg", cwd=tmp_path)
     assert calibrated.code == 0, calibrated.err  # the rows of the first fold have the losses that its run recorded
     refit = call("refit", "runs/mine", "--method", "FedProx", cwd=tmp_path)
-    assert "each fold chose the hyperparameters of FedProx by itself" in refit.err
+    assert "the hyperparameters of FedProx were chosen in each fold" in refit.err
     refused = call("tune", "mine.yaml", cwd=tmp_path)
     assert refused.code != 0
-    assert "mine.yaml:8: folds: 2: each fold searches by itself" in refused.err
+    assert "mine.yaml:8: folds: 2: the search is part of each fold" in refused.err

@@ -98,8 +98,9 @@ def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array
     if not isinstance(source, Problem):
         return describe(algorithm, shapes_of(source, root_key(0)), parties=parties, oracle=oracle)
     model, k = shapes_of(source.init, root_key(0)), jnp.array(0)
-    own: Oracle = shapes_of(shapes_of(source.at, k).oracle, k)
-    return describe(algorithm, model, parties=parties, memory=shapes_of(own.init_memory, model), oracle=lambda: own)
+    oracle_of_party: Oracle = shapes_of(shapes_of(source.at, k).oracle, k)
+    return describe(algorithm, model, parties=parties, memory=shapes_of(oracle_of_party.init_memory, model),
+                    oracle=lambda: oracle_of_party)
 
 
 def describe(algorithm: AlgorithmFunctions, model: Vector, *, parties: int = 1, memory: PyTree[Any] = (),

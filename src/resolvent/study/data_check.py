@@ -197,10 +197,11 @@ def _rows_of_sites(view: TableView) -> tuple[SiteRows, ...]:
 def _power_findings(view: TableView | None, sites: Sequence[SiteRows]) -> list[Finding]:
     """A note for each site whose test rows would show no plausible gain; an error if no site has any."""
     if len(sites) > 1 and not any(site.rows[_TEST] for site in sites):
-        most = max(sum(site.rows) for site in sites)
+        largest = max(sum(site.rows) for site in sites)
         return [Finding("no test rows", "error", f"none of the {len(sites)} sites has test rows, on which methods are "
-                        f"compared; they have at most {most} row{'s' if most > 1 else ''} each", "name a column with "
-                        "fewer values as the party, or set a larger share, such as test: 0.4", value=most)]
+                        f"compared; they have at most {largest} row{'' if largest == 1 else 's'} each",
+                        "name a column with fewer values as the party, or set a larger share, such as test: 0.4",
+                        value=largest)]
     if view is None or not view.is_classification:
         return []
     return [Finding("power", "note", f"{site.site!r} has {site.rows[2]} test rows, which would show no gain up to "

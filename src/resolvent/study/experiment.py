@@ -58,7 +58,7 @@ class Experiment:
         seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
             each party are also drawn again; test samples stay. The scores are means over the seeds.
         folds: number of folds, such as 5; 1: one split. Each row is tested once, by a model that is trained without the
-            rows of its fold. Each fold searches hyperparameters (`search`) and chooses the method by itself, and every
+            rows of its fold. Hyperparameters (`search`) and the method are chosen separately in each fold, and every
             seed has other folds. The cost is that of as many runs.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
@@ -72,7 +72,7 @@ class Experiment:
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
         search: hyperparameters that `resolvent tune` chooses on validation samples. `resolvent run` reads it with folds
-            only, of which each searches by itself.
+            only, and searches separately in each fold.
         start: a finished run, or one folder of its `models`, whose shared model the server and all parties begin with;
             default: the first model of the seed.
         privacy: the delta at which each party's epsilon is measured, and the epsilon before which a run stops, such as

@@ -53,7 +53,7 @@ def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str 
     use = use_of_sites(summary, chosen, [*summary["methods"]])
     labels = [label for label in summary["methods"] if label in use.values() or label == method]
     if searched := [label for label in labels if summary["methods"][label].get("tuned")]:
-        raise InputError(f"each fold chose the hyperparameters of {searched[0]} by itself, so that there is no set of "
+        raise InputError(f"the hyperparameters of {searched[0]} were chosen in each fold, so that there is no set of "
                          "values for one model: choose it with `resolvent tune` and folds=1, run that file, and refit "
                          "that run")
     return RefitPlan(chosen, {label: rounds or best_round(summary, metrics, label) for label in labels}, use)

@@ -25,7 +25,7 @@ class LocalTraining(Method):
 
     Attributes:
         solver: local solver.
-        ridge: weight of |w|^2 / 2 beside the sum of the party's losses; None for none.
+        ridge: weight of |w|^2 / 2, added to the sum of the party's losses; None for none.
     """
 
     solver: LocalSolver

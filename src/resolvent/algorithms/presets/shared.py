@@ -27,8 +27,8 @@ def local(solver: LocalSolver, *, ridge: float | None = None) -> Algorithm:
 
     Args:
         solver: local solver of each party.
-        ridge: weight of |w|^2 / 2 beside the sum of the party's n_k losses; biases are not shrunk. It is the ``alpha``
-            of scikit-learn's ``Ridge``, and 1/``C`` of its ``LogisticRegression``.
+        ridge: weight of |w|^2 / 2, added to the sum of the party's n_k losses; biases are not shrunk. It is the
+            ``alpha`` of scikit-learn's ``Ridge``, and 1/``C`` of its ``LogisticRegression``.
 
     Raises:
         InputError: ``ridge`` is not positive.

@@ -57,7 +57,7 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
     settings = file.bound.settings()
     part = file.bound.parts.get("search")
     if settings["folds"] > 1:
-        raise InputError(f"{file.location('folds')}: folds: {settings['folds']}: each fold searches by itself, and "
+        raise InputError(f"{file.location('folds')}: folds: {settings['folds']}: the search is part of each fold, and "
                          "`resolvent run` does this. To choose one set of values from all validation rows, set folds=1")
     if part is None:
         raise InputError(f"{file.location('search')}: search: missing; state what is searched, such as search: {{over: "
