@@ -11,7 +11,7 @@ import pandas as pd
 import resolvent as rv
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.problem.metrics.intervals import Interval
-from resolvent.study.comparison import samples_of
+from resolvent.study.comparison_runs import samples_of
 from resolvent.study.decisions import decide
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.row_values import RowValues

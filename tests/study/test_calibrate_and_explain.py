@@ -16,6 +16,7 @@ from resolvent.errors import InputError
 from resolvent.problem.calibration import Calibration, probabilities_of
 from resolvent.problem.threshold import Goal, Threshold
 from resolvent.study.calibrations import calibrate
+from resolvent.study.comparison import Comparison
 from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.run_folder import begin, write_results
@@ -40,7 +41,7 @@ def original(tmp_path_factory):
     table.to_csv(folder / "visits.csv", index=False)
     file = ExperimentFile.parse(EXPERIMENT.replace("visits.csv", str(folder / "visits.csv")), "mine.yaml", "mine")
     begin(folder, file, resume=False)
-    comparison = compare_file(file)
+    comparison = Comparison.of(compare_file(file))
     write_results(folder, Source.of_file(file), comparison)
     return Run(folder, folder / "visits.csv", table, comparison)
 

@@ -22,7 +22,8 @@ from resolvent.simulator.progress import progress_bars
 from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.simulator.systems import VirtualClock
 from resolvent.study.checks import check_labels, check_test_samples
-from resolvent.study.comparison import Comparison, ProgressOfMethod
+from resolvent.study.compared_methods import ProgressOfMethod
+from resolvent.study.comparison import Comparison
 from resolvent.study.comparison_runs import ignore, run_comparison
 from resolvent.study.decision_rule import DecisionRule
 from resolvent.study.decisive_metric import choose_decisive_metric
@@ -133,12 +134,13 @@ def compare(
     notify = partial(print, file=sys.stderr) if progress is True else ignore
     with bars as report:
         if out is None:
-            return run_comparison(experiment, data_of_seed=data_of_seed, progress=report, scheduler=scheduler,
-                                  notify=notify)
+            return Comparison.of(run_comparison(experiment, data_of_seed=data_of_seed, progress=report,
+                                                scheduler=scheduler, notify=notify))
         from resolvent.study.runner import run_program
 
-        return run_program(experiment, Path(out), title=title, data_of_seed=data_of_seed, resume=resume,
-                           overwrite=overwrite, progress=report, scheduler=scheduler, notify=notify)
+        return Comparison.of(run_program(
+            experiment, Path(out), title=title, data_of_seed=data_of_seed, resume=resume, overwrite=overwrite,
+            progress=report, scheduler=scheduler, notify=notify))
 
 
 def _same_shapes(function: Callable[[int], FederatedData], first: FederatedData) -> Callable[[int], FederatedData]:

@@ -19,7 +19,7 @@ from resolvent.simulator.processes import detect_lost_process
 from resolvent.simulator.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.simulator.scheduler_choice import SchedulerChoice
-from resolvent.study.comparison import Comparison, MethodRun, ProgressOfMethod, Samples
+from resolvent.study.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.study.decisions import choose_method
 from resolvent.study.decisive_metric import decisive_score
 from resolvent.study.experiment import Experiment, ExperimentFile
@@ -41,7 +41,8 @@ def ignore(message: str) -> None:
 
 def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
                  resume: bool = False, progress: ProgressOfMethod | None = None,
-                 scheduler: SchedulerChoice = "auto", needs_rows: bool = True, notify: Notify = ignore) -> Comparison:
+                 scheduler: SchedulerChoice = "auto", needs_rows: bool = True,
+                 notify: Notify = ignore) -> ComparedMethods:
     """Run every algorithm of an experiment file, see ``run_comparison``.
 
     Args:
@@ -67,7 +68,7 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, 
 def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
                    search: FoldSearch | None = None, checkpoints: Path | None = None, resume: bool = False,
                    progress: ProgressOfMethod | None = None, scheduler: SchedulerChoice = "auto",
-                   needs_rows: bool = True, notify: Notify = ignore) -> Comparison:
+                   needs_rows: bool = True, notify: Notify = ignore) -> ComparedMethods:
     """Run every algorithm of an experiment with every seed, and with every fold of each seed.
 
     The first seed has the data as they are. With every further seed the training and validation samples of each party
@@ -121,7 +122,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
             with detect_lost_process():
                 rows.append(measure_rows(of_folds, score, {CHOSEN: choices} if choices else {}))
         all_choices += choices
-    return Comparison(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
+    return ComparedMethods(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
                       _alone(experiment), tuple(all_choices))
 
 
@@ -213,7 +214,7 @@ def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
 def _choice(experiment: Experiment, results: dict[str, Result], runs: dict[str, MethodRun], seed: int) -> str | None:
     """The method that the validation rows of one fold choose; None if there is nothing to choose."""
     alone, data = _alone(experiment), next(iter(results.values())).data
-    evidence = Comparison(experiment, results, {label: (run,) for label, run in runs.items()}, (seed,), None,
+    evidence = ComparedMethods(experiment, results, {label: (run,) for label, run in runs.items()}, (seed,), None,
                           alone).evidence
     if len(evidence.candidates) < 2 or alone is None or data is None or not data.sizes("validation").any():
         return None

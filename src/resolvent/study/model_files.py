@@ -4,12 +4,12 @@ from pathlib import Path
 
 from resolvent.simulator.model_folder import write_model_folder
 from resolvent.study.checks import folder_name
-from resolvent.study.comparison import Comparison
+from resolvent.study.compared_methods import ComparedMethods
 
 __all__ = ["write_models"]
 
 
-def write_models(folder: Path, comparison: Comparison) -> None:
+def write_models(folder: Path, comparison: ComparedMethods) -> None:
     """Write the models of the first seed, each method's into a folder of its label's name, see ``model_folder``."""
     for result in comparison.results.values():
         saved = result.saved_models._replace(parties=comparison.experiment.parties)

@@ -22,7 +22,7 @@ from resolvent.problem.models import Model
 from resolvent.simulator.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.study.checks import check_same_data
-from resolvent.study.comparison import Comparison, ProgressOfMethod
+from resolvent.study.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.load import load_start
 from resolvent.study.refit_folder import write_refit
@@ -95,7 +95,7 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
     return plan
 
 
-def refit_comparison(comparison: Comparison, method: str | None = None, rounds: int | None = None, *,
+def refit_comparison(comparison: ComparedMethods, method: str | None = None, rounds: int | None = None, *,
                      folder: Path | None = None, progress: ProgressOfMethod | None = None) -> Refit:
     """Train the chosen method of a comparison again on all rows, see ``Comparison.refit``."""
     data = comparison.experiment.data

@@ -10,7 +10,7 @@ from resolvent.data.atomic_files import hidden_sibling, remove_folder, sync_to_d
 from resolvent.data.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
 from resolvent.simulator.identity import versions_of_code
-from resolvent.study.comparison import Comparison
+from resolvent.study.compared_methods import ComparedMethods
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.model_files import write_models
 from resolvent.study.summary import (
@@ -223,7 +223,7 @@ def _flat(settings: Any, path: str = "") -> dict[str, Any]:
     return {k: v for key, part in settings.items() for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}
 
 
-def write_results(folder: Path, source: Source, comparison: Comparison) -> dict[str, Any]:
+def write_results(folder: Path, source: Source, comparison: ComparedMethods) -> dict[str, Any]:
     """Write the models of the first seed, the metrics, the values of the test rows, and the summary.
 
     Returns:

@@ -17,7 +17,7 @@ from resolvent.simulator.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.processes import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.scheduler_choice import SchedulerChoice
 from resolvent.simulator.shards import keep_own_parties
-from resolvent.study.comparison import Comparison, ProgressOfMethod
+from resolvent.study.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.study.comparison_runs import Notify, compare_file, ignore, run_comparison
 from resolvent.study.experiment import Experiment, ExperimentFile
 from resolvent.study.run_folder import (
@@ -97,7 +97,7 @@ def run_program(
     progress: ProgressOfMethod | None = None,
     scheduler: SchedulerChoice = "auto",
     notify: Notify = ignore,
-) -> Comparison:
+) -> ComparedMethods:
     """Run an experiment whose parts a program has built, and write its folder; see ``run_experiment``.
 
     Raises:
@@ -110,7 +110,7 @@ def run_program(
     return comparison
 
 
-def write_run(out: Path, comparison: Comparison, *, title: str = "", overwrite: bool = False) -> Path:
+def write_run(out: Path, comparison: ComparedMethods, *, title: str = "", overwrite: bool = False) -> Path:
     """Write the folder of a comparison that has run.
 
     Raises:
@@ -132,7 +132,7 @@ def _claimed(out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
         yield
 
 
-def _write(work: Path, source: Source, comparison: Comparison) -> dict[str, Any]:
+def _write(work: Path, source: Source, comparison: ComparedMethods) -> dict[str, Any]:
     """Write the results and the report into the working folder; returns the summary."""
     from resolvent.study.report import write_report  # imports matplotlib and jinja2, which take long
 

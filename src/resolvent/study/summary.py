@@ -19,7 +19,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.diagnostics import dissimilarity
 from resolvent.simulator.fingerprint import fingerprint_of
-from resolvent.study.comparison import Comparison, MethodRun
+from resolvent.study.compared_methods import ComparedMethods, MethodRun
 from resolvent.study.convergence import bound_warnings, exact_solve_warning
 from resolvent.study.divergence import divergences
 from resolvent.study.environment import device, versions
@@ -67,7 +67,7 @@ class Source(NamedTuple):
                    file.part_name("problem").replace("_", " ") if "problem" in parts else "", code=file.bound.codes())
 
     @classmethod
-    def of_program(cls, name: str, comparison: Comparison, title: str = "") -> "Source":
+    def of_program(cls, name: str, comparison: ComparedMethods, title: str = "") -> "Source":
         """The source of a comparison that a program made."""
         experiment = comparison.experiment
         presets = {label: type(algorithm).__name__ for label, algorithm in experiment.algorithms.items()}
@@ -101,7 +101,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
+def summarize(source: Source, comparison: ComparedMethods) -> dict[str, Any]:
     """The summary of a comparison, as plain data."""
     experiment, verdict = comparison.experiment, comparison.verdict
     return {
@@ -123,7 +123,7 @@ def summarize(source: Source, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _warnings(comparison: Comparison) -> list[str]:
+def _warnings(comparison: ComparedMethods) -> list[str]:
     """Replies that did not count, trainings that diverged, bounds that are none, and exact solves of few rows."""
     experiment, verdict, evidence = comparison.experiment, comparison.verdict, comparison.evidence
     lines = [refusals(label, _refused(runs)) for label, runs in comparison.runs.items()]
@@ -197,7 +197,7 @@ def _refused(runs: Sequence[MethodRun]) -> dict[str, int]:
     return dict(counts)
 
 
-def _federation(source: Source, comparison: Comparison) -> dict[str, Any]:
+def _federation(source: Source, comparison: ComparedMethods) -> dict[str, Any]:
     """The parties, their numbers of samples, and notes for the reader."""
     experiment = comparison.experiment
     data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
@@ -224,7 +224,7 @@ def _federation(source: Source, comparison: Comparison) -> dict[str, Any]:
     return {"name": source.problem, "parties": parties, "train": np.asarray(problem.sizes).tolist(), "notes": notes}
 
 
-def _privacy(comparison: Comparison) -> dict[str, Any] | None:
+def _privacy(comparison: ComparedMethods) -> dict[str, Any] | None:
     """Each party's epsilon after the last round, the largest over the seeds; infinite ones are texts."""
     budget = comparison.experiment.privacy
     if budget is None:
@@ -250,7 +250,7 @@ def _straggler_notes(experiment: Experiment) -> list[str]:
     return notes
 
 
-def _method(preset: str, label: str, comparison: Comparison) -> dict[str, Any]:
+def _method(preset: str, label: str, comparison: ComparedMethods) -> dict[str, Any]:
     verdict, runs = comparison.verdict, comparison.runs[label]
     higher = verdict.higher_is_better
     means = _means(runs, verdict)
