@@ -16,6 +16,7 @@ from resolvent.errors import InputError
 from resolvent.problem.threshold import Goal
 from resolvent.study import federation_lead, federation_watchdog
 from resolvent.study.calibrations import calibrate
+from resolvent.study.comparison import Comparison
 from resolvent.study.comparison_runs import compare_file
 from resolvent.study.experiment import ExperimentFile
 from resolvent.study.explanations import explain_models
@@ -23,6 +24,7 @@ from resolvent.study.federation_experiment import experiment_of_file
 from resolvent.study.federation_files import SiteFile
 from resolvent.study.federation_judgement import read_judgement
 from resolvent.study.federation_lead import federate
+from resolvent.study.federation_rows import samples_of_run
 from resolvent.study.federation_server import serve_federation
 from resolvent.study.held_out_rows import HeldOutRows
 from resolvent.study.load import load
@@ -40,7 +42,7 @@ def judged(tmp_path_factory):
     assert consortium.serve() == {"status": "complete"}
     consortium.frame.to_csv(folder / "pooled.csv", index=False)
     text = (EXPERIMENT + METRICS).replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
-    return consortium, compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled"))
+    return consortium, Comparison.of(compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled")))
 
 
 def test_a_site_judges_the_methods_as_a_simulation_does(judged):
@@ -85,7 +87,7 @@ def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site
     folder, sent = consortium.folder / site / "mine-1", consortium.folder / site / "sent.jsonl"
     before, name = sent.read_bytes(), site
     (tmp_path / "site.yaml").write_text(f"table: {consortium.folder / f'{site}.csv'}\nmin_count: 1\n")
-    rows = rows_of_run(folder, "FedAvg", str(tmp_path / "site.yaml"))
+    rows = rows_of_run(folder, "FedAvg", samples_of_run(folder, tmp_path / "site.yaml"))
     simulated = comparison.held_out_rows("FedAvg").sites[name]
     assert list(rows.sites) == [name]
     for part in ("validation", "test"):
@@ -108,11 +110,12 @@ def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site
 
 def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
     consortium = judged[0]
+    folder = consortium.folder / "aachen" / "mine-1"
     text = (consortium.folder / "aachen.csv").read_text().splitlines()
     (tmp_path / "aachen.csv").write_text("\n".join([text[0], *text[2:], text[1]]) + "\n")
     (tmp_path / "site.yaml").write_text("table: aachen.csv\nmin_count: 1\n")
     with pytest.raises(InputError, match="have changed since the run in"):
-        rows_of_run(consortium.folder / "aachen" / "mine-1", "FedAvg", str(tmp_path / "site.yaml"))
+        rows_of_run(folder, "FedAvg", samples_of_run(folder, tmp_path / "site.yaml"))
 
 
 @pytest.mark.parametrize("change", [

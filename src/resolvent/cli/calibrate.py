@@ -1,16 +1,22 @@
 """The command that calibrates the probabilities of trained models, and chooses thresholds."""
 
 import sys
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from resolvent.cli.options import OptionalNumber, OptionalText, Rows, Texts
 from resolvent.simulator.progress import progress_bars
 
-__all__ = ["calibrate"]
+if TYPE_CHECKING:
+    from resolvent.data.federated import FederatedData
+    from resolvent.data.text_formats import TextFormat
+    from resolvent.study.held_out_rows import HeldOutRows
+
+__all__ = ["calibrate", "read_held_out"]
 
 
 def calibrate(
@@ -68,11 +74,9 @@ def calibrate(
     from resolvent.study.calibrations import calibrate as calibrate_rows
     from resolvent.study.held_out_rows import SHARED
     from resolvent.study.report import redraw_report
-    from resolvent.study.run_rows import rows_of_run
 
     goal = goal_of(cost_false_negative, cost_false_positive, sensitivity, specificity)
-    held_out = rows_of_run(run, method, rows, sites[0] if len(sites) == 1 else None,
-                           TextFormat(separator, decimal, encoding))
+    held_out = read_held_out(run, method, rows, sites, TextFormat(separator, decimal, encoding))
     with progress_bars("models") as progress:
         made = calibrate_rows(held_out, sites=sites, kind=kind, positive=positive, goal=goal,
                               progress=lambda done, total: progress(held_out.method, done, total))
@@ -93,3 +97,16 @@ def calibrate(
     for sentence, names in sentences.items():
         terminal.print_note(f"{sentence}: {', '.join(names)}")
     terminal.print_path(f"Calibration of {made.method}, which resolvent predict uses from now on", path)
+
+
+def read_held_out(run: Path, method: str | None, rows: str | None, sites: Sequence[str], text: "TextFormat", *,
+                  has_validation: bool = True) -> "HeldOutRows":
+    """The rows of a run that its training has not used, see ``rows_of_run``; ``rows`` may be a site's file."""
+    from resolvent.study.run_rows import rows_of_run
+
+    source: str | FederatedData | None = rows
+    if rows is not None and Path(rows).suffix.lower() in (".yaml", ".yml"):
+        from resolvent.study.federation_rows import samples_of_run
+
+        source = samples_of_run(run, Path(rows))
+    return rows_of_run(run, method, source, sites[0] if len(sites) == 1 else None, text, has_validation=has_validation)

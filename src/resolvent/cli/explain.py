@@ -49,14 +49,13 @@ def explain(
         encoding: its encoding, such as utf-8 or cp1252.
     """
     from resolvent.cli import model_tables, terminal
+    from resolvent.cli.calibrate import read_held_out
     from resolvent.data.atomic_files import write_atomically
     from resolvent.data.text_formats import TextFormat
     from resolvent.study.explanations import explain_models
     from resolvent.study.report import redraw_report
-    from resolvent.study.run_rows import rows_of_run
 
-    held_out = rows_of_run(run, method, rows, sites[0] if len(sites) == 1 else None,
-                           TextFormat(separator, decimal, encoding), has_validation=False)
+    held_out = read_held_out(run, method, rows, sites, TextFormat(separator, decimal, encoding), has_validation=False)
     with progress_bars("columns") as progress:
         made = explain_models(held_out, sites=sites,
                               progress=lambda done, total: progress(held_out.method, done, total))

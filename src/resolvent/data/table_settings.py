@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
-__all__ = ["TableSettings"]
+__all__ = ["SITE_TABLE", "TableSettings"]
+
+SITE_TABLE = "the table of each site"  # instead of a path, in the experiment of a federation
 
 
 class TableSettings(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.data.encoding import TableEncoding
-from resolvent.data.table_settings import TableSettings
+from resolvent.data.table_settings import SITE_TABLE, TableSettings
 from resolvent.data.tables import table
 from resolvent.data.weights import ClassWeights
 from resolvent.errors import InputError
@@ -27,11 +27,11 @@ from resolvent.study.refit_plan import check_can_be_refitted
 from resolvent.study.yaml_checks import MAX_FILE_SIZE
 from resolvent.study.yaml_files import read_yaml
 
-__all__ = ["SITE_TABLE", "FederatedExperiment", "experiment_from_text", "experiment_of_file"]
+__all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None, "folds": 1}
-SITE_TABLE, _PARTY = "the table of each site", "site"
+_PARTY = "site"
 
 
 @dataclass(frozen=True)

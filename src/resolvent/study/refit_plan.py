@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.deploy.protection import adds_private_noise, protects_parties
+from resolvent.algorithms.combinators.private_parties import is_private
 from resolvent.errors import InputError, alternatives, quote, shorten
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def check_can_be_refitted(label: str, algorithm: Algorithm) -> None:
     Raises:
         InputError: every round on the same rows spends their privacy again, and a run folder has no account of it.
     """
-    if adds_private_noise(algorithm) or protects_parties(algorithm):
+    if is_private(algorithm):
         raise InputError(f"{label} is differentially private. Training it again would release the same rows a second "
                          "time, and no account would add up what both trainings spend: use the models of the run; or "
                          "train once on all rows, in a new experiment with validation: 0 and a small share for test")

@@ -14,6 +14,7 @@ from resolvent.data.encoding import TableEncoding
 from resolvent.data.federated import FederatedData
 from resolvent.data.folds import split_fold
 from resolvent.data.new_rows import read_rows
+from resolvent.data.table_settings import SITE_TABLE
 from resolvent.data.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.simulator.model_folder import ModelFolder
@@ -33,21 +34,22 @@ from resolvent.study.summary import EXPERIMENT_FILE, SUMMARY_FILE, read_summary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["rows_of_run"]
+__all__ = ["models_of_run", "rows_of_run"]
 
 _SEED = 20_240_305  # seed of the division of new rows
 
 
-def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None, site: str | None = None,
-                text: TextFormat = TextFormat(), *, has_validation: bool = True) -> HeldOutRows:  # noqa: B008
+def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedData | None = None,
+                site: str | None = None, text: TextFormat = TextFormat(), *,  # noqa: B008
+                has_validation: bool = True) -> HeldOutRows:
     """The rows of a run that its training has not used, with the models of its first seed.
 
     Args:
         folder: a run folder, or with ``rows`` any folder with models.
         method: name of a method; None: the one that the federation should run, or the only one.
-        rows: None: the table of the run, whose validation and test rows are used. A ``.yaml`` file: the file of a
-            federation's site with its table, of which the validation and test rows of the run are used. Otherwise a
-            file of new rows with labels, of which half, drawn, are the validation rows.
+        rows: None: the table of the run, whose validation and test rows are used. Samples: those of a federation's
+            site, divided as in the run. A path: a file of new rows with labels, of which half, drawn, are the
+            validation rows.
         site: the site of new rows without the column of the party.
         text: the format of a text file of new rows.
         has_validation: whether validation rows are needed; without them all new rows are test rows.
@@ -55,13 +57,10 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None
     Raises:
         InputError: there is no such run or method; or the rows are not those that the run has used.
     """
-    if (folder / SUMMARY_FILE).is_file():
-        summary = read_summary(folder)
-        method = choose_method_name(method, list(summary["methods"]), (summary["choice"] or {}).get("method"))
-    models = models_of(folder, method, before_refit=True)
-    if rows is not None and Path(rows).suffix.lower() not in (".yaml", ".yml"):
+    models = models_of_run(folder, method)
+    if isinstance(rows, str):
         return _of_new_rows(folder, models, rows, site, text, has_validation=has_validation)
-    data = _data_of_run(folder) if rows is None else _data_of_site(folder, models, Path(rows))
+    data = _data_of_run(folder) if rows is None else rows
     summary = read_summary(folder)
     check_same_data(folder, summary, data,
                     "restore the data, or name a file of rows with labels that the run has not used")
@@ -73,6 +72,14 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | None = None
     return with_shared_model(models.method, sites, shared, models)
 
 
+def models_of_run(folder: Path, method: str | None = None) -> ModelFolder:
+    """The models of a method, as they were before a refit; None: the method that the federation should run."""
+    if (folder / SUMMARY_FILE).is_file():
+        summary = read_summary(folder)
+        method = choose_method_name(method, list(summary["methods"]), (summary["choice"] or {}).get("method"))
+    return models_of(folder, method, before_refit=True)
+
+
 def _data_of_run(folder: Path) -> FederatedData:
     """The samples of a run folder's experiment, read again."""
     path = folder / EXPERIMENT_FILE
@@ -81,8 +88,6 @@ def _data_of_run(folder: Path) -> FederatedData:
                          "that the run has not used, or use the methods of rv.compare's result in Python")
     file = ExperimentFile.load(str(path))
     settings = file.bound.settings().get("data")
-    from resolvent.study.federation_experiment import SITE_TABLE
-
     if isinstance(settings, dict) and settings.get("table") == SITE_TABLE:
         raise InputError(f"{folder} is of a federation, whose tables are at the sites: name the site's file after the "
                          "folder, such as site.yaml")
@@ -90,30 +95,6 @@ def _data_of_run(folder: Path) -> FederatedData:
     if not isinstance(data, FederatedData):
         raise InputError(f"the run in {folder} has no samples with labels")
     return data
-
-
-def _data_of_site(folder: Path, models: ModelFolder, path: Path) -> FederatedData:
-    """The samples of a federation's site, divided as in the run."""
-    from resolvent.deploy.site_table import read_site_table
-    from resolvent.study.federation_experiment import experiment_from_text
-    from resolvent.study.federation_files import read_site
-
-    if not (folder / EXPERIMENT_FILE).is_file():
-        raise InputError(f"{folder} has no {EXPERIMENT_FILE}: name the run's folder in the folder `runs` of the site's "
-                         "kit")
-    site, encoding = read_site(path), models.encoding
-    assert isinstance(encoding, TableEncoding)
-    experiment = experiment_from_text((folder / EXPERIMENT_FILE).read_text("utf-8"), folder.name, models=site.models,
-                                      folder=site.folder)
-    party = read_summary(folder)["data"].get("party")
-    if party is None:
-        raise InputError(f"{folder} is not the folder of a site, and {path} is a site's file: name the run's folder in "
-                         "the folder `runs` of the site's kit (of a run of this version, which notes the number of the "
-                         "site)")
-    text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
-    table = read_site_table(site.table, text, site.columns or {}, experiment.table, models.parties[0], party,
-                            site.min_count)
-    return table.encode(encoding)
 
 
 def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None, text: TextFormat, *,
