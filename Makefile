@@ -39,12 +39,12 @@ federation: .venv-federation/installed
 
 federation-test: .venv-federation/installed
 	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil
-	timeout 600 .venv-federation/bin/python -m pytest tests/deploy/test_nvflare.py
+	timeout 600 .venv-federation/bin/python -m pytest tests/federation/test_nvflare.py
 
 # With RESOLVENT_NIGHTLY=1 also the processes that are connected with TLS.
 flower-test: .venv-flower/installed
 	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil
-	timeout 600 .venv-flower/bin/python -m pytest tests/deploy/test_flower.py
+	timeout 600 .venv-flower/bin/python -m pytest tests/federation/test_flower.py
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -80,7 +80,7 @@ compile-sweep: .venv/installed-test
 nightly: .venv/installed .venv/installed-test
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile -m nightly
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/algorithms/test_compositions.py \
-		tests/simulator/test_schedulers.py tests/study/test_estimators.py tests/xla/test_compile_sweep.py
+		tests/simulator/test_schedulers.py tests/comparisons/test_estimators.py tests/xla/test_compile_sweep.py
 	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
 		{ test $$? -eq 4 && echo "Some reproductions were skipped: their data are missing."; }
 

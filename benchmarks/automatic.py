@@ -24,7 +24,7 @@ import numpy as np
 
 import resolvent as rv
 from records import as_json
-from resolvent.study.experiment import Experiment, ExperimentFile
+from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 
 SIGMAS, DELTAS = (0.03, 0.1, 0.3, 1.0), (0.1, 0.3, 1.0, 3.0)
 ROUNDS = 100

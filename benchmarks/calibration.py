@@ -35,9 +35,9 @@ from scipy.stats import binomtest
 
 import resolvent as rv
 from calibration_models import as_predictions, trained_federation
-from resolvent.study.decisions import decide
-from resolvent.study.row_values import RowValues
-from resolvent.study.sites import Evidence, judge_sites
+from resolvent.comparisons.judgement.decisions import decide
+from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.comparisons.judgement.sites import Evidence, judge_sites
 
 SITES, TRUTH_ROWS = 10, 20_000
 METRICS = {"accuracy": rv.metrics.Accuracy(), "balanced_accuracy": rv.metrics.BalancedAccuracy(),

@@ -10,9 +10,9 @@ The truth of a site is the mean, over all trained models of its folds and seeds,
 
 import numpy as np
 
-from resolvent.data.folds import fold_numbers
+from resolvent.comparisons.judgement.row_values import centred
+from resolvent.data.partition.folds import fold_numbers
 from resolvent.problem.metrics.metric import Predictions
-from resolvent.study.row_values import centred
 
 USEFUL, NOISE = 3, 4  # coordinates; the noise occurs twice
 TEST, VALIDATION = 0.2, 0.2

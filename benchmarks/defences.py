@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 import resolvent as rv
 from records import as_json, drawing_parser
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
-from resolvent.simulator.plots import style
+from resolvent.simulator.record.plots import style
 
 PARTIES, ROUNDS, SHARES, TOLERANCE, TOLERANCE_ALONE = 20, 100, (0.2, 0.4), 2.0, 1.0
 CLASSES = {"rows": 10, "apart": 3}  # of each party

@@ -38,20 +38,20 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from numpy_client import first_model, read_rows, train
-from resolvent.deploy.kits import SERVER_KIT, kit_note
-from resolvent.deploy.nvflare import ServerProgram, SiteProgram
-from resolvent.deploy.nvflare_jobs import OUTCOME_FILE, RESULTS_FOLDER, TASK, read_job_text
-from resolvent.deploy.nvflare_lead import open_session
-from resolvent.deploy.nvflare_processes import start_engine
-from resolvent.deploy.processes import running
-from resolvent.deploy.provisioning import make_kits
-from resolvent.deploy.wire import Message, decode, encode
-from resolvent.study.experiment import ExperimentFile
-from resolvent.study.federation_files import read_site
-from resolvent.study.federation_job import FederationJob
-from resolvent.study.federation_lead import federate, write_sites
-from resolvent.study.federation_names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
-from resolvent.study.federation_rehearsal import _write_tables, prepare_rehearsal, shipped_changes
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
+from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, RESULTS_FOLDER, TASK, read_job_text
+from resolvent.federation.engines.nvflare.lead import open_session
+from resolvent.federation.engines.nvflare.processes import start_engine
+from resolvent.federation.engines.nvflare.provisioning import make_kits
+from resolvent.federation.engines.processes import running
+from resolvent.federation.lead.lead import federate, write_sites
+from resolvent.federation.lead.rehearsal import _write_tables, prepare_rehearsal, shipped_changes
+from resolvent.federation.protocol.files import read_site
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.kits import SERVER_KIT, kit_note
+from resolvent.federation.protocol.names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
+from resolvent.federation.protocol.wire import Message, decode, encode
 
 LEAD = "lead@example.org"
 CLASSES = ("network.RoundTimer", "network.Echo")

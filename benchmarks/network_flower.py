@@ -28,15 +28,21 @@ from flwr.proto.control_pb2 import StartRunRequest
 from flwr.supercore.constant import NOOP_FEDERATION_ID
 from flwr.supercore.fab import Fab
 
-from resolvent.deploy.flower_kits import AUTHORITY_FILE, NODE_KEY, SERVER_CERTIFICATE, SERVER_KEY, make_flower_kits
-from resolvent.deploy.flower_link import SuperLink
-from resolvent.deploy.kits import SERVER_KIT, KitNote
-from resolvent.deploy.processes import free_port
-from resolvent.study.experiment import ExperimentFile
-from resolvent.study.federation_flower import _QUIET
-from resolvent.study.federation_job import FederationJob
-from resolvent.study.federation_lead import federate
-from resolvent.study.federation_rehearsal import _federation, _write_tables, prepare_rehearsal, shipped_changes
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.federation.engines.flower.kits import (
+    AUTHORITY_FILE,
+    NODE_KEY,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    make_flower_kits,
+)
+from resolvent.federation.engines.flower.link import SuperLink
+from resolvent.federation.engines.flower.programs import _QUIET
+from resolvent.federation.engines.processes import free_port
+from resolvent.federation.lead.lead import federate
+from resolvent.federation.lead.rehearsal import _federation, _write_tables, prepare_rehearsal, shipped_changes
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
 
 FEDAVG = "Flower's FedAvg"
 PROJECT = """\

@@ -60,9 +60,9 @@ def run(name: str) -> dict[str, float]:
     import pandas  # noqa: F401 - the report needs it as well, so its import does not count for the metrics
     from rich.progress import Progress
 
-    from resolvent.simulator.checkpoints import RunCheckpoints
-    from resolvent.simulator.measurements import Measurements
-    from resolvent.simulator.storage import DeviceStorage
+    from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
+    from resolvent.simulator.record.measurements import Measurements
+    from resolvent.simulator.storage.storage import DeviceStorage
 
     spent: Counter[str] = Counter()
     watch_collector(spent)
@@ -110,8 +110,8 @@ def watch_collector(spent: Counter[str]) -> None:
 def digits(folder: Path) -> float:
     """``resolvent run digits``; returns the seconds of compilation within the rounds' calls."""
     from resolvent import cli
-    from resolvent.simulator.result import Result
-    from resolvent.study import compare as comparing
+    from resolvent.comparisons.runs import compare as comparing
+    from resolvent.simulator.record.result import Result
 
     results: list[Result] = []
     simulate = comparing.simulate

@@ -18,8 +18,8 @@ os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threa
 import jax
 
 import resolvent as rv
-from resolvent.simulator.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulator.rounds import initial_state
+from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.rounds import initial_state
 
 SIZES = (100, 1_000, 10_000, 100_000)
 COHORT, ROUNDS, REPEATS = 10, 200, 7

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 
 import resolvent as rv
 from records import as_json, drawing_parser
-from resolvent.simulator.plots import style
+from resolvent.simulator.record.plots import style
 
 Preset = Callable[..., rv.Algorithm]
 

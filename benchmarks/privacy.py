@@ -32,7 +32,7 @@ import resolvent as rv
 from records import as_json, drawing_parser
 from resolvent.math.accounting import noise_within
 from resolvent.problem.metrics.intervals import seed_interval
-from resolvent.simulator.plots import colour_of, style
+from resolvent.simulator.record.plots import colour_of, style
 
 EPSILONS = (0.5, 2.0, 8.0, math.inf)
 METHODS: dict[str, Callable[[rv.solvers.DPSGD], rv.Algorithm]] = {

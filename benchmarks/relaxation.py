@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 import resolvent as rv
 from records import as_json
 from resolvent.math import tree
-from resolvent.simulator.plots import style
-from resolvent.simulator.rounds import initial_state, run_rounds
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
+from resolvent.simulator.record.plots import style
 
 RELAXATIONS, SHARES = (0.5, 1.0, 1.5, 2.0), (0.5, 1.0)
 ROUNDS, SETTLED = 1000, 1e-8

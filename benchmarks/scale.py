@@ -34,7 +34,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import resolvent as rv
-from resolvent.simulator.plots import COLOURS, style
+from resolvent.simulator.record.plots import COLOURS, style
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SAMPLES, FEATURES, CLASSES, COHORT, CHUNK = 10, 784, 10, 10, 20

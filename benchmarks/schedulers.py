@@ -27,8 +27,8 @@ import jax
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulator.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulator.rounds import initial_state
+from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.rounds import initial_state
 
 ROUNDS = {"W1": 10, "W2": 10, "W3": 1, "W4": 2}
 SCHEDULERS: dict[int, dict[str, rv.schedulers.Scheduler]] = {

@@ -21,7 +21,7 @@ import numpy as np
 from test_contract import COMBINED, ROWS
 
 import resolvent as rv
-from resolvent.simulator.rounds import run_rounds
+from resolvent.simulator.engine.rounds import run_rounds
 from resolvent.testing import example_participation, example_problem, example_solver
 
 TOLERANCE = 1e-10

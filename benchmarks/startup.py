@@ -114,8 +114,8 @@ def child(answer: Path) -> None:
     import jax
 
     import resolvent.cli  # noqa: F401 - what the command line imports
-    from resolvent.study.experiment import ExperimentFile
-    from resolvent.study.runner import run_experiment
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.comparisons.runs.runner import run_experiment
 
     spent = dict.fromkeys(_EVENTS.values(), 0.0)
 
@@ -150,7 +150,8 @@ def child(answer: Path) -> None:
 
 def imports() -> dict[str, Any]:
     """The seconds of all imports, and the fraction of each package."""
-    report = subprocess.run([sys.executable, "-X", "importtime", "-c", "import resolvent.cli, resolvent.study.runner"],
+    program = "import resolvent.cli, resolvent.comparisons.runs.runner"
+    report = subprocess.run([sys.executable, "-X", "importtime", "-c", program],
                            check=True, text=True, capture_output=True).stderr
     total: dict[str, int] = {}
     for microseconds, module in re.findall(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", report):

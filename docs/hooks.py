@@ -69,8 +69,8 @@ def referenced(match: re.Match[str]) -> list[str]:
 def table() -> str:
     """The tables of algorithms, one for each family: when to use an algorithm, and what its parties store and send."""
     from resolvent.algorithms import presets
-    from resolvent.study import catalogue
-    from resolvent.study.docstrings import paragraphs
+    from resolvent.comparisons.experiment import catalogue
+    from resolvent.comparisons.experiment.docstrings import paragraphs
 
     head, lines = catalogue.table(catalogue.catalogue())
     computed = {name: tuple(cells[:-1]) for name, *cells in lines}  # without the source, which the reference has
@@ -113,7 +113,7 @@ def figures() -> str:
 
 def counts() -> str:
     """The number of claims with each verdict, one row for each paper."""
-    from resolvent.study.reproductions.results import COUNTS, shown_records, verdict_counts
+    from resolvent.papers.reproductions.results import COUNTS, shown_records, verdict_counts
 
     lines = [tuple(map(str, row)) for row in verdict_counts(shown_records(RESULTS).values())]
     return "\n".join(f"| {' | '.join(row)} |" for row in (COUNTS, ("---",) + ("---:",) * (len(COUNTS) - 1), *lines))
@@ -152,7 +152,7 @@ def accuracies(rows: list[tuple[dict[str, Any], float]]) -> list[str]:
 
 def figure(stem: str, record: dict[str, Any]) -> list[str]:
     """One picture, its claims and its notes, as lines of Markdown."""
-    from resolvent.study.reproductions.results import claims_table, cpu_time, notes
+    from resolvent.papers.reproductions.results import claims_table, cpu_time, notes
 
     seeds = f"{record['seeds']} seed{'s' if record['seeds'] > 1 else ''}"
     picture = f"results/{stem}.svg"
@@ -186,7 +186,7 @@ def markdown_of(docstring: str) -> str:
 
     Labels are bold and begin paragraphs, examples and code blocks show as code, and formulas keep their brackets.
     """
-    from resolvent.study.docstrings import LABELS
+    from resolvent.comparisons.experiment.docstrings import LABELS
 
     text = re.sub(r"^(\s*)Example:$", r"\1Examples:", docstring, flags=re.MULTILINE)  # shows as code
     text = CODE_BLOCK.sub(lambda m: f"{m['indent']}```{m['language']}\n{m['code'].rstrip()}\n{m['indent']}```\n", text)

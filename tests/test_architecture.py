@@ -1,4 +1,4 @@
-"""The rooms of the house: imports point to rooms further up the list only."""
+"""The parts and rooms of the house: imports point to rooms further up the list only, and never in a circle."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,11 @@ import pytest
 
 import resolvent
 
-ROOMS = ["math", "xla", "data", "problem", "algorithms", "simulator", "testing", "deploy", "study", "cli"]
+CORE = ["math", "xla", "data", "problem", "algorithms", "simulator", "testing", "comparisons"]
+PARTS = ["federation", "papers"]  # neither imports the other
+ROOMS = [*CORE, *PARTS, "cli"]
+# Of federation: sites do not import the server, and nothing but the lead knows an engine.
+FLOORS = [{"protocol"}, {"server", "site"}, {"engines"}, {"lead"}]
 ROOT = Path(resolvent.__file__).parent
 FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) > 1)
 MAX_LINES = 400
@@ -32,6 +36,20 @@ def test_arrows_point_up_the_list(path):
             continue
         assert room in ROOMS, f"{path.name} imports resolvent.{room}"
         assert ROOMS.index(room) <= room_index, f"{path.name}, in {ROOMS[room_index]}/, imports from {room}/"
+        assert {room, ROOMS[room_index]} != {*PARTS}, f"{path.name}, in {ROOMS[room_index]}/, imports from {room}/"
+
+
+def floor_of(folder):
+    return next(i for i, floor in enumerate(FLOORS) if folder in floor)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "federation").rglob("*/*.py")), ids=lambda p: p.stem)
+def test_folders_of_the_federation_import_lower_floors_only(path):
+    folder = path.relative_to(ROOT / "federation").parts[0]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("resolvent.federation."):
+            other = node.module.split(".")[2]
+            assert folder == other or floor_of(other) < floor_of(folder), f"{path} imports from {other}/"
 
 
 def test_mathematics_has_no_federated_word():

@@ -89,7 +89,7 @@ def picture(record: dict[str, Any], path: Path) -> None:
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    from resolvent.simulator.plots import COLOURS, style
+    from resolvent.simulator.record.plots import COLOURS, style
 
     pairs = _pairs(record, 1)
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):

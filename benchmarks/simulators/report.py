@@ -154,7 +154,7 @@ def picture(record: dict[str, Any], path: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    from resolvent.simulator.plots import COLOURS, style
+    from resolvent.simulator.record.plots import COLOURS, style
 
     works = list(record["workloads"])
     names = [n for n in ("ours", *_PEERS) if any(r["name"] == n for w in works for r in _good(record, w))]

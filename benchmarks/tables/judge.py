@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 import resolvent as rv
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.judgement.decisions import decide
+from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.comparisons.judgement.sites import Evidence, Sites, judge_sites
+from resolvent.comparisons.runs.comparison_runs import samples_of
+from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, read_summary
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.problem.metrics.intervals import Interval
-from resolvent.study.comparison_runs import samples_of
-from resolvent.study.decisions import decide
-from resolvent.study.experiment import ExperimentFile
-from resolvent.study.row_values import RowValues
-from resolvent.study.sites import Evidence, Sites, judge_sites
-from resolvent.study.summary import METRICS_FILE, ROWS_FILE, read_summary
 
 __all__ = ["judged", "splits_of"]
 

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from resolvent.algorithms import presets
 from resolvent.algorithms.algorithm import Algorithm, Phase, Replies
 from resolvent.algorithms.presets import *
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.comparisons.runs.load import load
 from resolvent.data.encoded_rows import UnusualRowsWarning
 from resolvent.data.federated import FederatedData
-from resolvent.data.packed import open_packed, write_packed
+from resolvent.data.files.packed import open_packed, write_packed
 from resolvent.errors import DivergedError, InputError
 from resolvent.problem.explain import explain
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
-from resolvent.simulator.result import Result
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.run import simulate
-from resolvent.simulator.systems import VirtualClock
-from resolvent.study.decision_rule import DecisionRule
-from resolvent.study.load import load
 
 if TYPE_CHECKING:  # imported when they are used
     from resolvent import (
@@ -40,10 +40,10 @@ if TYPE_CHECKING:  # imported when they are used
         shifts,
         solvers,
     )
-    from resolvent.study.compare import compare
-    from resolvent.study.data_check import check
-    from resolvent.study.tuning.sweep import sweep
-    from resolvent.study.tuning.tune import tune
+    from resolvent.comparisons.experiment.data_check import check
+    from resolvent.comparisons.runs.compare import compare
+    from resolvent.comparisons.tuning.sweep import sweep
+    from resolvent.comparisons.tuning.tune import tune
 
 __all__ = [
     "SGD",

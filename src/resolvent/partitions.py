@@ -1,4 +1,4 @@
 """Partitions: how samples are distributed over parties."""
 
-from resolvent.data.partitions import *
-from resolvent.data.partitions import __all__ as __all__
+from resolvent.data.partition.partitions import *
+from resolvent.data.partition.partitions import __all__ as __all__

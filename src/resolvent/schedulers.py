@@ -1,4 +1,4 @@
 """Schedulers: in which order, in which lanes and on which devices the parties of a cohort do their work."""
 
-from resolvent.simulator.schedulers import *
-from resolvent.simulator.schedulers import __all__ as __all__
+from resolvent.simulator.engine.schedulers import *
+from resolvent.simulator.engine.schedulers import __all__ as __all__

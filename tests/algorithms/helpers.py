@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulator import evaluate
-from resolvent.simulator import rounds as simulator
-from resolvent.simulator.states import Federation
+from resolvent.simulator.engine import rounds as simulator
+from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.record import evaluate
 
 SEED = jnp.array(3)
 

@@ -13,7 +13,7 @@ import resolvent as rv
 from resolvent.algorithms.combinators.decentralised_anderson import HistoryMessage, PartyHistory, Slots
 from resolvent.algorithms.combinators.iterates import server_mean
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
-from resolvent.simulator import rounds as simulator
+from resolvent.simulator.engine import rounds as simulator
 
 Anderson, DecentralisedAnderson = rv.combinators.Anderson, rv.combinators.DecentralisedAnderson
 FULL = rv.participation.Full()

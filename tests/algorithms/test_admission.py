@@ -11,7 +11,7 @@ from resolvent.algorithms.admission import admitted, reason_to_refuse, update_no
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.round import collect_replies
 from resolvent.math import tree
-from resolvent.simulator.rounds import record_rounds
+from resolvent.simulator.engine.rounds import record_rounds
 
 EXPECTED = {"w": jax.ShapeDtypeStruct((2, 3), jnp.float64), "steps": jax.ShapeDtypeStruct((), jnp.int32)}
 INDEX = np.array([7, 2, 5, 0])

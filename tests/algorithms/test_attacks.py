@@ -11,7 +11,7 @@ from scipy.stats import norm
 import nightly
 import resolvent as rv
 from resolvent.algorithms.round import reply_shapes
-from resolvent.simulator.rounds import initial_state
+from resolvent.simulator.engine.rounds import initial_state
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 MALICIOUS, HONEST = [1, 4], [0, 2, 3, 5]

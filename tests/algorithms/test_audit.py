@@ -12,7 +12,7 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
 from resolvent.problem.solvers.dpsgd import DPSGD
-from resolvent.simulator.rounds import initial_state, run_rounds, trajectory
+from resolvent.simulator.engine.rounds import initial_state, run_rounds, trajectory
 from resolvent.testing import canaries
 from resolvent.testing.canaries import audit_parties, audit_records, party_canaries, record_canaries
 

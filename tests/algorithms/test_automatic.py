@@ -13,11 +13,11 @@ from helpers import classification, equal, quadratic, trajectory
 import nightly
 import resolvent as rv
 from resolvent.algorithms.description import describe_on
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.math import tree
 from resolvent.problem.maps import Mixture, through
-from resolvent.simulator.evaluate import evaluate_split, personal_models
-from resolvent.simulator.systems import message_bytes
-from resolvent.study.experiment import ExperimentFile
+from resolvent.simulator.record.evaluate import evaluate_split, personal_models
+from resolvent.simulator.record.systems import message_bytes
 
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.3, batch_size=4, epochs=2)

@@ -13,8 +13,8 @@ from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, PARTIE
 
 import resolvent as rv
 from resolvent.algorithms.description import describe
-from resolvent.simulator.rounds import initial_state, run_rounds
-from resolvent.simulator.tree_files import digest
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing import assert_close, python_rounds, without_parties
 
 SEED, ROUNDS = 7, 3

@@ -13,7 +13,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.description import describe_on
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.problem.solvers.batches import Shuffled
-from resolvent.simulator.systems import message_bytes
+from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

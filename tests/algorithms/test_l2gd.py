@@ -6,7 +6,7 @@ import numpy as np
 from helpers import SEED, equal, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.simulator.rounds import record_rounds
+from resolvent.simulator.engine.rounds import record_rounds
 
 ETA, LAM, P, ROUNDS = 0.01, 0.8, 0.4, 4000
 

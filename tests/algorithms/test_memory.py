@@ -13,7 +13,7 @@ import resolvent as rv
 from resolvent.algorithms.combinators.persistent_memory import PersistentMemory, with_memory
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
-from resolvent.simulator.rounds import compiled_programs, run_rounds
+from resolvent.simulator.engine.rounds import compiled_programs, run_rounds
 from resolvent.testing.contract import check_compiles_once
 from resolvent.testing.python_loop import python_rounds
 

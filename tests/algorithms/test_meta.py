@@ -8,7 +8,7 @@ import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.simulator.rounds import record_rounds
+from resolvent.simulator.engine.rounds import record_rounds
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

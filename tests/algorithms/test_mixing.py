@@ -13,9 +13,9 @@ import resolvent as rv
 from resolvent.algorithms.description import describe_on
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.one_shot import curvature
-from resolvent.simulator.evaluate import personal_models
-from resolvent.simulator.rounds import initial_state, run_rounds
-from resolvent.simulator.systems import message_bytes
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
+from resolvent.simulator.record.evaluate import personal_models
+from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

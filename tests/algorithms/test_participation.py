@@ -10,7 +10,7 @@ from scipy.stats import chi2
 
 import resolvent as rv
 from resolvent.algorithms.cohort import Cohort
-from resolvent.simulator.rounds import run_rounds
+from resolvent.simulator.engine.rounds import run_rounds
 
 SIZES = jnp.array([10, 20, 30, 40, 100])
 DRAWS = 20_000

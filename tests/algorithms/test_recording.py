@@ -10,7 +10,7 @@ import pytest
 import resolvent as rv
 from resolvent.algorithms.algorithm import SharedModelMethod, local_work
 from resolvent.problem.oracle import recording
-from resolvent.simulator.rounds import record_rounds
+from resolvent.simulator.engine.rounds import record_rounds
 
 PROBLEM = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2), 3 * jnp.eye(2)]), jnp.array([[1.0, 2.0], [0.0, 1.0]]))
 

@@ -10,8 +10,8 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.math.anderson import mixing_weights
-from resolvent.simulator.rounds import initial_state, run_rounds
-from resolvent.simulator.states import Federation
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
+from resolvent.simulator.engine.states import Federation
 
 UNIFORM = rv.participation.Full("uniform")
 EXACT = rv.solvers.ClosedForm()

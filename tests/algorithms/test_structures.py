@@ -11,7 +11,7 @@ from helpers import classification, equal, limit, personal_models, quadratic, tr
 import resolvent as rv
 from resolvent.algorithms.description import describe_on
 from resolvent.problem.maps import Ascent
-from resolvent.simulator.systems import message_bytes
+from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 PersonalLayers = rv.combinators.PersonalLayers

@@ -27,7 +27,7 @@ import pandas as pd
 from mutations import choose, mutate_bytes
 from resolvent.data.datasets import leaf
 from resolvent.data.federated import SPLITS
-from resolvent.data.tables import from_frame, table
+from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
 
 MAX_MESSAGE_LENGTH = 2500

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from resolvent.data import datasets
-from resolvent.data.array_encoding import ArrayEncoding
-from resolvent.data.encoding_files import encoding_of, read_encoding, write_encoding
 from resolvent.data.federated import FederatedData
-from resolvent.data.partitions import IID
+from resolvent.data.images_text.array_encoding import ArrayEncoding
+from resolvent.data.partition.partitions import IID
+from resolvent.data.tables.encoding_files import encoding_of, read_encoding, write_encoding
 from resolvent.errors import InputError
 
 

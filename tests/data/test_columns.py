@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from table_samples import column, diabetes, people, wine
 
-from resolvent.data.columns import MAX_CATEGORIES
-from resolvent.data.tables import from_frame
+from resolvent.data.tables.columns import MAX_CATEGORIES
+from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 
 # Features

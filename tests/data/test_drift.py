@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.data.drift import TrainingRows, summarize, with_drift
-from resolvent.data.tables import from_frame
+from resolvent.data.tables.drift import TrainingRows, summarize, with_drift
+from resolvent.data.tables.party_tables import from_frame
 
 N = 900
 

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from resolvent.data.fetch import check, fetch
-from resolvent.data.sources import SOURCES, Download
+from resolvent.data.files.fetch import check, fetch
+from resolvent.data.files.sources import SOURCES, Download
 from resolvent.errors import InputError
 
 CONTENT = np.random.default_rng(0).bytes(700_000)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from file_samples import samples_of
 
-from resolvent.data import datasets, files
+from resolvent.data import datasets
 from resolvent.data.federated import SPLITS
-from resolvent.data.partitions import IID, Shards
-from resolvent.data.readers import read_idx
+from resolvent.data.files import data_files as files
+from resolvent.data.images_text.readers import read_idx
+from resolvent.data.partition.partitions import IID, Shards
 from resolvent.errors import InputError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (50, 4, 3), np.uint8)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.data.folds import check_folds, fold_numbers, split_fold
+from resolvent.data.partition.folds import check_folds, fold_numbers, split_fold
 
 SIZES = [23, 12, 3, 1]
 

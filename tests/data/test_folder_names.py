@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from resolvent.data.atomic_files import hidden_sibling
-from resolvent.data.digests import DamagedFileError, read_sealed
-from resolvent.data.folder_lock import check_names, locked, make_temporary_folder
-from resolvent.data.table_files import check_exists
-from resolvent.data.text_formats import TextFormat
-from resolvent.data.text_tables import read_text_table
+from resolvent.data.files.atomic_files import hidden_sibling
+from resolvent.data.files.digests import DamagedFileError, read_sealed
+from resolvent.data.files.folder_lock import check_names, locked, make_temporary_folder
+from resolvent.data.tables.table_files import check_exists
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.data.tables.text_tables import read_text_table
 from resolvent.errors import InputError
 
 

@@ -8,8 +8,8 @@ import pytest
 from file_samples import samples_of
 
 from resolvent.data import datasets
-from resolvent.data.partitions import IID
-from resolvent.data.tokens import CHARACTERS
+from resolvent.data.images_text.tokens import CHARACTERS
+from resolvent.data.partition.partitions import IID
 from resolvent.errors import InputError
 
 

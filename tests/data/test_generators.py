@@ -6,8 +6,8 @@ from scipy import stats
 
 from resolvent.data import datasets
 from resolvent.data.federated import SPLITS
-from resolvent.data.files import find
-from resolvent.data.leaf_files import read_leaf
+from resolvent.data.files.data_files import find
+from resolvent.data.images_text.leaf_files import read_leaf
 from resolvent.errors import InputError
 
 

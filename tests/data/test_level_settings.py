@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.data.encoding_files import from_plain, read_encoding, to_plain, write_encoding
-from resolvent.data.tables import from_frame
+from resolvent.data.tables.encoding_files import from_plain, read_encoding, to_plain, write_encoding
+from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 
 N = 60

@@ -8,7 +8,7 @@ import pytest
 
 from resolvent.data import datasets
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables import from_frame, table
+from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError, nearest
 
 LONG = "z" * 100_000

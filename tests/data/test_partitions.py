@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from resolvent.data import datasets
 from resolvent.data.federated import SPLITS
-from resolvent.data.files import find
-from resolvent.data.partitions import IID, ByUser, Dirichlet, PowerLaw, QuantitySkew, Shards, divide
-from resolvent.data.readers import read_idx
-from resolvent.data.shifts import LaplaceNoise, Negative
+from resolvent.data.files.data_files import find
+from resolvent.data.images_text.readers import read_idx
+from resolvent.data.partition.partitions import IID, ByUser, Dirichlet, PowerLaw, QuantitySkew, Shards, divide
+from resolvent.data.partition.shifts import LaplaceNoise, Negative
 from resolvent.errors import InputError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))

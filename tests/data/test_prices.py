@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from resolvent.data.prices import Prices, read_prices
+from resolvent.data.tables.prices import Prices, read_prices
 from resolvent.errors import InputError
 from resolvent.problem.portfolio.market_data import draw_markets
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from table_samples import diabetes, digest, people, wine
 
-from resolvent.data.tables import from_frame, table
+from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
 
 

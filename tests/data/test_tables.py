@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 from table_samples import column, diabetes, digest, people, wine
 
 from resolvent.data.federated import SPLITS
-from resolvent.data.tables import from_frame
+from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 
 

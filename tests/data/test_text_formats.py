@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from table_samples import digest, people
 
-from resolvent.data.tables import from_frame, table
+from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
 
 OPTIONS = {"validation": 0, "test": 0, "scale": "none"}

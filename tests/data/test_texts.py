@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from resolvent.data import datasets, files
-from resolvent.data.partitions import ByUser
-from resolvent.data.readers import iterate_xml_rows
-from resolvent.data.tokens import CHARACTERS
+from resolvent.data import datasets
+from resolvent.data.files import data_files as files
+from resolvent.data.images_text.readers import iterate_xml_rows
+from resolvent.data.images_text.tokens import CHARACTERS
+from resolvent.data.partition.partitions import ByUser
 from resolvent.errors import InputError
 
 SPEECHES = [("Hamlet", "HAMLET", "To be, or not to be"), ("Hamlet", "GHOST", "Adieu, adieu! Hamlet, remember me."),

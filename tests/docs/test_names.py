@@ -11,9 +11,9 @@ import pytest
 
 import resolvent as rv
 from resolvent.algorithms import presets
-from resolvent.study.binding import parameters
-from resolvent.study.experiment import Experiment, experiments
-from resolvent.study.registry import REGISTRIES, listings
+from resolvent.comparisons.experiment.binding import parameters
+from resolvent.comparisons.experiment.experiment_file import Experiment, experiments
+from resolvent.comparisons.experiment.registry import REGISTRIES, listings
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.md", "docs/theory.md")]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from resolvent.study.experiment import ExperimentFile
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 
 ROOT = Path(__file__).parents[2]
 PAGES = [p for p in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")

@@ -9,7 +9,7 @@ import pytest
 
 from docs.test_predict_page import visits
 from resolvent import cli
-from resolvent.study.summary import read_summary
+from resolvent.comparisons.runs.summary import read_summary
 
 ROOT = Path(__file__).parents[2]
 

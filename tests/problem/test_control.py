@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 import resolvent as rv
-from resolvent.simulator.diagnostics import pooled_optimum
+from resolvent.simulator.record.diagnostics import pooled_optimum
 
 
 @pytest.fixture(autouse=True)

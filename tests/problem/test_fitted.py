@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
 import resolvent as rv
-from resolvent.data.array_encoding import ArrayEncoding
+from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models.descriptions import describe, model_from_description
 from resolvent.problem.models.networks import CNN, LSTM

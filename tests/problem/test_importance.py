@@ -8,8 +8,8 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import resolvent as rv
-from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.data.tables import from_frame
+from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
+from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.importance import (

@@ -8,7 +8,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.data.tokens import CHARACTERS
+from resolvent.data.images_text.tokens import CHARACTERS
 from resolvent.problem.models import networks
 
 # Layer by layer: Tables 2 and 3 of the operator-splitting paper.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.data.array_encoding import ArrayEncoding, PixelScaling
+from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.problem.calibration import Calibration
 from resolvent.problem.fitted import Fitted
 

@@ -21,13 +21,13 @@ import pytest
 
 import resolvent as rv
 from resolvent import cli
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.errors import ProcessLostError
-from resolvent.simulator.processes import connect
-from resolvent.simulator.rounds import run_rounds
-from resolvent.simulator.scheduler_choice import choose_scheduler
-from resolvent.simulator.shards import keep_own_parties
-from resolvent.study.comparison_runs import compare_file
-from resolvent.study.experiment import ExperimentFile
+from resolvent.simulator.engine.rounds import run_rounds
+from resolvent.simulator.engine.scheduler_choice import choose_scheduler
+from resolvent.simulator.storage.processes import connect
+from resolvent.simulator.storage.shards import keep_own_parties
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
 SMALL = """\

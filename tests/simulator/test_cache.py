@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from resolvent.simulator import cache
+from resolvent.simulator.checkpoint import cache
 
 RUN = """
 import jax.numpy as jnp, resolvent as rv

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.simulator import events
+from resolvent.simulator.record import events
 
 DATA = rv.FederatedData.from_arrays(
     [np.random.default_rng(k).normal(size=(20, 3)) for k in range(3)],

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from safetensors import SafetensorError
 
-from resolvent.data import atomic_files
-from resolvent.data.atomic_files import write_atomically
+from resolvent.data.files import atomic_files
+from resolvent.data.files.atomic_files import write_atomically
 from resolvent.errors import InputError
-from resolvent.simulator import checkpoint_files, tree_files
-from resolvent.simulator.checkpoint_files import Checkpoint
-from resolvent.simulator.identity import RunIdentity
+from resolvent.simulator.checkpoint import checkpoint_files
+from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
+from resolvent.simulator.checkpoint.identity import RunIdentity
+from resolvent.simulator.storage import tree_files
 
 IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"})
 

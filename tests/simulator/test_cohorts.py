@@ -12,10 +12,11 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
-from resolvent.simulator import placement, predrawn
-from resolvent.simulator.rounds import record_rounds, run_rounds, trajectory
-from resolvent.simulator.schedulers import Lanes, Queue
-from resolvent.simulator.tree_files import digest
+from resolvent.simulator import placement
+from resolvent.simulator.engine import predrawn
+from resolvent.simulator.engine.rounds import record_rounds, run_rounds, trajectory
+from resolvent.simulator.engine.schedulers import Lanes, Queue
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing import assert_close, check_participation, example_problem, python_rounds
 
 SIZES = (1, 30, 1, 2, 1, 12, 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.simulator.diagnostics import dissimilarity
+from resolvent.simulator.record.diagnostics import dissimilarity
 
 
 def least_squares(seed=0, parties=5, dimension=3):

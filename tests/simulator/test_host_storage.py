@@ -14,11 +14,11 @@ import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.learning import LearningProblem
-from resolvent.simulator import device_memory, host_chunks
-from resolvent.simulator.host_states import compute_first_rows
+from resolvent.simulator.engine.rounds import compiled_programs
 from resolvent.simulator.plan import Task
-from resolvent.simulator.rounds import compiled_programs
-from resolvent.simulator.row_file import RowFile
+from resolvent.simulator.storage import device_memory, host_chunks
+from resolvent.simulator.storage.host_states import compute_first_rows
+from resolvent.simulator.storage.row_file import RowFile
 
 PARTIES, FEATURES = 37, 5
 MODEL = rv.models.logistic(FEATURES, 3)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.simulator import checkpoints, engine
-from resolvent.simulator.identity import RunIdentity, identity_of
-from resolvent.simulator.own_code import digest_of_code, own_parts
+from resolvent.simulator.checkpoint import checkpoints
+from resolvent.simulator.checkpoint.identity import RunIdentity, identity_of
+from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
+from resolvent.simulator.engine import compiled_rounds as engine
 
 SOURCE = '''
 import math

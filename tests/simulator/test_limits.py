@@ -6,7 +6,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.simulator import memory_check
+from resolvent.simulator.storage import memory_check
 
 DATA = rv.datasets.fedprox_synthetic(parties=3)
 MODEL = rv.models.logistic(60, 10)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 DATA = rv.FederatedData.from_arrays([np.random.default_rng(k).normal(size=(20, 3)) for k in range(25)],
                                     [np.arange(20) % 2] * 25, name="visits & more")

@@ -19,13 +19,13 @@ from on_devices import FEDERATION, digits, federation, values_of
 
 import resolvent as rv
 from resolvent.cli import processes
-from resolvent.data.own_rows import keep_parties
-from resolvent.simulator import processes as connections
-from resolvent.simulator.fingerprint import digest_of_array, fingerprint_of
-from resolvent.simulator.shards import assign_parties
-from resolvent.simulator.tree_files import BlockedLeaf, digest, read_tree, write_tree
-from resolvent.study.comparison_runs import compare_file
-from resolvent.study.experiment import ExperimentFile
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.comparison_runs import compare_file
+from resolvent.data.files.own_rows import keep_parties
+from resolvent.simulator.checkpoint.fingerprint import digest_of_array, fingerprint_of
+from resolvent.simulator.storage import processes as connections
+from resolvent.simulator.storage.shards import assign_parties
+from resolvent.simulator.storage.tree_files import BlockedLeaf, digest, read_tree, write_tree
 
 SCRIPT = Path(__file__).parent / "on_devices.py"
 

@@ -13,10 +13,10 @@ import pytest
 from on_devices import federation
 
 import resolvent as rv
-from resolvent.simulator.engine import estimated_work
-from resolvent.simulator.rounds import compiled_programs, run_rounds
-from resolvent.simulator.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
-from resolvent.simulator.schedulers import distribute
+from resolvent.simulator.engine.compiled_rounds import estimated_work
+from resolvent.simulator.engine.rounds import compiled_programs, run_rounds
+from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
+from resolvent.simulator.engine.schedulers import distribute
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.simulator.rounds import run_rounds
+from resolvent.simulator.engine.rounds import run_rounds
 from resolvent.testing.contract import PARTICIPATION
 from resolvent.testing.example import assert_close, example_problem
 from resolvent.testing.python_loop import python_rounds

@@ -6,7 +6,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.math import tree
-from resolvent.simulator.rounds import trajectory
+from resolvent.simulator.engine.rounds import trajectory
 
 ROUNDS = 3
 

@@ -5,7 +5,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.algorithms.description import describe_on
-from resolvent.simulator.systems import message_bytes
+from resolvent.simulator.record.systems import message_bytes
 
 DATA = rv.datasets.synthetic(parties=5, samples=12, features=3)
 CLOCK = rv.VirtualClock(speed=50.0, rate=2000.0, latency=0.01, speed_spread=1.0, seed=4)

@@ -12,7 +12,7 @@ from robust_regression import RobustRegression
 
 import nightly
 import resolvent as rv
-from resolvent.simulator.rounds import initial_state, run_rounds, trajectory
+from resolvent.simulator.engine.rounds import initial_state, run_rounds, trajectory
 
 PARTIES, DIMENSION = 4, 3
 

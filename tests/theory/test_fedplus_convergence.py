@@ -17,7 +17,7 @@ from robust_regression import PARTIES, RobustRegression
 import resolvent as rv
 from resolvent.algorithms.aggregators.aggregator import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
-from resolvent.simulator.rounds import run_rounds, trajectory
+from resolvent.simulator.engine.rounds import run_rounds, trajectory
 
 SIGMA, DELTA = 0.8, 0.3
 

@@ -16,8 +16,8 @@ import pytest
 
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.simulator.diagnostics import dissimilarity
-from resolvent.simulator.rounds import initial_state, run_rounds
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
+from resolvent.simulator.record.diagnostics import dissimilarity
 
 DEVICES = DRAWS = 128
 SIZES = 1 + np.arange(DEVICES) % 5

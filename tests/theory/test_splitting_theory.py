@@ -14,7 +14,7 @@ from convex_sets import Orthants, projection
 import resolvent as rv
 from resolvent.math.anderson import mixing_weights
 from resolvent.problem.subproblem import Subproblem
-from resolvent.simulator.rounds import initial_state, run_rounds, trajectory
+from resolvent.simulator.engine.rounds import initial_state, run_rounds, trajectory
 
 EXACT = rv.solvers.ClosedForm()
 UNIFORM = rv.participation.Full("uniform")

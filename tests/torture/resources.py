@@ -268,7 +268,7 @@ def _removed_folder(case):
 
 @_case("the folder is removed while the run writes to it")
 def _removed_run(case):
-    from resolvent.simulator.checkpoint_files import Checkpoint
+    from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
 
     write, calls = Checkpoint.write, itertools.count()
 
@@ -396,7 +396,7 @@ def _future(case):
 
 @_case("another process holds the lock")
 def _two_runs(case):
-    from resolvent.data.folder_lock import locked
+    from resolvent.data.files.folder_lock import locked
 
     with locked(case / "out"):
         answers = [_shell(f"{_PYTHON} {' '.join(arguments)}", case) for arguments in (RUN, RESUME)]
@@ -417,7 +417,7 @@ def _at_once(case):
 
 @_case("the lock of a killed process")
 def _killed_holder(case):
-    program = "import os; from pathlib import Path; from resolvent.data.folder_lock import locked\n" \
+    program = "import os; from pathlib import Path; from resolvent.data.files.folder_lock import locked\n" \
               "with locked(Path('out')): os.kill(os.getpid(), 9)"
     answer = answer_of([sys.executable, "-c", program], case, {})
     if answer.code != -signal.SIGKILL or not (case / ".out.lock").exists():

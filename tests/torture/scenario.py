@@ -35,8 +35,8 @@ _MEASURED = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
 @contextlib.contextmanager
 def quick_runs():
     """Write a checkpoint after every evaluation, and draw no pictures, which would take most of the time."""
-    from resolvent.simulator.checkpoints import CheckpointTimer
-    from resolvent.study import figures
+    from resolvent.comparisons.runs import figures
+    from resolvent.simulator.checkpoint.checkpoints import CheckpointTimer
 
     with (mock.patch.object(CheckpointTimer, "is_due", return_value=True),
           mock.patch.object(figures, "_svg", return_value="<svg></svg>")):

@@ -11,7 +11,7 @@ import numpy as np
 import resolvent as rv
 from resolvent.data.federated import FederatedData
 from resolvent.problem.learning import LearningProblem
-from resolvent.simulator import engine
+from resolvent.simulator.engine import compiled_rounds as engine
 from resolvent.xla.fallback import FallbackJit
 from resolvent.xla.small_call import allow_small_calls, call_metadata, repeat, small_call
 

@@ -2,7 +2,7 @@
 
 from resolvent.algorithms.exchange import AlgorithmFunctions
 from resolvent.algorithms.traits import is_personal, is_robust, traffic_of
-from resolvent.data.html_tables import html_facts
+from resolvent.data.tables.html_tables import html_facts
 from resolvent.errors import shorten
 
 __all__ = ["overview_html"]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from resolvent.cli.options import OptionalNumber, OptionalText, Rows, Texts
-from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
+    from resolvent.comparisons.after.held_out_rows import HeldOutRows
     from resolvent.data.federated import FederatedData
-    from resolvent.data.text_formats import TextFormat
-    from resolvent.study.held_out_rows import HeldOutRows
+    from resolvent.data.tables.text_formats import TextFormat
 
 __all__ = ["calibrate", "read_held_out"]
 
@@ -69,11 +69,11 @@ def calibrate(
         encoding: its encoding, such as utf-8 or cp1252.
     """
     from resolvent.cli import model_tables, terminal
-    from resolvent.data.text_formats import TextFormat
+    from resolvent.comparisons.after.calibrations import calibrate as calibrate_rows
+    from resolvent.comparisons.after.held_out_rows import SHARED
+    from resolvent.comparisons.runs.report import redraw_report
+    from resolvent.data.tables.text_formats import TextFormat
     from resolvent.problem.threshold import goal_of
-    from resolvent.study.calibrations import calibrate as calibrate_rows
-    from resolvent.study.held_out_rows import SHARED
-    from resolvent.study.report import redraw_report
 
     goal = goal_of(cost_false_negative, cost_false_positive, sensitivity, specificity)
     held_out = read_held_out(run, method, rows, sites, TextFormat(separator, decimal, encoding))
@@ -102,11 +102,11 @@ def calibrate(
 def read_held_out(run: Path, method: str | None, rows: str | None, sites: Sequence[str], text: "TextFormat", *,
                   has_validation: bool = True) -> "HeldOutRows":
     """The rows of a run that its training has not used, see ``rows_of_run``; ``rows`` may be a site's file."""
-    from resolvent.study.run_rows import rows_of_run
+    from resolvent.comparisons.after.run_rows import rows_of_run
 
     source: str | FederatedData | None = rows
     if rows is not None and Path(rows).suffix.lower() in (".yaml", ".yml"):
-        from resolvent.study.federation_rows import samples_of_run
+        from resolvent.federation.site.samples import samples_of_run
 
         source = samples_of_run(run, Path(rows))
     return rows_of_run(run, method, source, sites[0] if len(sites) == 1 else None, text, has_validation=has_validation)

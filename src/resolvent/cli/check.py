@@ -35,8 +35,8 @@ def check(experiment: Source, *, set: Changes = (), json: bool = False) -> None:
         json: print all findings as JSON instead of tables.
     """
     from resolvent.cli import terminal
-    from resolvent.study.data_check import check_file
-    from resolvent.study.experiment import ExperimentFile
+    from resolvent.comparisons.experiment.data_check import check_file
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 
     checked = check_file(ExperimentFile.load(experiment, [change for group in set for change in group]))
     if json:

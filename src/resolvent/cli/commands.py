@@ -25,7 +25,7 @@ from resolvent.cli.processes import Processes, connect_processes, is_started_pro
 from resolvent.cli.refit import refit
 from resolvent.cli.show import show
 from resolvent.cli.tune import tune
-from resolvent.simulator.progress import LabelledProgress, progress_bars
+from resolvent.simulator.record.progress import LabelledProgress, progress_bars
 
 __all__ = ["COMMANDS"]
 
@@ -77,10 +77,10 @@ def run(
             measured: time one round of each, and take the fastest.
     """
     from resolvent.cli import terminal
-    from resolvent.simulator.processes import is_writer
-    from resolvent.study.data_check import first_lines
-    from resolvent.study.experiment import ExperimentFile
-    from resolvent.study.runner import run_experiment
+    from resolvent.comparisons.experiment.data_check import first_lines
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.comparisons.runs.runner import run_experiment
+    from resolvent.simulator.storage.processes import is_writer
 
     if processes != 1 and processes != "cluster" and not is_started_process():
         sys.exit(run_in_processes(processes))
@@ -142,8 +142,8 @@ def predict(
         encoding: encoding of a text file, such as utf-8 or cp1252.
     """
     from resolvent.cli import terminal
-    from resolvent.data.text_formats import TextFormat
-    from resolvent.study.predictions import predict_file
+    from resolvent.comparisons.after.predictions import predict_file
+    from resolvent.data.tables.text_formats import TextFormat
 
     predictions = predict_file(run, method, site, rows, out, TextFormat(separator, decimal, encoding),
                                overwrite=overwrite, before_refit=before_refit, raw=raw)
@@ -169,12 +169,12 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
         json: print JSON instead of tables.
     """
     from resolvent.cli import terminal
+    from resolvent.comparisons.experiment.catalogue import CAPTION, catalogue, table
+    from resolvent.comparisons.experiment.docstrings import first_line
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
+    from resolvent.comparisons.experiment.registry import listings
     from resolvent.errors import InputError, alternatives, quote
-    from resolvent.study.catalogue import CAPTION, catalogue, table
-    from resolvent.study.docstrings import first_line
-    from resolvent.study.experiment import ExperimentFile, experiments
-    from resolvent.study.registry import listings
-    from resolvent.study.reproductions.reproduction import Reproduction, reproductions
+    from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
 
     parts = listings()
     kinds = ["experiments", "reproductions", *parts]
@@ -207,7 +207,7 @@ def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="
         folder: a run folder.
     """
     from resolvent.cli import terminal
-    from resolvent.study.report import write_report
+    from resolvent.comparisons.runs.report import write_report
 
     terminal.print_path("Report", write_report(folder))
 
@@ -225,8 +225,8 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
         to: the folder of the downloads; default: RESOLVENT_DATA, or the user's cache folder.
     """
     from resolvent.cli import terminal
-    from resolvent.data.fetch import check, fetch
-    from resolvent.data.sources import SOURCES
+    from resolvent.data.files.fetch import check, fetch
+    from resolvent.data.files.sources import SOURCES
     from resolvent.errors import InputError
 
     if action == "check":
@@ -288,9 +288,9 @@ def reproduce(
     """
     from resolvent.cli import terminal
     from resolvent.errors import InputError
-    from resolvent.study.reproductions import results
-    from resolvent.study.reproductions import run as reproduction_run
-    from resolvent.study.reproductions.reproduction import Reproduction, reproductions
+    from resolvent.papers.reproductions import results
+    from resolvent.papers.reproductions import run as reproduction_run
+    from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
 
     if redraw:
         _redraw(names, out)
@@ -323,7 +323,7 @@ def reproduce(
 def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
     """``progress_bars``, with one for the augmenters of an experiment on prices, which take minutes to fit."""
     from resolvent.problem.portfolio.augmentation import report_fitting
-    from resolvent.simulator.processes import is_writer
+    from resolvent.simulator.storage.processes import is_writer
 
     with progress_bars(unit, width=_LABEL_WIDTH) as progress, ExitStack() as stack:
         if is_writer():
@@ -334,7 +334,7 @@ def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
 def _redraw(names: tuple[str, ...], out: Path) -> None:
     from resolvent.cli import terminal
     from resolvent.errors import InputError
-    from resolvent.study.reproductions import results
+    from resolvent.papers.reproductions import results
 
     pictures = [picture for name in names or (None,) for picture in results.redraw(out, name)]
     if not pictures:
@@ -345,8 +345,8 @@ def _redraw(names: tuple[str, ...], out: Path) -> None:
 
 
 def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: int, against: Path | None) -> None:
-    from resolvent.study.reproductions import batch
-    from resolvent.study.reproductions.reproduction import Reproduction
+    from resolvent.papers.reproductions import batch
+    from resolvent.papers.reproductions.reproduction import Reproduction
 
     for name in names:
         Reproduction.load(name)  # an unknown name is refused before anything runs

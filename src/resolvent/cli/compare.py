@@ -25,7 +25,7 @@ def compare(runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.ar
         json: print JSON instead of tables.
     """
     from resolvent.cli import terminal
-    from resolvent.study.saved_runs import compare_runs
+    from resolvent.comparisons.runs.saved_runs import compare_runs
 
     summary = compare_runs(runs)
     if json:

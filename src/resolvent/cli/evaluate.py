@@ -51,8 +51,8 @@ def evaluate(
         encoding: encoding of a text file, such as utf-8 or cp1252.
     """
     from resolvent.cli import terminal
-    from resolvent.data.text_formats import TextFormat
-    from resolvent.study.evaluations import evaluate_file
+    from resolvent.comparisons.after.evaluations import evaluate_file
+    from resolvent.data.tables.text_formats import TextFormat
 
     evaluated = evaluate_file(run, method, site, rows, TextFormat(separator, decimal, encoding), metrics=metrics,
                               class_weight=class_weight, before_refit=before_refit, raw=raw)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from resolvent.cli.options import OptionalPath, OptionalText, Rows, Texts
-from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 __all__ = ["explain"]
 
@@ -50,10 +50,10 @@ def explain(
     """
     from resolvent.cli import model_tables, terminal
     from resolvent.cli.calibrate import read_held_out
-    from resolvent.data.atomic_files import write_atomically
-    from resolvent.data.text_formats import TextFormat
-    from resolvent.study.explanations import explain_models
-    from resolvent.study.report import redraw_report
+    from resolvent.comparisons.after.explanations import explain_models
+    from resolvent.comparisons.runs.report import redraw_report
+    from resolvent.data.files.atomic_files import write_atomically
+    from resolvent.data.tables.text_formats import TextFormat
 
     held_out = read_held_out(run, method, rows, sites, TextFormat(separator, decimal, encoding), has_validation=False)
     with progress_bars("columns") as progress:

@@ -13,11 +13,11 @@ import tyro
 
 from resolvent.cli.exit_codes import FAILURE
 from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Texts
-from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
-    from resolvent.deploy.kits import Engine, KitNote
-    from resolvent.deploy.processes import EngineProcess
+    from resolvent.federation.engines.processes import EngineProcess
+    from resolvent.federation.protocol.kits import Engine, KitNote
 
 __all__ = ["FEDERATION_COMMANDS", "federation_observer"]
 
@@ -48,9 +48,9 @@ def federation(
         out: the folder of the kits; default: kits, next to the file.
     """
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import SERVER_KIT
-    from resolvent.study.federation_engines import lead_kit, make_federation_kits, require_engine
-    from resolvent.study.federation_files import read_consortium
+    from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
+    from resolvent.federation.protocol.files import read_consortium
+    from resolvent.federation.protocol.kits import SERVER_KIT
 
     plan = read_consortium(consortium)
     require_engine(plan.engine)
@@ -91,9 +91,9 @@ def server(
     import json
 
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import kit_note, started_once
-    from resolvent.study.federation_engines import ENGINES, require_engine
-    from resolvent.study.federation_names import CODE_FOLDER, MODELS
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.protocol.kits import kit_note, started_once
+    from resolvent.federation.protocol.names import CODE_FOLDER, MODELS
 
     note = kit_note(kit, "server")
     if action == "clean":
@@ -131,9 +131,9 @@ def party(
         days: for clean: jobs of the last days are left.
     """
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import kit_note, started_once
     from resolvent.errors import InputError
-    from resolvent.study.federation_files import read_site
+    from resolvent.federation.protocol.files import read_site
+    from resolvent.federation.protocol.kits import kit_note, started_once
 
     note = kit_note(kit, "site")
     if action == "clean":
@@ -143,14 +143,14 @@ def party(
         raise InputError(f"party {action} needs --site, the site's file with its table and its limits")
     file = read_site(site)
     if action == "check":
-        from resolvent.study.federation_check import check_site
+        from resolvent.federation.site.check import check_site
 
         for line in check_site(file, note.name, experiment):
             terminal.print_line(line)
         return
-    from resolvent.deploy.second_sessions import SECOND_SESSION
-    from resolvent.study.federation_engines import ENGINES, require_engine
-    from resolvent.study.federation_names import SITE_FILE
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.protocol.names import SITE_FILE
+    from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 
     require_engine(note.engine)
     with started_once(note):
@@ -207,10 +207,10 @@ def federate(
         lost_state: what happens to a site that has lost its disk: refuse it, or let it restart.
     """
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import KitNote, kit_note
     from resolvent.errors import InputError
-    from resolvent.study.federation_engines import ENGINES, require_engine
-    from resolvent.study.federation_job import FederationJob
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.protocol.job import FederationJob
+    from resolvent.federation.protocol.kits import KitNote, kit_note
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
@@ -222,9 +222,9 @@ def federate(
     if rehearse:
         summary = _rehearse(experiment, changes, folder, rules, engine)
     else:
-        from resolvent.study.federation_experiment import experiment_of_file
-        from resolvent.study.federation_lead import federate as run_federation
-        from resolvent.study.federation_lead import read_sites
+        from resolvent.federation.lead.lead import federate as run_federation
+        from resolvent.federation.lead.lead import read_sites
+        from resolvent.federation.protocol.experiment import experiment_of_file
 
         assert kit is not None
         note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
@@ -244,10 +244,10 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     import sys
 
     from resolvent.cli import terminal
-    from resolvent.study.experiment import ExperimentFile
-    from resolvent.study.federation_engines import require_engine
-    from resolvent.study.federation_job import FederationJob
-    from resolvent.study.federation_rehearsal import prepare_rehearsal, rehearse, shipped_changes
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.federation.lead.engines import require_engine
+    from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearse, shipped_changes
+    from resolvent.federation.protocol.job import FederationJob
 
     require_engine(engine)
     rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
@@ -270,8 +270,8 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 def federation_observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """A function that shows the events of a run: a progress bar of the rounds, and a line per irregularity."""
     from resolvent.cli import terminal
-    from resolvent.study.federation_waits import wait_text
-    from resolvent.study.metrics import format_value, title_of
+    from resolvent.comparisons.judgement.metrics import format_value, title_of
+    from resolvent.federation.server.waits import wait_text
 
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bars("rounds", width=_LABEL_WIDTH))
@@ -320,9 +320,9 @@ def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
 def _clean(note: "KitNote", days: float) -> None:
     """Remove the folders of old jobs of a kit that is not started."""
     from resolvent.cli import terminal
-    from resolvent.deploy.job_folders import clean_jobs
-    from resolvent.deploy.kits import started_once
     from resolvent.errors import check_range
+    from resolvent.federation.engines.job_folders import clean_jobs
+    from resolvent.federation.protocol.kits import started_once
 
     check_range("clean", "[0, inf)", days=days)
     with started_once(note):
@@ -334,8 +334,8 @@ def _clean(note: "KitNote", days: float) -> None:
 def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[str, str]) -> None:
     """Run a participant's process until an interruption; start it again if it ends."""
     from resolvent.cli import terminal
-    from resolvent.deploy.processes import running
-    from resolvent.study.federation_engines import start_participant
+    from resolvent.federation.engines.processes import running
+    from resolvent.federation.lead.engines import start_participant
 
     failures = 0
     while True:

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from resolvent.cli.processes import is_started_process
-from resolvent.data.atomic_files import INTERRUPTIONS, is_writing
+from resolvent.data.files.atomic_files import INTERRUPTIONS, is_writing
 
 __all__ = ["Interrupted", "answer_interruptions", "end_process", "print_interruption"]
 

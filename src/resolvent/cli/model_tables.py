@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from resolvent.cli.terminal import framed
-from resolvent.study.held_out_rows import SHARED
-from resolvent.study.metrics import format_value
-from resolvent.study.summary import as_number
+from resolvent.comparisons.after.held_out_rows import SHARED
+from resolvent.comparisons.judgement.metrics import format_value
+from resolvent.comparisons.runs.summary import as_number
 
 __all__ = ["calibration_tables", "explanation_table"]
 

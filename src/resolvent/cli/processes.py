@@ -55,7 +55,7 @@ def connect_processes(processes: Processes) -> None:
         InputError: no cluster was detected, or the processes cannot connect.
     """
     from resolvent.errors import InputError
-    from resolvent.simulator.processes import connect, is_connected
+    from resolvent.simulator.storage.processes import connect, is_connected
 
     if is_connected():
         return

@@ -7,10 +7,10 @@ import tyro
 
 from resolvent.cli.federation import federation_observer
 from resolvent.cli.options import OptionalInt, OptionalPath, OptionalText
-from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
-    from resolvent.study.refit_plan import RefitPlan
+    from resolvent.comparisons.after.refit_plan import RefitPlan
 
 __all__ = ["refit"]
 
@@ -46,9 +46,9 @@ def refit(
         kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.
     """
     from resolvent.cli import terminal
-    from resolvent.study.refit import refit_run
-    from resolvent.study.refit_folder import REFIT_FOLDER, RefitFolder, provenance
-    from resolvent.study.summary import read_summary
+    from resolvent.comparisons.after.refit import refit_run
+    from resolvent.comparisons.after.refit_folder import REFIT_FOLDER, RefitFolder, provenance
+    from resolvent.comparisons.runs.summary import read_summary
 
     if kit is not None:
         plan = _refit_federation(run, method, rounds, kit)
@@ -67,10 +67,10 @@ def refit(
 def _refit_federation(run: Path, method: str | None, rounds: int | None, kit: Path) -> "RefitPlan":
     """Let the sites of a federation train again."""
     from resolvent.cli import terminal
-    from resolvent.deploy.kits import KitNote, kit_note
-    from resolvent.study.federation_engines import ENGINES, require_engine
-    from resolvent.study.federation_lead import read_sites
-    from resolvent.study.federation_refit import RefitOrder, refit_federation
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.lead import read_sites
+    from resolvent.federation.lead.refit import RefitOrder, refit_federation
+    from resolvent.federation.protocol.kits import KitNote, kit_note
 
     note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
     require_engine(note.engine)

@@ -23,8 +23,8 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
         set: change settings of an experiment first, such as model.name=mlp.
         json: print the summary of a run as JSON.
     """
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.errors import InputError
-    from resolvent.study.experiment import ExperimentFile
 
     folder = Path(experiment)
     if not folder.is_dir():
@@ -33,7 +33,7 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
         sys.stdout.write(ExperimentFile.load(experiment, [change for group in set for change in group]).to_yaml())
         return
     from resolvent.cli import terminal
-    from resolvent.study.summary import read_summary
+    from resolvent.comparisons.runs.summary import read_summary
 
     if set:
         raise InputError("--set changes an experiment, not a run: leave it out")

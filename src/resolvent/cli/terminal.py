@@ -13,14 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 from typing_extensions import override
 
+from resolvent.comparisons.experiment.data_check import SiteRows
+from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
+from resolvent.comparisons.judgement.verdict import columns_of
+from resolvent.comparisons.judgement.wording import advice_of, choice_text, count_of, forecast_text, format_signed
+from resolvent.comparisons.runs.summary import as_number, score_rows
 from resolvent.data.checks.finding import Finding
-from resolvent.data.fetch import FileStatus
+from resolvent.data.files.fetch import FileStatus
 from resolvent.problem.evaluation import Evaluation
-from resolvent.study.data_check import SiteRows
-from resolvent.study.metrics import GAP, format_value, title_of
-from resolvent.study.summary import as_number, score_rows
-from resolvent.study.verdict import columns_of
-from resolvent.study.wording import advice_of, choice_text, count_of, forecast_text, format_signed
 
 __all__ = ["algorithm_table", "evaluation_table", "file_table", "findings_table", "framed", "print_line", "print_note",
            "print_path", "print_summary", "print_table", "print_warning", "rows_table", "score_table", "text_table"]

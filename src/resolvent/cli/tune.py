@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import tyro
 
 from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Source
-from resolvent.simulator.progress import progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 __all__ = ["tune"]
 
@@ -46,9 +46,9 @@ def tune(
         overwrite: replace the content of the folder.
     """
     from resolvent.cli import terminal
-    from resolvent.study.experiment import ExperimentFile
-    from resolvent.study.metrics import format_value, title_of
-    from resolvent.study.tuning.files import TUNED_FILE, tune_file
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.comparisons.judgement.metrics import format_value, title_of
+    from resolvent.comparisons.tuning.files import TUNED_FILE, tune_file
 
     shortcuts = {"strategy": strategy, "trials": trials, "rounds": rounds}
     changes = [change for group in set for change in group]

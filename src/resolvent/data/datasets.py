@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
-from resolvent.data.division import cut_points
 from resolvent.data.federated import FederatedData
-from resolvent.data.formats import leaf, libsvm
 from resolvent.data.generators import fedplus_regression, fedprox_synthetic, sines, splitting_logistic
-from resolvent.data.images import cifar10, emnist, fashion_mnist, mnist
+from resolvent.data.images_text.formats import leaf, libsvm
+from resolvent.data.images_text.images import cifar10, emnist, fashion_mnist, mnist
+from resolvent.data.images_text.texts import sentiment, shakespeare, stackexchange
 from resolvent.data.imported import from_consecutive, from_dataset
-from resolvent.data.tables import from_frame, table
-from resolvent.data.texts import sentiment, shakespeare, stackexchange
+from resolvent.data.partition.division import cut_points
+from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError, check_range
 
 __all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic",

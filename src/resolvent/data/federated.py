@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.samples import (
     Task,
     arrays_of_parties,
@@ -28,6 +27,7 @@ from resolvent.data.samples import (
     texts_of,
 )
 from resolvent.data.samples import from_arrays as check_options
+from resolvent.data.tables.html_tables import html_facts, html_table
 from resolvent.data.weights import ClassWeights, class_weights, normalized_weights
 from resolvent.errors import InputError, nearest, quote, shorten
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from resolvent.data.encoded_rows import Encoding
-    from resolvent.data.encoding import UnencodedRows
+    from resolvent.data.tables.encoding import UnencodedRows
 
 __all__ = ["SPLITS", "FederatedData", "Split", "Task"]
 

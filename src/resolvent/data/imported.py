@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from resolvent.arguments import checked
 from resolvent.data.federated import SPLITS, FederatedData, Split, Task
-from resolvent.data.partitions import ByUser, Partition, divide
+from resolvent.data.partition.partitions import ByUser, Partition, divide
 from resolvent.data.samples import number_labels, split_sizes
 from resolvent.errors import InputError, nearest, quote, shorten
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from resolvent.data.html_tables import html_table
 from resolvent.data.samples import Task
+from resolvent.data.tables.html_tables import html_table
 from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.metrics.site_values import SiteRows, measure_site

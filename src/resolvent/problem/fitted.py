@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
-from resolvent.data.drift import TrainingRows, with_drift
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, UnusualRowsWarning
+from resolvent.data.tables.drift import TrainingRows, with_drift
 from resolvent.errors import DivergedError, InputError, quote, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.array_encoding import ArrayEncoding
 from resolvent.data.encoded_rows import Encoding
-from resolvent.data.encoding import TableEncoding
+from resolvent.data.images_text.array_encoding import ArrayEncoding
+from resolvent.data.tables.encoding import TableEncoding
 from resolvent.errors import InputError
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.metrics.intervals import Interval

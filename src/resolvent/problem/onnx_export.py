@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from resolvent.data.array_encoding import ArrayEncoding
-from resolvent.data.atomic_files import write_atomically
 from resolvent.data.encoded_rows import Encoding
-from resolvent.data.encoding import TableEncoding
-from resolvent.data.encoding_files import to_plain
-from resolvent.data.folder_lock import check_names
+from resolvent.data.files.atomic_files import write_atomically
+from resolvent.data.files.folder_lock import check_names
+from resolvent.data.images_text.array_encoding import ArrayEncoding
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.encoding_files import to_plain
 from resolvent.errors import InputError, shorten
 from resolvent.problem.calibration import Calibration
 from resolvent.problem.models.model import Model

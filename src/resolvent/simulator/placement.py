@@ -10,16 +10,16 @@ import numpy as np
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulator.chunks import ChunkRunner
-from resolvent.simulator.host_storage import HostStorage
-from resolvent.simulator.memory_check import check_memory
+from resolvent.simulator.engine.chunks import ChunkRunner
+from resolvent.simulator.engine.predrawn import check_first_cohorts
+from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
+from resolvent.simulator.engine.schedulers import Scheduler, Sharded
 from resolvent.simulator.plan import Plan, Task
-from resolvent.simulator.predrawn import check_first_cohorts
-from resolvent.simulator.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
-from resolvent.simulator.schedulers import Scheduler, Sharded
-from resolvent.simulator.shard_storage import ShardStorage
-from resolvent.simulator.storage import DeviceStorage, Storage
-from resolvent.simulator.systems import MessageBytes, message_bytes
+from resolvent.simulator.record.systems import MessageBytes, message_bytes
+from resolvent.simulator.storage.host_storage import HostStorage
+from resolvent.simulator.storage.memory_check import check_memory
+from resolvent.simulator.storage.shard_storage import ShardStorage
+from resolvent.simulator.storage.storage import DeviceStorage, Storage
 from resolvent.simulator.user_errors import naming_errors
 
 __all__ = ["Placement", "limit_batches", "place"]

@@ -26,13 +26,13 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.subset import Gatherer
-from resolvent.simulator.device_memory import fits_device
-from resolvent.simulator.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
-from resolvent.simulator.events import OnEvaluation
-from resolvent.simulator.party_metrics import PartyMetrics
-from resolvent.simulator.scheduler_choice import SchedulerChoice
-from resolvent.simulator.schedulers import Sharded
-from resolvent.simulator.systems import VirtualClock
+from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.engine.schedulers import Sharded
+from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
+from resolvent.simulator.record.events import OnEvaluation
+from resolvent.simulator.record.party_metrics import PartyMetrics
+from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.storage.device_memory import fits_device
 from resolvent.simulator.user_errors import naming_errors
 from resolvent.xla.shapes import shapes_of
 

@@ -20,20 +20,19 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
-from resolvent.data.folder_lock import locked
+from resolvent.data.files.folder_lock import locked
 from resolvent.errors import DivergedError, InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.cache import enable_compilation_cache
-from resolvent.simulator.checkpoints import RunCheckpoints
-from resolvent.simulator.diagnostics import Diagnostic
-from resolvent.simulator.events import EvaluationEvent, OnEvaluation, RunCallbacks, as_callbacks, copy_arrays, read_only
-from resolvent.simulator.measurements import Measurements
-from resolvent.simulator.pace import Pace
-from resolvent.simulator.parties_view import CollectedModels
+from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
+from resolvent.simulator.checkpoint.program import check_repeatable
+from resolvent.simulator.engine.pace import Pace
+from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.placement import Placement, place
 from resolvent.simulator.plan import (
     CheckpointPlan,
@@ -45,16 +44,24 @@ from resolvent.simulator.plan import (
     plan_evaluation,
     plan_metrics,
 )
-from resolvent.simulator.processes import detect_lost_process, is_writer
-from resolvent.simulator.program import check_repeatable
-from resolvent.simulator.progress import Progress, progress_bar
-from resolvent.simulator.result import Result
-from resolvent.simulator.run_readings import RunReadings
-from resolvent.simulator.scheduler_choice import SchedulerChoice
-from resolvent.simulator.states import Federation
-from resolvent.simulator.stopwatch import stopwatch
-from resolvent.simulator.storage import Storage
-from resolvent.simulator.systems import VirtualClock
+from resolvent.simulator.record.diagnostics import Diagnostic
+from resolvent.simulator.record.events import (
+    EvaluationEvent,
+    OnEvaluation,
+    RunCallbacks,
+    as_callbacks,
+    copy_arrays,
+    read_only,
+)
+from resolvent.simulator.record.measurements import Measurements
+from resolvent.simulator.record.progress import Progress, progress_bar
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.record.run_readings import RunReadings
+from resolvent.simulator.record.stopwatch import stopwatch
+from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.storage.parties_view import CollectedModels
+from resolvent.simulator.storage.processes import detect_lost_process, is_writer
+from resolvent.simulator.storage.storage import Storage
 from resolvent.xla.memory_maps import free_programs_sometimes
 
 __all__ = ["simulate"]

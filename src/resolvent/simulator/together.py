@@ -24,15 +24,15 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.cache import enable_compilation_cache
-from resolvent.simulator.engine import run_chunk
-from resolvent.simulator.measurements import Measurements
+from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+from resolvent.simulator.engine.compiled_rounds import run_chunk
+from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
+from resolvent.simulator.engine.states import Chunk, Federation
 from resolvent.simulator.placement import place
 from resolvent.simulator.plan import CheckpointPlan, Plan, Task, plan_evaluation, plan_metrics
-from resolvent.simulator.result import Result
-from resolvent.simulator.schedulers import Lanes, Scheduler, Sequential
-from resolvent.simulator.states import Chunk, Federation
-from resolvent.simulator.stopwatch import Stopwatch, stopwatch
+from resolvent.simulator.record.measurements import Measurements
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 
 __all__ = ["groups_of_one_structure", "simulate_together", "structure_of"]
 

@@ -17,7 +17,7 @@ from resolvent.algorithms.privacy.audit import Audit, audit_scores
 from resolvent.data.federated import FederatedData
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models import from_functions
-from resolvent.simulator.rounds import run_rounds
+from resolvent.simulator.engine.rounds import run_rounds
 
 __all__ = ["Canaries", "audit_parties", "audit_records", "coordinates", "party_canaries", "record_canaries"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from resolvent.math.codecs import Codec
 from resolvent.math.packing import pack_wire, unpack_wire
-from resolvent.simulator.tree_files import digest
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import require
 
 __all__ = ["check_codec"]

@@ -22,10 +22,10 @@ from resolvent.algorithms.privacy.noise_keys import check_same_noise, noise_keys
 from resolvent.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
-from resolvent.simulator.rounds import compiled_programs, initial_state, run_rounds
-from resolvent.simulator.schedulers import Queue
-from resolvent.simulator.states import Federation
-from resolvent.simulator.tree_files import digest
+from resolvent.simulator.engine.rounds import compiled_programs, initial_state, run_rounds
+from resolvent.simulator.engine.schedulers import Queue
+from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import (
     SIZES,
     Make,

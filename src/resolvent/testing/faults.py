@@ -19,9 +19,9 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.checkpoints import CheckpointTimer
-from resolvent.simulator.events import EvaluationEvent, OnEvaluation
-from resolvent.simulator.result import Result
+from resolvent.simulator.checkpoint.checkpoints import CheckpointTimer
+from resolvent.simulator.record.events import EvaluationEvent, OnEvaluation
+from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.testing.example import require
 

@@ -9,7 +9,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation
 from resolvent.errors import InputError
-from resolvent.simulator.tree_files import digest
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import SIZES, require
 
 __all__ = ["check_participation"]

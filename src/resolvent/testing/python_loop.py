@@ -29,7 +29,7 @@ from resolvent.algorithms.round import (
     working_parties,
 )
 from resolvent.problem.problem import Problem
-from resolvent.simulator.states import Federation
+from resolvent.simulator.engine.states import Federation
 
 __all__ = ["draw_cohort", "python_rounds", "server_step"]
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike
 from resolvent.problem.quadratic import QuadraticProblem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
-from resolvent.simulator.tree_files import digest
+from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import require
 
 __all__ = ["check_solver"]

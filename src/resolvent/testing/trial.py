@@ -8,9 +8,9 @@ from jaxtyping import PyTree
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.problem.learning import LearningProblem
-from resolvent.simulator.rounds import initial_state, run_rounds
-from resolvent.simulator.schedulers import Queue
-from resolvent.simulator.states import Federation
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
+from resolvent.simulator.engine.schedulers import Queue
+from resolvent.simulator.engine.states import Federation
 from resolvent.testing.example import (
     Make,
     example_participation,

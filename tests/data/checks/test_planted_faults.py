@@ -7,7 +7,7 @@ from planted import SETTINGS, SITES, at, clean
 from sklearn.datasets import load_breast_cancer
 
 from resolvent.data.checks.table_check import check_frame
-from resolvent.data.tables import from_frame
+from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 
 N = 800

@@ -8,7 +8,7 @@ import numpy as np
 from resolvent.data.checks.finding import Finding, count_of, examples, excluding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.checks.units import Spread, find_shifts, unit_findings
-from resolvent.data.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
+from resolvent.data.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
 
 __all__ = ["check_column", "check_units", "is_identifier", "spellings"]
 

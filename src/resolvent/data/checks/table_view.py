@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.checks.finding import Finding, examples, excluding, text_of
-from resolvent.data.columns import MAX_CATEGORIES, MAX_FLOAT32, ColumnError, is_date, is_empty, is_text, read_feature
+from resolvent.data.tables.columns import (
+    MAX_CATEGORIES,
+    MAX_FLOAT32,
+    ColumnError,
+    is_date,
+    is_empty,
+    is_text,
+    read_feature,
+)
 from resolvent.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import checked
-from resolvent.data import files
+from resolvent.data.files import data_files as files
 from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import MAX_DEPTH, Model, head

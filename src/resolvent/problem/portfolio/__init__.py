@@ -3,7 +3,7 @@
 Index 0 of weights and relative prices is cash; the assets are 1..m. Rates and returns are fractions: 0.002 is 0.2 %.
 """
 
-from resolvent.data.prices import Prices, read_prices
+from resolvent.data.tables.prices import Prices, read_prices
 from resolvent.problem.portfolio.augmenters import (
     GAN,
     GBM,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
-from resolvent.data.prices import Prices, read_prices
+from resolvent.data.tables.prices import Prices, read_prices
 from resolvent.errors import InputError, check_range
 from resolvent.problem.portfolio.augmentation import Augmentation
 

@@ -15,7 +15,7 @@ import platformdirs
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from resolvent.data.atomic_files import write_atomically
+from resolvent.data.files.atomic_files import write_atomically
 from resolvent.errors import InputError
 from resolvent.problem.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter
 from resolvent.problem.portfolio.augmenters.gan import GAN

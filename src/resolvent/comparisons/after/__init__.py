@@ -1,0 +1,1 @@
+"""After the decision: refits, calibration, explanations, predictions and scores for new rows."""

@@ -1,0 +1,96 @@
+"""The scores of a trained model on the rows of a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from resolvent.comparisons.experiment.binding import bind
+from resolvent.comparisons.experiment.yaml_files import read_value
+from resolvent.comparisons.runs.load import load_fitted
+from resolvent.data.encoded_rows import Remarks
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.new_rows import read_rows
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError, nearest, shorten
+from resolvent.problem.evaluation import Evaluation
+from resolvent.problem.metrics.metric import Metric
+
+__all__ = ["EvaluatedFile", "evaluate_file", "read_metrics"]
+
+
+class EvaluatedFile(NamedTuple):
+    """The scores on the rows of a file.
+
+    Attributes:
+        remarks: the number of rows, and how they differ from the training rows.
+        evaluation: the scores.
+        provenance: which rows the model has seen, as text; empty if it is not known.
+        adjustments: sentences about the calibration and the threshold that were applied.
+    """
+
+    remarks: Remarks
+    evaluation: Evaluation
+    provenance: str = ""
+    adjustments: tuple[str, ...] = ()
+
+
+def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, text: TextFormat, *,
+                  metrics: Sequence[str] = (), class_weight: str | None = None,
+                  before_refit: bool = False, raw: bool = False) -> EvaluatedFile:
+    """Evaluate a trained model on the rows of a table, which has their labels.
+
+    Args:
+        run: a run folder, or one that ``Result.save`` wrote.
+        method: name of a method; None: the only one.
+        site: the party whose personal model is evaluated; None: the shared model.
+        rows: the file with the rows.
+        text: the format of a text file with rows.
+        metrics: further metrics, see ``read_metrics``.
+        class_weight: weights of the classes in the loss: ``balanced``, or a mapping from classes to weights as YAML.
+        before_refit: evaluate the model of the run, not the one that was trained again.
+        raw: leave out the calibration and the threshold that are stored with the model.
+
+    Raises:
+        InputError: there is no such run, method, site or metric; the rows do not fit the model; or they have no labels.
+    """
+    named = read_metrics(metrics)
+    weights = None if class_weight is None else read_value(class_weight, "--class-weight")
+    fitted = load_fitted(run, method, site, before_refit=before_refit)
+    fitted = fitted.raw if raw else fitted
+    frame = read_rows(rows, fitted.encoding, text)
+    if not isinstance(fitted.encoding, TableEncoding) or isinstance(frame, np.ndarray):
+        raise InputError("only tables have a column of labels: for other rows, use rv.load and evaluate(rows, labels)")
+    label = fitted.encoding.label.name
+    columns = [str(column) for column in frame.columns]
+    if label not in columns:
+        raise InputError(f"{shorten(repr(rows))} has no column {shorten(repr(label))}, the label; its columns are "
+                         f"{shorten(', '.join(map(repr, columns)))}{nearest(label, columns)}: give rows with known "
+                         "labels, or use resolvent predict")
+    encoded = fitted.encode(frame)
+    evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
+    return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance, fitted.adjustments)
+
+
+def read_metrics(written: Sequence[str]) -> dict[str, Metric]:
+    """Metrics as an experiment file names them: label -> metric.
+
+    Args:
+        written: each the name of a metric, ``module:function``, or a mapping as YAML, such as
+            ``{name: f1, average: macro}``.
+
+    Raises:
+        InputError: there is no such metric, or a setting of it is wrong.
+    """
+    if not written:
+        return {}
+    items = [read_value(text, "--metrics") if text.lstrip().startswith("{") else text for text in written]
+    bound = bind(_metrics, {"metrics": items}).parts["metrics"]
+    assert isinstance(bound, dict)
+    return {label: part.build() for label, part in bound.items()}
+
+
+def _metrics(metrics: dict[str, Metric]) -> dict[str, Metric]:
+    """The signature by which ``bind`` reads metrics."""
+    return metrics

@@ -1,0 +1,107 @@
+"""Predictions for the rows of a file, as a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from resolvent.comparisons.judgement.metrics import format_value, title_of
+from resolvent.comparisons.runs.load import load_fitted, models_of
+from resolvent.data.encoded_rows import EncodedRows, Remarks
+from resolvent.data.files.atomic_files import write_atomically
+from resolvent.data.files.digests import file_digests, write_sealed
+from resolvent.data.tables.columns import is_empty
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.new_rows import read_rows
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError, shorten
+from resolvent.problem.fitted import Fitted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["PredictedFile", "predict_file"]
+
+
+class PredictedFile(NamedTuple):
+    """The outcome of a prediction.
+
+    Attributes:
+        remarks: the number of rows, and how they differ from the training rows.
+        scores: the score on the rows, as text; None if they have no labels.
+        provenance: which rows the model has seen, as text; empty if it is not known.
+        adjustments: sentences about the calibration and the threshold that were applied.
+    """
+
+    remarks: Remarks
+    scores: str | None
+    provenance: str = ""
+    adjustments: tuple[str, ...] = ()
+
+
+def predict_file(run: Path, method: str | None, site: str | None, rows: str, out: Path, text: TextFormat, *,
+                 overwrite: bool = False, before_refit: bool = False,
+                 raw: bool = False) -> PredictedFile:
+    """Predict the rows of a file, and write the predictions completely or not at all.
+
+    A second file, whose name has ``.json`` in addition, says which run and which rows they are of, with digests.
+
+    Args:
+        run: a run folder, or one that ``Result.save`` wrote.
+        method: name of a method; None: the only one.
+        site: the party whose personal model predicts; None: the shared model.
+        rows: the file with the rows.
+        out: the file to write, ``.csv`` or ``.parquet``.
+        text: the format of a text file with rows.
+        overwrite: replace ``out`` if it exists.
+        before_refit: predict with the model of the run, not with the one that was trained again.
+        raw: leave out the calibration and the threshold that are stored with the model.
+
+    Raises:
+        InputError: there is no such run, method or site; the rows do not fit the model; or ``out`` is in use.
+    """
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"{shorten(out)} must end in .csv or .parquet: give --out such a name")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise InputError(f"{out} exists: give --out another name{'' if out.is_dir() else ', or --overwrite'}")
+    fitted = load_fitted(run, method, site, before_refit=before_refit)
+    fitted = fitted.raw if raw else fitted
+    frame = read_rows(rows, fitted.encoding, text)
+    encoded = fitted.encode(frame)
+    outputs = fitted.outputs_of(encoded)
+    table, scores = _table(fitted, encoded, outputs), _scores(fitted, frame, outputs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix.lower() == ".csv":
+        write_atomically(out, lambda path: table.to_csv(path, index=False))
+    else:
+        write_atomically(out, lambda path: table.to_parquet(path, index=False))
+    write_sealed(out.with_name(f"{out.name}.json"), {
+        "run": str(run), "method": fitted.method, "site": fitted.site, "provenance": fitted.provenance,
+        "adjustments": list(fitted.adjustments),
+        "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows,
+        "files": file_digests(out.parent, [out.name])})
+    return PredictedFile(encoded.remarks, scores, fitted.provenance, fitted.adjustments)
+
+
+def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.DataFrame":
+    """A table with the columns row, prediction and, for classification, ``probability CLASS`` for each class."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {"row": encoded.names, "prediction": fitted.decode(outputs)}
+    if fitted.classes:
+        probabilities = fitted.probabilities(outputs)
+        columns |= {f"probability {name}": probabilities[:, i] for i, name in enumerate(fitted.classes)}
+    return pd.DataFrame(columns)
+
+
+def _scores(fitted: Fitted, rows: Any, outputs: NDArray[Any]) -> str | None:
+    """The score on the rows, if they have a label in every row."""
+    encoding = fitted.encoding
+    if not isinstance(encoding, TableEncoding) or encoding.label.name not in map(str, rows.columns):
+        return None
+    if is_empty(rows[encoding.label.name]).any():
+        return None
+    values = fitted.score(outputs, encoding.encode_labels(rows))
+    score = fitted.model.loss.score_name
+    value, low, high = (format_value(number, score) for number in values.intervals[score])
+    return f"{title_of(score)} on {values['rows']} rows with labels: {value} (95 % interval {low} to {high})"

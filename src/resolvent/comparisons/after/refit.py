@@ -1,0 +1,160 @@
+"""``resolvent refit``: the chosen method, trained again on all rows of each site.
+
+The models of a run were trained on the training rows, so that the other rows could choose and judge the method. Once
+this is done, those rows can train too. The performance that is reported stays the one that was measured before, on rows
+that no model had seen.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from resolvent.algorithms.description import describe
+from resolvent.comparisons.after.refit_folder import write_refit
+from resolvent.comparisons.after.refit_plan import RefitPlan, check_can_be_refitted, plan_refit
+from resolvent.comparisons.experiment.checks import check_same_data
+from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
+from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
+from resolvent.comparisons.runs.load import load_start
+from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, judgement, read_summary
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.partition.refit_rows import encode_by_all_rows, join_splits
+from resolvent.errors import InputError, quote
+from resolvent.problem.fitted import Fitted
+from resolvent.problem.models import Model
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.run import simulate
+from resolvent.xla.shapes import shapes_of
+
+__all__ = ["Refit", "refit_comparison", "refit_run"]
+
+
+@dataclass(frozen=True, repr=False)
+class Refit:
+    """Methods that were trained again on all rows.
+
+    Attributes:
+        plan: the chosen method, its number of rounds, and the method of each site.
+        results: label -> the result of each method that a site uses.
+        rows: label -> site -> number of its training rows, and of all its rows.
+    """
+
+    plan: RefitPlan
+    results: dict[str, Result]
+    rows: dict[str, dict[str, tuple[int, int]]]
+
+    def __repr__(self) -> str:
+        rounds = ", ".join(f"{label} ({rounds} rounds)" for label, rounds in self.plan.rounds.items())
+        return f"Refit({rounds}; {len(self.plan.use)} sites)"
+
+    def fitted(self, site: int | str) -> Fitted:
+        """The model that a site uses, by its name or its number: its personal model of its method.
+
+        Raises:
+            InputError: there is no such site.
+        """
+        names = [*self.plan.use]
+        name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
+        if name not in self.plan.use:
+            raise InputError(f"there is no site {quote(site)}; there are {', '.join(names)}")
+        return self.results[self.plan.use[str(name)]].fitted(name)
+
+
+def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *,
+              progress: ProgressOfMethod | None = None) -> RefitPlan:
+    """Train the chosen method of a run folder again on all rows, and write the models into the folder.
+
+    Args:
+        run: a folder that ``resolvent run`` wrote.
+        method: the method instead of the chosen one.
+        rounds: number of rounds; default: by the validation scores.
+        progress: a function that is called with (label, rounds done, rounds in total).
+
+    Raises:
+        InputError: there is no such run or method, the data have changed since, or the method cannot be trained again.
+    """
+    import pandas as pd
+
+    summary = read_summary(run)
+    if summary.get("run"):
+        raise InputError(f"{run} is the run of a federation, whose rows are at the sites: give the lead's --kit, and "
+                         "the sites train again")
+    if summary["experiment"] is None:
+        raise InputError(f"{run} is the run of a program, whose data and parts are not in the folder: call "
+                         "comparison.refit(folder=...) in the program")
+    plan = plan_refit(summary, pd.read_parquet(run / METRICS_FILE), method, rounds)
+    file = ExperimentFile.load(str(run / EXPERIMENT_FILE))
+    with file.precision():
+        experiment = file.build()
+        _check_data(run, summary, experiment)
+        _write(run, _train(experiment, plan, progress))
+    return plan
+
+
+def refit_comparison(comparison: ComparedMethods, method: str | None = None, rounds: int | None = None, *,
+                     folder: Path | None = None, progress: ProgressOfMethod | None = None) -> Refit:
+    """Train the chosen method of a comparison again on all rows, see ``Comparison.refit``."""
+    data = comparison.experiment.data
+    if not isinstance(data, FederatedData):
+        raise _no_samples()
+    summary = {**judgement(comparison.verdict), "methods": {
+        label: {"tuned": [run.point for run in runs if run.point]} for label, runs in comparison.runs.items()},
+               "data": {"parties": list(data.parties), "train": data.sizes("train").tolist()}}
+    refit = _train(comparison.experiment, plan_refit(summary, comparison.metrics, method, rounds), progress)
+    if folder is not None:
+        digests = {label: method["digest"] for label, method in read_summary(folder)["methods"].items()}
+        if digests != {label: result.digest for label, result in comparison.results.items()}:
+            raise InputError(f"the run in {folder} is another one than this comparison: give the folder to which "
+                             "compare(out=...) or Comparison.save wrote it")
+        _write(folder, refit)
+    return refit
+
+
+def _check_data(run: Path, summary: Mapping[str, Any], experiment: Experiment) -> None:
+    """Refuse data that are not those of the run."""
+    data = experiment.data
+    if not isinstance(data, FederatedData):
+        raise _no_samples()
+    check_same_data(run, summary, data, "restore the data, or run the experiment again, and refit that run")
+
+
+def _no_samples() -> InputError:
+    return InputError("the run is on prices or on a problem of its own, which has no rows that were held out: there is "
+                      "nothing to train again")
+
+
+def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod | None) -> Refit:
+    """Run each method of the plan on the rows of all splits."""
+    data, model = experiment.data, experiment.model
+    assert isinstance(data, FederatedData)
+    assert isinstance(model, Model)
+    for label in plan.rounds:
+        check_can_be_refitted(label, experiment.algorithms[label])
+    encoded = encode_by_all_rows(data)
+    start = None if experiment.start is None else load_start(Path(experiment.start).expanduser(), model,
+                                                             is_private=False)
+    results, rows = {}, {}
+    for label, rounds in plan.rounds.items():
+        algorithm = experiment.algorithms[label]
+        shapes = shapes_of(model.init, jax.random.key(0))
+        # A method that chooses by validation rows needs them again: a choice among models that have seen the rows
+        # would always prefer the one that fits them most closely.
+        held_out = ("validation",) if describe(algorithm, shapes).uses_held_out else ()
+        samples = join_splits(encoded, held_out)
+        report: Callable[[int, int], None] | bool = (
+            (lambda done, total, label=label: progress(label, done, total)) if progress else False)
+        results[label] = simulate(algorithm, model, samples, rounds=rounds, seed=experiment.seed, start=start,
+                                  participation=experiment.participation, evaluate_every=rounds, name=label,
+                                  progress=report)
+        total = np.sum([data.sizes(split) for split in SPLITS], axis=0)
+        rows[label] = dict(zip(data.parties, zip(samples.sizes().tolist(), total.tolist(), strict=True), strict=True))
+    return Refit(plan, results, rows)
+
+
+def _write(run: Path, refit: Refit) -> None:
+    models = {label: result.saved_models for label, result in refit.results.items()}
+    write_refit(run, refit.plan, models, refit.rows)

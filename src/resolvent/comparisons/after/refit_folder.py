@@ -1,0 +1,160 @@
+"""The folder ``refit`` in a run folder: models that were trained again on all rows.
+
+``refit.json`` names the folder of the models and has their digests. It is replaced at once, after the models are
+complete, so that at any moment there are the models of the last complete refit, or none.
+"""
+
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from resolvent.comparisons.after.refit_plan import RefitPlan, use_of_sites
+from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.judgement.metrics import format_value, title_of
+from resolvent.comparisons.judgement.wording import count_of
+from resolvent.comparisons.runs.environment import versions
+from resolvent.comparisons.runs.summary import SUMMARY_FILE, as_number, read_summary
+from resolvent.data.files.atomic_files import remove_folder, sync_to_disk
+from resolvent.data.files.digests import check_files, file_digest, file_digests, read_sealed, write_sealed
+from resolvent.data.files.folder_lock import locked
+from resolvent.errors import InputError
+from resolvent.simulator.record.model_folder import NOTE_FILE, SavedModels, write_model_folder
+
+__all__ = ["REFIT_FOLDER", "RefitFolder", "provenance", "write_refit", "write_refit_of_site"]
+
+REFIT_FOLDER = "refit"
+_NOTE = "refit.json"
+_VERSION = 1
+_ADVICE = "run resolvent refit again, or use the models of the run with --before-refit"
+
+
+def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels | Path],
+                rows: Mapping[str, Mapping[str, Sequence[int | None]]]) -> None:
+    """Write models that were trained again into their run folder; those of an earlier refit are replaced at the end.
+
+    Args:
+        run: the run folder.
+        plan: what was trained.
+        models: label -> its models, or the folder with them.
+        rows: label -> site -> number of its training rows, and of all its rows; None: it is not known.
+
+    Raises:
+        InputError: another process writes a refit of this run.
+    """
+    folder = run / REFIT_FOLDER
+    with locked(folder, "wait until it has ended"):
+        name = secrets.token_hex(4)
+        work = folder / name
+        folder.mkdir(exist_ok=True)
+        for label, saved in models.items():
+            if isinstance(saved, Path):
+                shutil.copytree(saved, work / folder_name(label))
+            else:
+                write_model_folder(work / folder_name(label), saved)
+        sync_to_disk(work)
+        notes = [f"{name}/{folder_name(label)}/{NOTE_FILE}" for label in models]
+        write_sealed(folder / _NOTE, {
+            "version": _VERSION, "run": file_digest(run / SUMMARY_FILE), "folder": name, **plan._asdict(),
+            "rows": {label: {site: [*counts] for site, counts in of_sites.items()} for label, of_sites in rows.items()},
+            "versions": versions(), "files": file_digests(folder, notes)})
+        for other in folder.iterdir():
+            if other.is_dir() and other.name != name:
+                remove_folder(other)
+
+
+def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels], rows: Sequence[int]) -> None:
+    """Write the models of a site of a federation into its folder of the run, see ``write_refit``.
+
+    Args:
+        run: the site's folder of the run.
+        site: name of the site.
+        models: label -> its models.
+        rows: number of the site's training rows, and of all its rows.
+    """
+    summary = read_summary(run)
+    chosen = next((label for label in models if label != summary["alone"]), next(iter(models)))
+    plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()},
+                     use_of_sites(summary, chosen, [*models]))
+    write_refit(run, plan, models, {label: {site: rows} for label in models})
+
+
+class RefitFolder:
+    """The models that ``write_refit`` wrote.
+
+    Attributes:
+        method: the chosen method.
+        use: site -> the method that it uses.
+        rounds: method -> its number of rounds.
+        rows: method -> site -> number of its training rows, and of all its rows.
+
+    Raises:
+        InputError: the models are of another run, or damaged.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / REFIT_FOLDER
+        note = read_sealed(self._folder / _NOTE, _ADVICE)
+        if note.get("version") != _VERSION:
+            raise InputError(f"{self._folder} was written by another version of resolvent: {_ADVICE}")
+        if note["run"] != file_digest(run / SUMMARY_FILE):
+            raise InputError(f"{self._folder} belongs to another run than {run}: {_ADVICE}")
+        check_files(self._folder, note["files"], _ADVICE)
+        self.method: str = note["method"]
+        self.use: dict[str, str] = note["use"]
+        self.rounds: dict[str, int] = note["rounds"]
+        self.rows: dict[str, dict[str, list[Any]]] = note["rows"]
+        self._name: str = note["folder"]
+
+    @classmethod
+    def of_run(cls, run: Path) -> "RefitFolder | None":
+        """The refit in a run folder; None if there is none."""
+        return cls(run) if (run / REFIT_FOLDER / _NOTE).is_file() else None
+
+    @property
+    def models(self) -> dict[str, Path]:
+        """The folder of each method's models."""
+        return {label: self._folder / self._name / folder_name(label) for label in self.rounds}
+
+
+def provenance(summary: Mapping[str, Any], refit: RefitFolder | None, method: str, site: str | None) -> str:
+    """Which rows a model has seen, and how good models of its method were on rows that they had not seen.
+
+    Args:
+        summary: the summary of the run.
+        refit: the models that were trained again, if the model is one of them.
+        method: label of the method.
+        site: name of the site; None: the shared model.
+    """
+    data, no_test = summary["data"], [0] * len(summary["data"]["parties"])
+    train, test = (dict(zip(data["parties"], numbers, strict=True)) for numbers in (
+        data["train"], data.get("test", no_test)))
+    rows = {name: [count, 0] for name, count in train.items()} if refit is None else refit.rows[method]
+    others = sum(counts[0] for name, counts in rows.items() if name != site)
+    of_others = f"{count_of(others, 'row')} of {count_of(len(rows) - (site is not None), 'site')}"
+    if site is None:
+        return f"trained on {of_others}{_measured(summary, refit, method, site, train, test)}"
+    count, total = rows[site]
+    of_site = f"{count_of(count, 'training row' if refit is None else 'row')} of {site}"
+    if count == total:
+        of_site = f"all {of_site}"
+    if method != summary["alone"] and len(rows) > 1:
+        of_site += f" and {of_others.replace('site', 'other site')}"
+    return f"trained on {of_site}{_measured(summary, refit, method, site, train, test)}"
+
+
+def _measured(summary: Mapping[str, Any], refit: RefitFolder | None, method: str, site: str | None,
+              train: Mapping[str, int], test: Mapping[str, int]) -> str:
+    """The score of the run's models on test rows; empty if it is not known."""
+    score, before = summary["score"], "" if refit is None else "measured before "
+    judged = next((s for s in summary["sites"] if s["name"] == site), None)
+    if site is None or judged is None or method not in judged["scores"]:
+        mean = summary["methods"].get(method, {}).get("final", {}).get("mean")
+        if mean is None:
+            return ""
+        return f"; mean {title_of(score)} over the sites {format_value(mean, score)} {before}on their test rows"
+    value = as_number(judged["scores"][method][0])
+    rows = judged["test_rows"] or test[site]
+    text = f"; {title_of(score)} {format_value(value, score)} {before}on its {count_of(rows, 'test row')}"
+    return text if refit is None else f"{text}, by models trained on {train[site]} of its rows"

@@ -1,0 +1,145 @@
+"""The rows of a saved run that its training has not used, with its models.
+
+They come from the table of the run, from a federation site's own table, or from a file of new rows with labels.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.after.held_out_rows import (
+    HeldOutRows,
+    LabelledInputs,
+    SiteRows,
+    choose_method_name,
+    rows_of_party,
+    with_shared_model,
+)
+from resolvent.comparisons.experiment.checks import check_same_data
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.load import load_fitted, models_of
+from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, SUMMARY_FILE, read_summary
+from resolvent.data.federated import FederatedData
+from resolvent.data.partition.folds import split_fold
+from resolvent.data.tables.columns import read_parties
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.new_rows import read_rows
+from resolvent.data.tables.table_settings import SITE_TABLE
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.simulator.record.model_folder import ModelFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["models_of_run", "rows_of_run"]
+
+_SEED = 20_240_305  # seed of the division of new rows
+
+
+def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedData | None = None,
+                site: str | None = None, text: TextFormat = TextFormat(), *,  # noqa: B008
+                has_validation: bool = True) -> HeldOutRows:
+    """The rows of a run that its training has not used, with the models of its first seed.
+
+    Args:
+        folder: a run folder, or with ``rows`` any folder with models.
+        method: name of a method; None: the one that the federation should run, or the only one.
+        rows: None: the table of the run, whose validation and test rows are used. Samples: those of a federation's
+            site, divided as in the run. A path: a file of new rows with labels, of which half, drawn, are the
+            validation rows.
+        site: the site of new rows without the column of the party.
+        text: the format of a text file of new rows.
+        has_validation: whether validation rows are needed; without them all new rows are test rows.
+
+    Raises:
+        InputError: there is no such run or method; or the rows are not those that the run has used.
+    """
+    models = models_of_run(folder, method)
+    if isinstance(rows, str):
+        return _of_new_rows(folder, models, rows, site, text, has_validation=has_validation)
+    data = _data_of_run(folder) if rows is None else rows
+    summary = read_summary(folder)
+    check_same_data(folder, summary, data,
+                    "restore the data, or name a file of rows with labels that the run has not used")
+    if summary.get("folds", 1) > 1:  # the models of the first fold were trained on other rows than those of the data
+        data = split_fold(data, 0, summary["folds"], summary["seed"]).data
+    sites = {name: rows_of_party(load_fitted(folder, models.method, k, before_refit=True).raw, data, k)
+             for k, name in enumerate(models.parties)}
+    shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
+    return with_shared_model(models.method, sites, shared, models)
+
+
+def models_of_run(folder: Path, method: str | None = None) -> ModelFolder:
+    """The models of a method, as they were before a refit; None: the method that the federation should run."""
+    if (folder / SUMMARY_FILE).is_file():
+        summary = read_summary(folder)
+        method = choose_method_name(method, list(summary["methods"]), (summary["choice"] or {}).get("method"))
+    return models_of(folder, method, before_refit=True)
+
+
+def _data_of_run(folder: Path) -> FederatedData:
+    """The samples of a run folder's experiment, read again."""
+    path = folder / EXPERIMENT_FILE
+    if not path.is_file():
+        raise InputError(f"{folder} has no {EXPERIMENT_FILE} that names its table: name a file of rows with labels "
+                         "that the run has not used, or use the methods of rv.compare's result in Python")
+    file = ExperimentFile.load(str(path))
+    settings = file.bound.settings().get("data")
+    if isinstance(settings, dict) and settings.get("table") == SITE_TABLE:
+        raise InputError(f"{folder} is of a federation, whose tables are at the sites: name the site's file after the "
+                         "folder, such as site.yaml")
+    data = file.build().data
+    if not isinstance(data, FederatedData):
+        raise InputError(f"the run in {folder} has no samples with labels")
+    return data
+
+
+def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None, text: TextFormat, *,
+                 has_validation: bool) -> HeldOutRows:
+    """New rows of one or several sites; half of each site's rows, drawn, are validation rows."""
+    import pandas as pd
+
+    encoding = models.encoding
+    frame = read_rows(path, encoding, text)
+    if not isinstance(encoding, TableEncoding) or not isinstance(frame, pd.DataFrame):
+        raise InputError("only tables have a column of labels: use the table of the run")
+    columns = [str(column) for column in frame.columns]
+    if encoding.label.name not in columns:
+        raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(encoding.label.name))}, the label; its "
+                         f"columns are {shorten(', '.join(map(repr, columns)))}"
+                         f"{nearest(encoding.label.name, columns)}: give rows with known labels")
+    x, y = encoding.encode(frame).x, encoding.encode_labels(frame)
+    y = y.astype(np.float32) if encoding.task == "regression" else y
+    sites = {}
+    for name, index in _sites_of_rows(frame, encoding, models, site, path).items():
+        order = np.random.default_rng(_SEED).permutation(index)
+        count = len(index) // 2 if has_validation else 0
+        validation, test = (LabelledInputs(x[part], y[part]) for part in (order[:count], order[count:]))
+        sites[name] = SiteRows(load_fitted(folder, models.method, name, before_refit=True).raw, validation, test)
+    has_shared = models.has_shared_model and site is None
+    shared = load_fitted(folder, models.method, None, before_refit=True).raw if has_shared else None
+    return with_shared_model(models.method, sites, shared, models)
+
+
+def _sites_of_rows(frame: "pd.DataFrame", encoding: TableEncoding, models: ModelFolder, site: str | None,
+                   path: str) -> dict[str, NDArray[np.intp]]:
+    """Name of a site -> the positions of its rows."""
+    columns = [str(column) for column in frame.columns]
+    if encoding.party in columns:
+        names = read_parties(frame.iloc[:, columns.index(encoding.party)])
+        unknown = sorted({*names} - {*models.parties})
+        if unknown:
+            raise InputError(f"{shorten(repr(path))} has rows of {quote(unknown[0])}, for which {models.method} has no "
+                             f"model; there are {shorten(', '.join(models.parties))}"
+                             f"{nearest(unknown[0], models.parties)}")
+        if site is not None and site not in names:
+            raise InputError(f"{shorten(repr(path))} has no row of {quote(site)}{nearest(site, {*names})}")
+        return {name: np.flatnonzero(names == name) for name in models.parties
+                if (names == name).any() and site in (None, name)}
+    if site is None and len(models.parties) > 1:
+        raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(encoding.party))}, which names the site "
+                         "of each row: name the site of all rows with --site")
+    return {models.parties[models.index(site or models.parties[0])]: np.arange(len(frame))}

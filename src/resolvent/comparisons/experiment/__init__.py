@@ -1,0 +1,1 @@
+"""Experiment files: their settings, checks, and the parts that they can name."""

@@ -1,0 +1,343 @@
+"""Functions configured by mappings: names, types, defaults, help and validation come from the functions themselves.
+
+A *component* is a mapping with a ``name``, which picks a part of a registry, and with that part's arguments. The
+registry follows from the annotated type of the parameter that the component is for. So the signatures and docstrings
+of the configured functions are the only declaration of what an experiment file may say.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pydantic
+
+from resolvent.arguments import hints_of
+from resolvent.comparisons.experiment.docstrings import help_of
+from resolvent.comparisons.experiment.file_types import choices, file_type
+from resolvent.comparisons.experiment.own_parts import describe_failure, is_own_part, own_part
+from resolvent.comparisons.experiment.registry import Component, Registry, component_of
+from resolvent.errors import InputError, alternatives, quote, shorten
+from resolvent.simulator.checkpoint.own_code import digest_of_code
+
+__all__ = ["Bound", "Parameter", "bind", "key_text", "label_of", "label_parts", "parameters"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function: a plain value, a component, or a mapping from labels to components.
+
+    Attributes:
+        name: the parameter's name.
+        type: the type of a plain value in a file; None if a file cannot hold it.
+        default: its default, or ``inspect.Parameter.empty``.
+        help: its description in the docstring.
+        component: what it takes, if it is a component.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    component: Component | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def default_part(self) -> str | None:
+        """The name of the part that is its default."""
+        if self.component is None:
+            return None
+        functions = self.component.registry.functions
+        return next((name for name, f in functions.items() if inspect.isclass(f) and type(self.default) is f), None)
+
+
+@cache
+def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function or a class that a file can set, by name."""
+    hints, texts = hints_of(function), help_of(function)
+    result = {}
+    for name, p in inspect.signature(function).parameters.items():
+        hint = hints.get(name, Any)
+        component = component_of(hint)
+        if component or file_type(hint) is not None or p.default is inspect.Parameter.empty:
+            result[name] = Parameter(name, file_type(hint), p.default, texts.get(name, ""), component)
+    return result
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function with validated arguments, not yet called.
+
+    Attributes:
+        function: the function.
+        name: its name as a part, or None if it is fixed.
+        values: its plain arguments, with every default.
+        parts: its components, by parameter; of a mapping of components, by parameter and label.
+        path: the path of its settings in the file, for errors.
+        kinds: what a function of the user's own must return; empty for a part of the library.
+    """
+
+    function: Callable[..., Any]
+    name: str | None
+    values: Mapping[str, Any]
+    parts: Mapping[str, "Bound | dict[str, Bound]"]
+    path: str
+    kinds: tuple[type, ...] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as a file would state them, with every default."""
+        named: dict[str, Any] = {} if self.name is None else {"name": self.name}
+        parts = {key: {label: p.settings() for label, p in part.items()} if isinstance(part, dict) else part.settings()
+                 for key, part in self.parts.items()}
+        order = [p for p in parameters(self.function) if p in self.values or p in parts]
+        return named | {p: parts[p] if p in parts else _as_lists(self.values[p]) for p in order}
+
+    def codes(self) -> dict[str, str]:
+        """The functions of the user's own, as a file names them -> the digest of their code (``digest_of_code``)."""
+        codes = {self.name: digest_of_code(self.function)} if self.name is not None and self.kinds else {}
+        for part in self.parts.values():
+            for inner in part.values() if isinstance(part, dict) else (part,):
+                codes |= inner.codes()
+        return codes
+
+    def build(self, **supplied: Any) -> Any:
+        """Call the function, after those of its parts.
+
+        Args:
+            supplied: arguments that the experiment supplies. Every function that has such a parameter, and no setting
+                for it in the file, receives them.
+
+        Raises:
+            InputError: a function refuses its arguments; the message starts with the path in the file.
+        """
+        arguments = dict(self.values)
+        for key, part in self.parts.items():
+            arguments[key] = ({label: p.build(**supplied) for label, p in part.items()} if isinstance(part, dict)
+                              else part.build(**supplied))
+        known = parameters(self.function)
+        arguments |= {key: value for key, value in supplied.items() if key in known and key not in arguments}
+        if self.kinds:
+            return self._build_own_part(arguments)
+        try:
+            return self.function(**arguments)
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, InputError) and not self.path:
+                raise
+            message = error.args[0] if error.args else str(error)
+            kind = type(error) if isinstance(error, InputError) else InputError  # missing data stay missing data
+            raise kind(f"{self.path or self.name}: {message}") from error
+
+    def _build_own_part(self, arguments: Mapping[str, Any]) -> Any:
+        """Call a function of the user's own, which may raise anything and return anything."""
+        try:
+            part = self.function(**arguments)
+        except Exception as error:
+            reason = str(error) if isinstance(error, InputError) else describe_failure(error)
+            raise InputError(f"{self.path}: {self.name}: {reason}") from error
+        if not isinstance(part, self.kinds):
+            raise InputError(f"{self.path}: {self.name} returned a {type(part).__name__}, and a "
+                             f"{' or '.join(kind.__name__ for kind in self.kinds)} is needed: return one")
+        return part
+
+
+def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: str | None = None,
+         supplied: frozenset[str] = frozenset()) -> Bound:
+    """Check settings against a function's signature and add every default.
+
+    Args:
+        function: the function whose arguments the settings are.
+        settings: a mapping, as read from a file.
+        path: the path of the settings in the file, for errors.
+        name: the name by which the file picked the function.
+        supplied: parameters that need not be set because the experiment supplies them.
+
+    Raises:
+        InputError: a key is unknown or missing, or a value has the wrong type. The message has the path, the allowed
+            values and the nearest match.
+    """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{path or 'the experiment'}: expected a mapping of settings, got {quote(settings)}")
+    known = parameters(function)
+    hidden = frozenset(key for key in supplied if key in known and known[key].component is None)
+    _check_keys(settings, known, hidden, path, is_named=name is not None)
+    parts: dict[str, Bound | dict[str, Bound]] = {}
+    values: dict[str, Any] = {}
+    for key, p in known.items():
+        if key in hidden:
+            continue
+        if key not in settings and key not in supplied and p.is_required:
+            raise InputError(f"{_join(path, key)}: missing; {p.help or 'it has no default'}")
+        if p.component is not None:
+            if key in supplied and key not in settings:
+                continue  # also if it has a default, such as the solver of robust_interpolation
+            part = _bind_parts(p, settings, _join(path, key))
+            if part is not None:
+                parts[key] = part
+        elif key in settings:
+            values[key] = settings[key]
+    checked = _validate({key: p for key, p in known.items() if p.component is None and key not in hidden}, values, path)
+    # The experiment supplies a component that the file does not mention; an explicit null stays None.
+    absent = {key: None for key, p in known.items() if p.component and p.component.is_optional and key not in parts
+              and (key in settings or key not in supplied)}
+    return Bound(function, name, checked | absent, parts, path)
+
+
+def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hidden: frozenset[str], path: str, *,
+                is_named: bool) -> None:
+    allowed = [*(("name",) if is_named else ()), *(key for key in known if key not in hidden)]
+    for key in settings:
+        if key in hidden:
+            raise InputError(f"{_join(path, key)}: the experiment supplies it; remove this setting")
+        if key not in known:
+            raise InputError(f"{_join(path, key)}: unknown key"
+                             f"{alternatives(key_text(key), allowed, 'allowed here:')}")
+
+
+def _bind_parts(p: Parameter, settings: Mapping[str, Any], path: str) -> "Bound | dict[str, Bound] | None":
+    """The part, or the labelled parts, that settings and the default state for a parameter; None if neither does."""
+    component = p.component
+    assert component is not None
+    setting = settings.get(p.name)
+    if setting is None and (p.name not in settings or component.is_optional):
+        if component.is_mapping or p.is_required or p.default is None:
+            return None
+        setting = p.default if _is_number(p.default) else {"name": p.default_part}
+    if not component.is_mapping:
+        return _bind_part(component.registry, setting, path, p.default_part)
+    if isinstance(setting, list | tuple):
+        setting = label_parts(setting, path)
+    if not isinstance(setting, Mapping) or not setting:
+        raise InputError(f"{path}: expected a mapping from labels to {component.registry.plural}, or a list of their "
+                         f"names, at least one, got {quote(setting)}")
+    parts: dict[str, Bound] = {}
+    for key, part in setting.items():
+        if not isinstance(key, str | int | float) or isinstance(key, bool):
+            raise InputError(f"{path}: {quote(key)} cannot be a label: put text in quotes")
+        if str(key) in parts:
+            raise InputError(f"{_join(path, key)}: two {component.registry.plural} have this label, one as a number "
+                             "and one as text: rename one of them")
+        parts[str(key)] = _bind_part(component.registry, part, _join(path, key))
+    return parts
+
+
+def label_parts(items: Sequence[Any], path: str) -> dict[str, Any]:
+    """The mapping from labels to parts that a list of parts stands for: each label is the name of the part.
+
+    >>> label_parts(["local", {"name": "fedprox", "mu": 0.5}], "algorithms")
+    {'local': 'local', 'fedprox': {'name': 'fedprox', 'mu': 0.5}}
+
+    Args:
+        items: names, or mappings with a name.
+        path: the path of the list in the file, for errors.
+
+    Raises:
+        InputError: an item has no name, or two have the same.
+    """
+    labelled: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        label = label_of(item)
+        if label is None:
+            raise InputError(f"{_join(path, number)}: expected a name, or a mapping with a name, got {quote(item)}")
+        if label in labelled:
+            raise InputError(f"{_join(path, number)}: {quote(label)} is in the list twice: write a mapping with a "
+                             f"label for each, such as {{first: {shorten(label)}, second: {shorten(label)}}}")
+        labelled[label] = item
+    return labelled
+
+
+def label_of(item: Any) -> str | None:
+    """The label of a part in a list: its name. None if it has none."""
+    name = item.get("name") if isinstance(item, Mapping) else item
+    return name if isinstance(name, str) else None
+
+
+def key_text(key: Any) -> str:
+    """A key as errors write it in a path."""
+    return shorten(key) if isinstance(key, str) else quote(key)
+
+
+def _bind_part(registry: Registry, settings: Any, path: str, default: str | None = None) -> Bound:
+    if isinstance(settings, str):
+        settings = {"name": settings}
+    elif registry.number and _is_number(settings):
+        settings = {"name": registry.number[0], registry.number[1]: settings}
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{path}: expected the name of a {registry.title} or a mapping with its name, "
+                         f"got {quote(settings)}")
+    written = settings.get("name", default or registry.default_of(settings))
+    if written is None:
+        raise InputError(f"{_join(path, 'name')}: missing; give one {registry.title} of "
+                         f"{', '.join(registry.functions)}")
+    arguments = {key: value for key, value in settings.items() if key != "name"}
+    if is_own_part(written):
+        part = own_part(written, registry, _join(path, "name"))
+        return replace(bind(part, arguments, path=path, name=written, supplied=registry.supplied), kinds=registry.kinds)
+    name = registry.name_of(written) if isinstance(written, str) else None
+    if name is None:
+        known = alternatives(str(written), registry.functions, "allowed:")
+        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {quote(written)}{known}, or "
+                         "module:function for your own")
+    return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
+
+
+def _validate(known: Mapping[str, Parameter], values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The plain arguments, converted to their annotated types, with every default."""
+    fields: dict[str, Any] = {key: (p.type, ... if p.is_required else p.default) for key, p in known.items()}
+    rules = pydantic.ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False, validate_default=True)
+    schema = pydantic.create_model("settings", __config__=rules, **fields)
+    for key, value in values.items():
+        _check_serializable(value, _join(path, key))
+    try:
+        # JSON mode is strict about types, but turns lists into tuples.
+        checked = schema.model_validate_json(json.dumps(values), strict=True)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:
+            raise InputError(f"{path or next(iter(values))}: a text has characters that are no text") from error
+        key, *inner = str(first["loc"][0]), *first["loc"][1:]
+        value, items = values[key], [i for i in inner if isinstance(i, int)]
+        for i in items:
+            value = value[i]
+        allowed = choices(known[key].type)
+        reason = (alternatives(str(value), allowed, "allowed:") if allowed
+                  else f" ({first['msg'][0].lower()}{first['msg'][1:]})")
+        raise InputError(f"{_join(path, key, *items)}: {quote(value)} is not a valid value{reason}") from error
+    return {key: getattr(checked, key) for key in known}
+
+
+def _check_serializable(value: Any, path: str) -> None:
+    """Refuse what YAML can hold and JSON cannot, such as dates, keys that are not text, and halves of characters."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{path}: the key {quote(key)} is a {type(key).__name__} here; put text in quotes")
+            _check_serializable(key, path)
+            _check_serializable(item, path)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_serializable(item, path)
+    elif isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(f"{path}: {quote(value)} has half of a pair of characters (a surrogate): remove it")
+    elif not isinstance(value, bool | int | float | None):
+        raise InputError(f"{path}: {shorten(value)} is a {type(value).__name__} here; put text in quotes")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{path}: {quote(value)} is too large")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _join(path: str, *keys: Any) -> str:
+    return ".".join((path, *map(key_text, keys)) if path else map(key_text, keys))

@@ -1,0 +1,151 @@
+"""What the types of an experiment's settings cannot say: checks before the data are loaded, and after."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
+from resolvent.comparisons.experiment.binding import Bound, key_text, parameters
+from resolvent.comparisons.experiment.registry import REGISTRIES
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, quote
+from resolvent.problem.models import Model
+from resolvent.problem.portfolio.market_data import MarketData
+from resolvent.problem.portfolio.policies import Policy
+from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+
+__all__ = ["check_labels", "check_model", "check_same_data", "check_settings", "check_shared_models",
+           "check_test_samples", "folder_name"]
+
+_MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1, "folds": 1}
+
+
+def folder_name(label: str) -> str:
+    """A label as the name of a folder: ``FedAvg+`` becomes ``FedAvg-plus``."""
+    return re.sub(r"[^\w.-]+", "-", label.replace("+", "-plus"))[:60].strip("-.") or "method"
+
+
+def check_same_data(folder: Path, summary: Mapping[str, Any], data: FederatedData, advice: str) -> None:
+    """Refuse data that are not those of a run, or are divided in another way.
+
+    Args:
+        folder: the run folder.
+        summary: its summary.
+        data: the data.
+        advice: what to do, for the end of the error.
+
+    Raises:
+        InputError: the data have changed, or the run has not recorded their digest.
+    """
+    if fingerprint_of(data) != summary["data"].get("digest"):
+        raise InputError(f"the data {quote(data.name)} have changed since the run in {folder}, or an earlier version "
+                         f"of resolvent ran it: {advice}")
+
+
+def check_settings(bound: Bound) -> None:
+    """Check settings before any data are loaded.
+
+    Raises:
+        InputError: the experiment has both a problem and data, or neither; a number is out of range; or two labels have
+            one folder.
+    """
+    help_texts = parameters(bound.function)
+    for key in ("data", "model"):
+        if "problem" in bound.parts and key in bound.parts:
+            raise InputError(f"{key}: a problem has its own data and model: remove {key}, or the problem")
+        if "problem" not in bound.parts and key not in bound.parts:
+            raise InputError(f"{key}: missing; {help_texts[key].help}")
+    for key, smallest in _MIN_VALUES.items():
+        value = bound.values[key]
+        if value is not None and not smallest <= value < 2**31:
+            raise InputError(f"{key}: {quote(value)} must be at least {smallest} and less than 2^31")
+    check_labels(bound.settings()["algorithms"])
+
+
+def check_labels(algorithms: Iterable[str]) -> None:
+    """Check that labels can be read, and that each has a folder of its own.
+
+    Raises:
+        InputError: a label has no visible letters, or two have one folder.
+    """
+    label_of_folder: dict[str, str] = {}
+    for label in algorithms:
+        if not label.isprintable() or not label.strip():
+            raise InputError(f"algorithms: {quote(label)} cannot be a label: use visible letters")
+        other = label_of_folder.setdefault(folder_name(label).casefold(), label)
+        if other != label:
+            raise InputError(f"algorithms.{key_text(label)}: the models of {quote(label)} and of {quote(other)} would "
+                             f"be written to the same folder, {folder_name(label)}: rename one of them")
+
+
+def check_model(bound: Bound, data: FederatedData | MarketData) -> NDArray[np.integer]:
+    """Check that the model fits the data, and that the data can rank the methods.
+
+    Returns:
+        [N] number of held-out samples of each party.
+
+    Raises:
+        InputError: the model is for another task than the data's, or no party has test samples.
+    """
+    models, of_prices = REGISTRIES[Model], isinstance(data, MarketData)
+
+    def fits(name: str | None, function: Callable[..., Any]) -> bool:
+        if (name in models.functions_of(Policy)) != of_prices:
+            return False
+        if isinstance(data, MarketData):
+            return True
+        known = parameters(function)
+        if ("vocabulary" in known) != bool(data.vocabulary):
+            return False
+        return "task" in known or ("classes" in known) == (data.task == "classification")
+
+    model = bound.parts["model"]
+    assert isinstance(model, Bound)
+    if not model.kinds and not fits(model.name, model.function):  # one of the user's own is checked by its shapes
+        fitting = [name for name, function in models.functions.items() if fits(name, function)]
+        raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are {_kind_of(data)}: use "
+                         f"{' or '.join(fitting)}")
+    if isinstance(data, MarketData):
+        return np.zeros(len(data), np.int64)
+    check_test_samples(data)
+    return data.sizes("validation")
+
+
+def check_test_samples(data: FederatedData) -> None:
+    """Check that at least one party has test samples.
+
+    Raises:
+        InputError: no party has any.
+    """
+    if not data.sizes("test").any():
+        raise InputError("data: no party has test samples, and the methods are compared on test samples: "
+                         "set a larger share with test")
+
+
+def _kind_of(data: FederatedData | MarketData) -> str:
+    if isinstance(data, MarketData):
+        return "prices"
+    return f"{'tokens, ' if data.vocabulary else ''}for {data.task}"
+
+
+def check_shared_models(problem: Problem | None, algorithms: Mapping[str, Algorithm],
+                        participation: Participation) -> None:
+    """Check that on a solved problem every method has a shared model.
+
+    Raises:
+        InputError: a method has none; its optimality gap is not defined.
+    """
+    if not isinstance(problem, SolvedProblem):
+        return
+    w0, shares = problem.init(jax.random.key(0)), participation.shares(problem.sizes)
+    for label, algorithm in algorithms.items():
+        if algorithm.server_model(algorithm.init(w0, shares)) is None:
+            raise InputError(f"algorithms.{label}: it has no shared model, and the methods are compared by the "
+                             "optimality gap of the shared model: remove it")

@@ -1,0 +1,210 @@
+"""``check``: everything about the data of an experiment that a user should know before the first round."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from resolvent.arguments import check_arguments
+from resolvent.comparisons.experiment.binding import Bound
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
+from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
+from resolvent.data.checks.finding import Finding, count_of, in_order
+from resolvent.data.checks.label_checks import check_classes
+from resolvent.data.checks.table_check import check_frame
+from resolvent.data.checks.table_view import TableColumn, TableView
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.tables.party_tables import table
+from resolvent.data.tables.table_files import read_table_file
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError, alternatives
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["DataCheck", "SiteRows", "check", "check_file", "first_lines", "table_settings"]
+
+_TEST = SPLITS.index("test")
+_MAX_LINES = 5
+_MAX_ERRORS = 30  # that a run prints before it refuses the data
+_MAX_FILE_BYTES = 100_000_000  # of a table that `resolvent run` checks; `resolvent check` has no limit
+
+
+class SiteRows(NamedTuple):
+    """The rows of a site.
+
+    Attributes:
+        site: name of the site.
+        rows: number of training, validation and test rows.
+        smallest_gain: the smallest gain in accuracy (balanced accuracy, if one class has more than 80 % of the rows)
+            that its test rows would show; None if they would show none, or for regression.
+    """
+
+    site: str
+    rows: tuple[int, int, int]
+    smallest_gain: float | None
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The outcome of a check.
+
+    Attributes:
+        findings: errors first, then warnings, then notes.
+        sites: the rows of each site; empty if they are not known.
+    """
+
+    findings: tuple[Finding, ...]
+    sites: tuple[SiteRows, ...] = ()
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether a run would refuse the data."""
+        return any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def title(self) -> str:
+        """The numbers of findings, such as ``1 error, 2 warnings, 0 notes``."""
+        counts = {name: sum(f.severity == name for f in self.findings) for name in ("error", "warning", "note")}
+        return ", ".join(count_of(count, name) for name, count in counts.items())
+
+    def record(self) -> dict[str, Any]:
+        """Findings and sites as plain values."""
+        return {"findings": [finding.record() for finding in self.findings],
+                "sites": [site._asdict() | {"rows": dict(zip(SPLITS, site.rows, strict=True))} for site in self.sites],
+                "power": POWER, "differing": DIFFERING}
+
+
+def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **settings: Any) -> DataCheck:
+    """Check the data of an experiment, or a table; all findings at once.
+
+    Args:
+        source: an experiment file, the name of a shipped experiment, or a data frame with a row per sample.
+        changes: changes of the settings of the experiment, each ``key.path=value``.
+        settings: for a data frame, those of `from_frame`: ``party``, ``label`` and the others.
+
+    Returns:
+        The findings, with ``severity``, ``column``, ``site``, ``value``, ``message`` and ``advice``; and the rows of
+        each site with the smallest gain that its test rows would show.
+
+    Raises:
+        InputError: the experiment file is wrong, its table cannot be read, or it has no samples.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"site": list("aabb"), "age": [30, 41, 52, None], "ill": ["no", "yes", "no", "yes"]})
+        >>> checked = check(frame, party="site", label="ill")
+        >>> [(finding.severity, finding.kind) for finding in checked.findings][0]
+        ('error', 'missing')
+    """
+    if isinstance(source, str | Path):
+        if settings:
+            raise InputError(f"{', '.join(settings)}: an experiment file has these settings: give them as changes, "
+                             "such as changes=['data.missing=impute']")
+        return check_file(ExperimentFile.load(str(source), changes))
+    if unknown := next((name for name in settings if name not in TableSettings._fields), None):
+        raise InputError(f"check({unknown}=...) is not a setting of a table"
+                         f"{alternatives(unknown, TableSettings._fields)}")
+    if "party" not in settings or "label" not in settings:
+        raise InputError("a data frame needs party and label, the names of two columns: check(frame, party='hospital', "
+                         "label='outcome')")
+    check_arguments(table, (), settings)
+    return check_table(source, TableSettings(**settings))
+
+
+def check_table(frame: "pd.DataFrame", settings: TableSettings, site: str | None = None, party: int = 0) -> DataCheck:
+    """Check a table, see ``check_frame``."""
+    view, findings = check_frame(frame, settings, site, party)
+    sites = () if view is None else _rows_of_sites(view)
+    return DataCheck(in_order([*findings, *_power_findings(view, sites)]), sites)
+
+
+def check_file(file: ExperimentFile) -> DataCheck:
+    """Check the data of an experiment.
+
+    Raises:
+        InputError: the table cannot be read, or the experiment has no samples.
+    """
+    part = file.bound.parts.get("data")
+    if isinstance(part, Bound) and part.function is table:
+        return check_table(_read_table(part.values), table_settings(part.values))
+    data = part.build() if isinstance(part, Bound) else None
+    if not isinstance(data, FederatedData):
+        raise InputError("the check is about samples with labels, and the experiment has prices or a problem")
+    view = _view_of_data(data)
+    sites = _rows_of_sites(view)
+    return DataCheck(in_order([*check_classes(view), *_power_findings(view, sites)]), sites)
+
+
+def first_lines(file: ExperimentFile) -> list[str]:
+    """Lines with all errors about the table of an experiment, and the first warnings, for the beginning of a run."""
+    part = file.bound.parts.get("data")
+    if not isinstance(part, Bound) or part.function is not table:
+        return []
+    try:
+        if Path(part.values["table"]).expanduser().stat().st_size > _MAX_FILE_BYTES:
+            return ["the table is large, so that only `resolvent check` examines it"]
+        findings = [f for f in check_file(file).findings if f.severity != "note"]
+    except (InputError, OSError):  # the run says it
+        return []
+    limit = max(_MAX_LINES - 1, min(sum(f.severity == "error" for f in findings), _MAX_ERRORS))
+    shown = findings if len(findings) <= _MAX_LINES else findings[:limit]
+    more = [f"and {count_of(len(findings) - len(shown), 'more finding')} about the data: resolvent check"] * (
+        shown != findings)
+    return [finding.line for finding in shown] + more
+
+
+def table_settings(values: Mapping[str, Any]) -> TableSettings:
+    """The settings of a table among all of an experiment's data."""
+    return TableSettings(**{name: values[name] for name in TableSettings._fields})
+
+
+def _read_table(values: Mapping[str, Any]) -> "pd.DataFrame":
+    text = TextFormat(values["separator"], values["decimal"], values["encoding"])
+    return read_table_file(values["table"], text, (values["party"], values["label"]), (values["party"],),
+                           lambda column: column != values["party"])[0]
+
+
+def _view_of_data(data: FederatedData) -> TableView:
+    """The labels, sites and splits of samples."""
+    import pandas as pd
+
+    sizes = np.stack([data.sizes(split) for split in SPLITS])
+    site_of = np.repeat(np.tile(np.arange(len(data)), len(SPLITS)), sizes.ravel())
+    split_of = np.repeat(np.arange(len(SPLITS)), sizes.sum(axis=1))
+    label, is_classification = None, data.task == "classification"
+    if is_classification and not data.vocabulary:
+        y = np.concatenate([np.asarray(data.party(k, split)[1]) for split in SPLITS for k in range(len(data))])
+        label = TableColumn("label", y.astype(np.int64), np.array(data.classes, object))
+    return TableView(pd.RangeIndex(len(site_of)), tuple(data.parties), site_of, split_of, {}, label, is_classification)
+
+
+def _rows_of_sites(view: TableView) -> tuple[SiteRows, ...]:
+    names = view.label.values if view.label is not None and view.is_classification else [""]
+    codes = np.zeros(len(view.site_of), np.int64) if len(names) == 1 or view.label is None else view.label.codes
+    splits = np.stack([view.count(codes, len(names), view.split_of == s).sum(axis=1) for s in range(3)], axis=1)
+    classes, test = view.count(codes, len(names)).sum(axis=0), view.count(codes, len(names), view.split_of == 2)
+    is_by_class = len(names) > 1 and classes.max() > MAX_SHARE * classes.sum()
+    return tuple(SiteRows(site, (int(splits[k][0]), int(splits[k][1]), int(splits[k][2])), smallest_gain(
+        test[k].tolist() if is_by_class else [int(test[k].sum())]) if view.is_classification else None)
+        for k, site in enumerate(view.sites))
+
+
+def _power_findings(view: TableView | None, sites: Sequence[SiteRows]) -> list[Finding]:
+    """A note for each site whose test rows would show no plausible gain; an error if no site has any."""
+    if len(sites) > 1 and not any(site.rows[_TEST] for site in sites):
+        largest = max(sum(site.rows) for site in sites)
+        return [Finding("no test rows", "error", f"none of the {len(sites)} sites has test rows, on which methods are "
+                        f"compared; they have at most {largest} row{'' if largest == 1 else 's'} each",
+                        "name a column with fewer values as the party, or set a larger share, such as test: 0.4",
+                        value=largest)]
+    if view is None or not view.is_classification:
+        return []
+    return [Finding("power", "note", f"{site.site!r} has {site.rows[2]} test rows, which would show no gain up to "
+                    f"{100 * DIFFERING:g} points (with a probability of {POWER:.0%})", "a larger share, such as test: "
+                    "0.4, or seeds: 5", site=site.site, value=site.rows[2])
+            for site in sites if site.smallest_gain is None]

@@ -1,0 +1,307 @@
+"""Experiments: a small file that states the federation, the methods to compare, and how they run."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.comparisons.experiment.binding import Bound, bind, parameters
+from resolvent.comparisons.experiment.changes import Locations, apply_changes
+from resolvent.comparisons.experiment.checks import check_model, check_settings, check_shared_models
+from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE
+from resolvent.comparisons.experiment.yaml_files import read_yaml, shipped_files, with_help, write_yaml
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
+from resolvent.comparisons.tuning.settings import Search
+from resolvent.data.encoded_rows import Encoding
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, alternatives, quote
+from resolvent.problem.metrics import Metric
+from resolvent.problem.models import Model
+from resolvent.problem.portfolio.federation import problem_of
+from resolvent.problem.portfolio.market_data import MarketData
+from resolvent.problem.portfolio.policies import Policy
+from resolvent.problem.problem import Problem
+from resolvent.problem.solvers import LocalSolver
+from resolvent.simulator.plan import Task, check_held_out
+from resolvent.simulator.record.callbacks import Callback
+from resolvent.simulator.record.diagnostics import Diagnostic
+from resolvent.simulator.record.systems import VirtualClock
+
+__all__ = ["Experiment", "ExperimentFile", "experiments"]
+
+Precision = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A comparison of algorithms on one federation with the same random numbers.
+
+    Attributes:
+        data: the parties' samples: a data set by name with its settings, your own table, or your own prices.
+        model: the model that every party trains; for prices, the policy.
+        solver: the local solver of each party, for every algorithm that does not set its own.
+        algorithms: the algorithms to compare, each with a label of your choice; or a list of their names, which are
+            then the labels.
+        problem: objectives of another kind, instead of data and model. If their optimum is known, the methods are
+            compared by their optimality gap, otherwise by the problem's score.
+        participation: which parties take part in a round, with which weights, and which are slow.
+        rounds: number of rounds.
+        seed: seed of the first model, the cohorts, the stragglers and the minibatches.
+        seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
+            each party are also drawn again; test samples stay. The scores are means over the seeds.
+        folds: number of folds, such as 5; 1: one split. Each row is tested once, by a model that is trained without the
+            rows of its fold. Hyperparameters (`search`) and the method are chosen separately in each fold, and every
+            seed has other folds. The cost is that of as many runs.
+        evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
+        diagnostics: quantities to measure in addition to the scores.
+        precision: float32, or float64 to resolve gaps far below 1e-6.
+        title: heading of the report.
+        clock: virtual clock that measures the seconds and the bytes of each round.
+        metrics: further metrics of each party's validation and test samples, such as [balanced_accuracy, roc_auc]; or a
+            mapping from names of your choice. `resolvent list metrics` has all; module:function is one of your own.
+        decide_by: the metric that compares the methods; default: the model's score, or the balanced accuracy if one
+            class has more than 80 % of the samples.
+        class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
+            `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
+        search: hyperparameters that `resolvent tune` chooses on validation samples. `resolvent run` reads it with folds
+            only, and searches separately in each fold.
+        start: a finished run, or one folder of its `models`, whose shared model the server and all parties begin with;
+            default: the first model of the seed.
+        privacy: the delta at which each party's epsilon is measured, and the epsilon before which a run stops, such as
+            {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private.
+        callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
+        decision: how a site weighs gains and losses, such as {cost: 2} if a loss is twice as bad as a gain of the same
+            size; default: cost 1.
+    """
+
+    data: FederatedData | MarketData | None = None
+    model: Model | Policy | None = None
+    solver: LocalSolver
+    algorithms: dict[str, Algorithm]
+    problem: Problem | None = None
+    participation: Participation = Full()  # noqa: RUF009 - a frozen module
+    rounds: int = 100
+    seed: int = 0
+    seeds: int = 1
+    folds: int = 1
+    evaluate_every: int | None = None
+    diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
+    precision: Precision = "float32"
+    title: str = ""
+    clock: VirtualClock | None = None
+    metrics: dict[str, Metric] | None = None
+    decide_by: str | None = None
+    class_weight: Literal["balanced", "balanced_per_party"] | dict[str, float] | None = None
+    search: Search | None = None
+    start: str | None = None
+    privacy: PrivacyBudget | None = None
+    callbacks: dict[str, Callback] | None = None
+    decision: DecisionRule | None = None
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties' names, in the order of their ids: those of the data, or ``party 0``, ``party 1``, ..."""
+        if self.data is not None:
+            return tuple(self.data.parties)  # of samples and of prices
+        assert self.problem is not None
+        return tuple(f"party {k}" for k in range(self.problem.parties))
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """An experiment as checked settings, from which its parts can be built.
+
+    Attributes:
+        name: the name of the experiment and of its run folder.
+        bound: the settings.
+        location: the file and line of a path, for errors.
+    """
+
+    name: str
+    bound: Bound
+    location: Locations
+
+    @classmethod
+    def load(cls, source: str, changes: Sequence[str] = ()) -> "ExperimentFile":
+        """Read an experiment and apply changes.
+
+        Args:
+            source: the name of a shipped experiment, or the path of a YAML file.
+            changes: each ``key.path=value``.
+
+        Raises:
+            InputError: there is no such file, or it is wrong. The message has the file, the line, the key and the
+                allowed values.
+        """
+        path = Path(source)
+        if path.suffix in (".yaml", ".yml"):
+            if not path.is_file():
+                raise InputError(f"there is no file {source}")
+            try:
+                with path.open(encoding="utf-8") as file:
+                    text = file.read(MAX_FILE_SIZE + 1)
+            except UnicodeDecodeError as error:
+                raise InputError(f"{source}:1: the file is not text in UTF-8: {error}") from error
+            except OSError as error:
+                raise InputError(f"{source} cannot be read: {error.strerror}") from error
+            return cls.parse(text, source, path.stem, changes)
+        shipped = experiments()
+        if source not in shipped:
+            raise InputError(f"there is no experiment {quote(source)}{alternatives(source, shipped)}; or give a "
+                             "file whose name ends in .yaml")
+        return cls.parse(shipped[source], f"{source}.yaml", source, changes)
+
+    @classmethod
+    def parse(cls, text: str, source: str, name: str, changes: Sequence[str] = ()) -> "ExperimentFile":
+        """Check the text of an experiment.
+
+        Args:
+            text: YAML.
+            source: the name of the file in errors.
+            name: the name of the experiment.
+            changes: each ``key.path=value``.
+
+        Raises:
+            InputError: it is wrong. The message has the source, the line, the key and the allowed values.
+        """
+        settings = read_yaml(text, source)
+        if not isinstance(settings, Mapping):
+            raise InputError(f"{source}:1: expected a mapping with keys {', '.join(parameters(Experiment))}")
+        location = Locations(source, settings, apply_changes(settings, changes))
+        with _located(location):
+            bound = bind(Experiment, settings)
+            check_settings(bound)
+            return cls(name, bound, location)
+
+    def build(self) -> Experiment:
+        """Load the data and build the model and the algorithms.
+
+        Raises:
+            InputError: the data cannot be loaded, or a part refuses its settings.
+        """
+        with _located(self.location), self.precision():
+            return self._build()
+
+    def build_model(self, inputs: FederatedData | Encoding) -> Model:
+        """The model for these inputs, or for those of a fitted encoding."""
+        model: Model = self._part("model").build(
+            features=int(np.prod(inputs.input_shape)), classes=inputs.outputs, task=inputs.task,
+            shape=inputs.input_shape, vocabulary=inputs.vocabulary)
+        return model
+
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which arrays have the experiment's precision."""
+        context: contextlib.AbstractContextManager[None] = jax.enable_x64(self.bound.values["precision"] == "float64")
+        return context
+
+    def _build(self) -> Experiment:
+        parts: dict[str, Any] = {}
+        if "problem" in self.bound.parts:
+            parts["problem"] = self._part("problem").build()
+            held_out = np.zeros(parts["problem"].parties)
+        else:
+            data = parts["data"] = self._part("data").build()
+            held_out = check_model(self.bound, data)
+            if isinstance(data, MarketData):
+                parts["model"] = self._part("model").build()
+                with _at_path("data"):
+                    parts["problem"] = problem_of(data, parts["model"])
+            else:
+                if (weights := self.bound.values["class_weight"]) is not None:
+                    parts["data"] = data.with_class_weights(weights)
+                parts["model"] = self.build_model(data)
+        parts["solver"] = self._part("solver").build()
+        parts["algorithms"] = {label: part.build(solver=parts["solver"]) for label, part in self._algorithms.items()}
+        if not held_out.any():
+            task = Task(parts.get("model"), parts["data"], None) if "problem" not in parts else Task(
+                None, None, parts["problem"])
+            for label, algorithm in parts["algorithms"].items():
+                name = f"algorithms.{label}"
+                check_held_out(task.prepare(algorithm, name).description, held_out, name)
+        parts["participation"] = self._part("participation").build()
+        if "clock" in self.bound.parts:
+            parts["clock"] = self._part("clock").build()
+        if "privacy" in self.bound.parts:
+            parts["privacy"] = self._part("privacy").build()
+        if "decision" in self.bound.parts:
+            parts["decision"] = self._part("decision").build()
+        callbacks = self.bound.parts.get("callbacks", {})
+        assert isinstance(callbacks, dict)
+        parts["callbacks"] = {label: part.build() for label, part in callbacks.items()}
+        experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts)})
+        try:
+            experiment.participation.check(len(experiment.parties))
+        except ValueError as error:
+            raise InputError(f"participation: {error}") from error
+        check_shared_models(experiment.problem, experiment.algorithms, experiment.participation)
+        return experiment
+
+    def _metrics(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics, the one that compares the methods, and the data with a note about the choice."""
+        bound, decide_by = self.bound.parts.get("metrics", {}), self.bound.values["decide_by"]
+        assert isinstance(bound, dict)
+        if "problem" in parts:
+            for key, value in {"metrics": bound, "decide_by": decide_by,
+                               "class_weight": self.bound.values["class_weight"]}.items():
+                if value:
+                    raise InputError(f"{key}: it needs labels, which a problem or prices do not have: remove this "
+                                     "setting")
+            return {}
+        metrics = {label: part.build() for label, part in bound.items()}
+        choice = choose_decisive_metric(parts["data"], parts["model"], metrics, decide_by)
+        data = parts["data"].with_notes(choice.note) if choice.note else parts["data"]
+        return {"data": data, "metrics": choice.metrics, "decide_by": choice.name}
+
+    def _part(self, key: str) -> Bound:
+        part = self.bound.parts[key]
+        assert isinstance(part, Bound)
+        return part
+
+    @property
+    def _algorithms(self) -> dict[str, Bound]:
+        algorithms = self.bound.parts["algorithms"]
+        assert isinstance(algorithms, dict)
+        return algorithms
+
+    def part_name(self, key: str) -> str:
+        """The name of the part of a key, such as ``problem``."""
+        return str(self._part(key).name)
+
+    def preset_of(self, label: str) -> str:
+        """The name of the algorithm that a label stands for."""
+        return str(self._algorithms[label].name)
+
+    def to_yaml(self, *, comments: bool = True) -> str:
+        """The experiment with every default and, as comments, the help of every key."""
+        return write_yaml(with_help(self.bound) if comments else self.bound.settings())
+
+
+def experiments() -> dict[str, str]:
+    """The shipped experiments: text by name."""
+    return shipped_files("resolvent.comparisons", "experiments")
+
+
+@contextlib.contextmanager
+def _at_path(path: str) -> Iterator[None]:
+    """Prefix an error with the path of a key."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def _located(location: Locations) -> Iterator[None]:
+    """Prefix an error that starts with the path of a key with the file and the line of that key."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{location(str(error))}: {error}") from error

@@ -1,0 +1,1 @@
+"""From measurements to decisions: row values, intervals, gains of sites, convergence."""

@@ -1,0 +1,137 @@
+"""Which methods have converged, whether a baseline is the bound that it claims to be, and exact solves of few rows.
+
+A method has converged if its training loss no longer changes. With L_r the mean over the training rows of the loss
+after round r, over the evaluations of the last quarter of the rounds, at least three,
+
+.. code-block:: text
+
+    max L_r - min L_r <= 0.001 (L_0 - min over all rounds of L_r)
+
+for every seed. For a problem whose optimum is known, L_r is the optimality gap. It says that more rounds would change
+little, not that the point is a minimiser: FedAvg with several local steps converges to another point.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.comparisons.judgement.metrics import GAP, run_columns
+from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.wording import count_of, enumerate_names
+from resolvent.problem.solvers import LBFGS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["bound_warnings", "converged_methods", "exact_solve_warning"]
+
+_TOLERANCE = 1e-3
+_ROUNDING = 1e-6  # of the loss: smaller changes are those of 32-bit numbers
+_LAST_SHARE, _MIN_EVALUATIONS = 0.25, 3
+_SPLIT = "train"
+
+Values = NDArray[np.float64]
+
+
+def converged_methods(evidence: Evidence) -> dict[str, bool | None]:
+    """Method -> whether it has converged; None with too few evaluations, or without its training loss."""
+    return {method: _has_converged(_training_losses(evidence, method, "loss")) for method in evidence.methods}
+
+
+def _has_converged(losses: "Sequence[pd.Series]") -> bool | None:
+    answers = [_is_constant(of_seed) for of_seed in losses]
+    return None if not answers or None in answers else all(answers)
+
+
+def _is_constant(losses: "pd.Series") -> bool | None:
+    """Whether the losses, by round, have stopped to change."""
+    rounds, values = losses.index.to_numpy(), losses.to_numpy(dtype=float)
+    if len(values) <= _MIN_EVALUATIONS:  # the first evaluation is that of the first model
+        return None
+    if not np.isfinite(values).all():
+        return False
+    first = rounds[-1] - _LAST_SHARE * (rounds[-1] - rounds[0])
+    last = values[min(int(np.searchsorted(rounds, first)), len(values) - _MIN_EVALUATIONS):]
+    smallest = values.min()
+    return bool(np.ptp(last) <= _TOLERANCE * (values[0] - smallest) + _ROUNDING * abs(smallest))
+
+
+def _training_losses(evidence: Evidence, method: str, name: str) -> "list[pd.Series]":
+    """The mean training loss by round, of each seed; the gap if the optimum is known."""
+    metrics = evidence.metrics[evidence.metrics["method"] == method]
+    gaps = metrics[metrics["metric"] == GAP]
+    rows = gaps if len(gaps) else metrics[(metrics["metric"] == name) & (metrics["split"] == _SPLIT)]
+    series = []
+    for _, of_seed in rows.groupby(run_columns(rows)) if run_columns(rows) else [(0, rows)]:
+        if len(gaps):
+            series.append(of_seed.set_index("round")["value"].sort_index())
+            continue
+        table = of_seed.groupby(["round", "party"])["value"].mean().unstack("party").dropna(axis=1, how="all")
+        weights = np.array([1.0 if evidence.train is None else evidence.train[int(party)] for party in table.columns])
+        if weights.sum() > 0:
+            series.append(table @ (weights / weights.sum()))
+    return series
+
+
+def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[str]:
+    """A sentence for each method on pooled data that another method's shared model shows to be no bound.
+
+    A model that is trained on the pooled rows minimises their mean loss. If the shared model of another method has a
+    smaller mean training loss, then the pooled training has stopped early, or its steps are too noisy.
+
+    Args:
+        evidence: the measurements.
+        algorithms: label -> algorithm.
+    """
+    last = {method: float(np.mean([of_seed.iloc[-1] for of_seed in losses])) for method in evidence.methods
+            if (losses := _training_losses(evidence, method, "global_loss"))}
+    warnings = []
+    for method in last:
+        if not uses_pooled_data(algorithms[method]) or not np.isfinite(last[method]):
+            continue
+        better = [other for other, loss in last.items() if not uses_pooled_data(algorithms[other])
+                  and loss < last[method] - _TOLERANCE * abs(last[method])]
+        if better:
+            best = min(better, key=last.__getitem__)
+            warnings.append(f"{method} is no upper bound in this run: its mean training loss is {last[method]:.4g}, "
+                            f"and that of the shared model of {best} is {last[best]:.4g}, because the training on the "
+                            "pooled rows has not converged. Use a solver that converges, such as LBFGS, or more "
+                            "rounds.")
+    return warnings
+
+
+def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], train: Sequence[int],
+                        parameters: int) -> str | None:
+    """One sentence if exact solutions are averaged of parties with fewer training rows than the model has parameters.
+
+    The exact minimisers of so few rows fit them without error, and are far from each other: their mean can be worse
+    than every one of them. A proximal term, which keeps the parties together, is not warned of.
+
+    Args:
+        method: label of the method.
+        algorithm: its algorithm.
+        parties: names of the parties.
+        train: number of training rows of each party.
+        parameters: number of the model's parameters.
+    """
+    if uses_pooled_data(algorithm) or not any(map(_averages_exact_solves, jax.tree.leaves(
+            algorithm, is_leaf=_averages_exact_solves))):
+        return None
+    few = [name for name, rows in zip(parties, train, strict=True) if 0 < rows < parameters]
+    if not few:
+        return None
+    names = enumerate_names([*few[:5], *([f"{len(few) - 5} more"] if len(few) > 5 else [])])
+    return (f"{method}: {names} {'has' if len(few) == 1 else 'have'} fewer training "
+            f"rows than the model has parameters ({count_of(parameters, 'parameter')}), and LBFGS solves exactly: such "
+            "models fit their rows without error and are far from each other, and so is their mean. Use SGD with few "
+            "epochs, fedprox, or a model with l2.")
+
+
+def _averages_exact_solves(part: Any) -> bool:
+    """Whether an algorithm aggregates the minimisers of the parties' own problems, without a proximal term."""
+    return (isinstance(part, ModelAggregation) and isinstance(part.solver, LBFGS) and float(np.max(part.mu)) == 0)

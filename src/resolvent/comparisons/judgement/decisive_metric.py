@@ -1,0 +1,106 @@
+"""The metric by which the methods of an experiment are compared."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from resolvent.comparisons.experiment.registry import REGISTRIES
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, alternatives, quote, shorten
+from resolvent.problem.metrics import BalancedAccuracy
+from resolvent.problem.metrics.metric import Metric, name_metrics
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
+
+__all__ = ["MAX_SHARE", "DecisiveMetric", "choose_by_share", "choose_decisive_metric", "decisive_score"]
+
+MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs
+
+
+class DecisiveMetric(NamedTuple):
+    """The choice of the metric that compares methods.
+
+    Attributes:
+        name: name of the metric in the table of metrics.
+        metrics: all metrics that a run must compute, including this one.
+        note: why the metric was chosen, for the reader of a report; empty if it is the score of the model.
+    """
+
+    name: str
+    metrics: dict[str, Metric]
+    note: str
+
+
+def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[str, Metric],
+                           decide_by: str | None) -> DecisiveMetric:
+    """The metric that compares methods: the user's choice, or one that fits the task and the balance of the classes.
+
+    The default is the score of the model's loss: the accuracy, or the squared error. If one class has more than 80 % of
+    all samples, it is the balanced accuracy, because a model that always predicts this class would have an accuracy of
+    more than 80 %.
+
+    Args:
+        data: the parties' samples.
+        model: the model.
+        metrics: the metrics of the experiment, by name.
+        decide_by: the name of one of them, of the score, of a metric of the library, or ``loss``; None for the default.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    return choose_by_share(*_largest_class(data), model.loss.score_name, metrics, decide_by)
+
+
+def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, Metric],
+                    decide_by: str | None) -> DecisiveMetric:
+    """The metric that compares methods, see ``choose_decisive_metric``, from the share of the most frequent class.
+
+    Args:
+        share: the largest share of a class among all samples; 0 for regression.
+        name: name of this class.
+        score: name of the model's score.
+        metrics: the metrics of the experiment, by name.
+        decide_by: the user's choice; None for the default.
+
+    Raises:
+        InputError: there is no such metric, or one has the name of the score or of another quantity.
+    """
+    metrics = name_metrics(metrics, score)
+    if decide_by is None:
+        if share <= MAX_SHARE or score != "accuracy":
+            return DecisiveMetric(score, dict(metrics), "")
+        chosen = BalancedAccuracy()
+        return DecisiveMetric(chosen.name, {chosen.name: chosen, **metrics},
+                              f"Methods are compared by the balanced accuracy, because class {shorten(name)} has "
+                              f"{share:.0%} of all samples (decide_by changes this)")
+    if decide_by in (score, "loss", *metrics):
+        return DecisiveMetric(decide_by, dict(metrics), _note(decide_by))
+    registry = REGISTRIES[Metric]
+    part = registry.name_of(decide_by)
+    if part is None:
+        names = list(dict.fromkeys([score, "loss", *metrics, *registry.functions]))
+        raise InputError(f"decide_by: there is no metric {quote(decide_by)}{alternatives(decide_by, names)}")
+    added: Metric = registry.functions[part]()
+    name = decide_by if decide_by != part else added.name
+    return DecisiveMetric(name, {**metrics, name: added}, _note(name))
+
+
+def decisive_score(metrics: Mapping[str, Metric] | None, decide_by: str | None, problem: Problem) -> tuple[str, bool]:
+    """The name of the metric that compares methods, and whether higher values of it are better."""
+    name = decide_by or problem.score_name
+    if metrics and name in metrics:
+        return name, metrics[name].higher_is_better
+    return name, problem.higher_is_better and name != "loss"
+
+
+def _note(name: str) -> str:
+    return f"Methods are compared by this metric: {name.replace('_', ' ')}"
+
+
+def _largest_class(data: FederatedData) -> tuple[float, str]:
+    """The largest share of a class among all samples, and its name; 0 for regression, tokens and data on the disk."""
+    if data.task != "classification" or data.vocabulary or not isinstance(data.y, np.ndarray):
+        return 0.0, ""
+    counts = np.bincount(data.y.astype(np.int64), minlength=len(data.classes))
+    return float(counts.max() / counts.sum()), data.classes[int(counts.argmax())]

@@ -1,0 +1,335 @@
+"""The outcome of a comparison: a table with a row per method, the judgement of every site, and a finding."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resolvent.comparisons.judgement.convergence import converged_methods
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.comparisons.judgement.decisions import decide
+from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_sites, no_reference
+from resolvent.comparisons.judgement.gap import GAP_COLUMNS, gap_finding, gap_table
+from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
+from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
+from resolvent.comparisons.judgement.wording import advice_text, count_of, enumerate_names, format_gain
+from resolvent.errors import InputError
+from resolvent.problem.metrics.intervals import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Verdict", "columns_of", "finding", "judge", "refusals", "score_table"]
+
+_MAX_NAMED = 10  # parties that a warning names
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a comparison.
+
+    Attributes:
+        score: the metric that ranks the methods: the problem's score on test samples, or ``gap``.
+        split: the split of that score: ``test``, or the last one of a problem that has no such split.
+        higher_is_better: whether higher values of it are better.
+        alone: the label of local training, if the parties' scores are compared with it.
+        table: a row per method; its columns are those of ``columns_of``, and the counts of parties.
+        finding: one or two sentences.
+        sites: the judgement of every site; empty if no interval is possible.
+        baseline: the label of the predictions that need no training, in the judgements of the sites.
+        seeds: the seeds.
+        diverged: method -> site -> the round of the first evaluation since which its model there has no score.
+        converged: method -> whether its training loss no longer changes, see ``converged_methods``.
+    """
+
+    score: str
+    split: str
+    higher_is_better: bool
+    alone: str | None
+    table: "pd.DataFrame"
+    finding: str
+    sites: Sites = Sites((), None)  # noqa: RUF009 - frozen
+    baseline: str | None = None
+    seeds: tuple[int, ...] = (0,)
+    diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    converged: Mapping[str, bool | None] = field(default_factory=dict)
+
+    def recommendations(self) -> "pd.DataFrame":
+        """The method that each site should use, see ``Comparison.recommend``.
+
+        Raises:
+            InputError: training alone is not among the methods, or no interval is possible.
+        """
+        import pandas as pd
+
+        if self.alone is None:
+            raise InputError("there is no recommendation without training alone among the methods: add "
+                             "rv.local(solver)")
+        if not self.sites.sites:
+            raise InputError("there is no recommendation without intervals: they need test rows, or several seeds "
+                             "(seeds=5)")
+        return pd.DataFrame([_recommendation(site) for site in self.sites.sites])
+
+    def site_table(self) -> "pd.DataFrame":
+        """A row per site and method, see ``Comparison.sites``."""
+        import pandas as pd
+
+        return pd.DataFrame([
+            {"site": site.name, "method": method, **_columns("score", score),
+             **(_columns("gain", site.gains[method]) if method in site.gains else {}), "test_rows": site.test_rows}
+            for site in self.sites.sites for method, score in site.scores.items()])
+
+
+def _recommendation(site: SiteJudgement) -> dict[str, Any]:
+    """A row of ``Verdict.recommendations``; without numbers where training alone diverged."""
+    decision, nothing = site.decision, Interval(math.nan, math.nan, math.nan)
+    expected, gain = (decision.expected, decision.gain) if decision is not None else (nothing, nothing)
+    forecast = None if decision is None else decision.forecast
+    return {"site": site.name, "use": None if decision is None else decision.method,
+            "advice": None if decision is None else decision.advice,
+            "probability": math.nan if decision is None else decision.probability,
+            "expected": expected.value, "expected_low": expected.low, "expected_high": expected.high,
+            "gain": gain.value, "low": gain.low, "high": gain.high, "test_rows": site.test_rows,
+            "gain_to_see": math.nan if forecast is None else forecast.gain,
+            "further_rows": math.nan if forecast is None else forecast.rows,
+            "further_rarest": math.nan if forecast is None else forecast.rarest}
+
+
+def _columns(title: str, interval: Any) -> dict[str, float]:
+    return {title: interval.value, f"{title} low": interval.low, f"{title} high": interval.high}
+
+
+def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | None = None) -> Verdict:
+    """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known.
+
+    Args:
+        evidence: the measurements.
+        sites: the judgements of the sites, if they have judged the methods themselves; default: from the evidence.
+        rule: how a site weighs gains and losses.
+    """
+    return replace(_judge(evidence, sites, rule), diverged=diverged_sites(evidence),
+                   converged=converged_methods(evidence))
+
+
+def _judge(evidence: Evidence, sites: Sites | None, rule: DecisionRule | None) -> Verdict:
+    score, higher, alone = evidence.score, evidence.higher_is_better, evidence.alone
+    methods = list(evidence.methods)
+    if score == GAP:
+        metrics = _median_gaps(evidence.metrics)
+        gaps = gap_table(metrics, methods)
+        return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
+    table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
+    sites = decide(judge_sites(evidence) if sites is None else sites, evidence, rule)
+    if not sites.sites:
+        text = finding(table, score, alone, higher_is_better=higher)
+        return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)
+    table = _with_intervals(table, sites, alone)
+    if evidence.folds > 1:
+        table = _with_pooled_scores(table, sites, higher_is_better=higher)
+    text = _finding_with_intervals(table, sites, evidence)
+    return Verdict(score, evidence.split, higher, alone, table, text, sites, evidence.baseline, evidence.seeds)
+
+
+def _median_gaps(metrics: "pd.DataFrame") -> "pd.DataFrame":
+    """The gap of each round, the median over the seeds."""
+    rows = metrics[metrics["metric"] == GAP]
+    return rows.groupby(["method", "metric", "round"], sort=False)["value"].median().reset_index()
+
+
+def _with_intervals(table: "pd.DataFrame", sites: Sites, alone: str | None) -> "pd.DataFrame":
+    """The table with the counts of sites by the intervals of their gains, and the mean weighted by test rows."""
+    table = table.copy()
+    if alone is not None:
+        compared = [site for site in sites.sites if site.has_reference(alone)]
+        for column, sign in (("better", 1), ("level", 0), ("worse", -1)):
+            table[column] = [sum(site.gains[m].sign == sign for site in compared) if m != alone else
+                             len(compared) * (sign == 0) for m in table["method"]]
+    if sites.means is not None:
+        table["weighted mean"] = [sites.means.weighted[m].value for m in table["method"]]
+    return table
+
+
+def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better: bool) -> "pd.DataFrame":
+    """The table with the scores of all rows of a site together, where ``score_table`` has means over the folds."""
+    import pandas as pd
+
+    table = table.copy()
+    for i, method in zip(table.index, table["method"], strict=True):
+        scores = pd.Series([site.scores[method].value for site in sites.sites]).dropna()
+        table.loc[i, ["mean", "p10", "worst"]] = [
+            scores.mean(), _quantile(scores, 0.1 if higher_is_better else 0.9),
+            scores.min() if higher_is_better else scores.max()]
+    return table
+
+
+def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
+    """The finding, which says only what the intervals show."""
+    alone, score = evidence.alone, evidence.score
+    if alone is None or len(table) < 2:
+        return finding(table, score, alone, higher_is_better=evidence.higher_is_better)
+    compared = [site for site in sites.sites if site.has_reference(alone)]
+    number = len(compared)
+    if not compared:
+        return f"{no_reference(alone)}; {_top_method(table, sites, evidence)}."
+    condition = "" if number == len(sites.sites) else f" where {alone} has not diverged"
+    others = table[table["method"] != alone]
+    harmed, helped = (others[others[column] > 0].sort_values(column, ascending=False, kind="stable")
+                      for column in ("worse", "better"))
+    top = _top_method(table, sites, evidence)
+    if harmed.empty and helped.empty:
+        sites_text = "the only site" if number == 1 else f"any of the {number} sites"
+        return (f"{_advice(sites)}On a site's own rows, no method can be distinguished from training alone at "
+                f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds), evidence.folds)}; {top}.")
+    parts = [_counted(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
+    harmless = list(others.loc[(others["worse"] == 0), "method"])
+    if harmless and not harmed.empty:
+        verb = "makes" if len(harmless) == 1 else "make"
+        parts.append(f"{enumerate_names(harmless)} {verb} no site distinguishably worse")
+    return f"{_advice(sites)}On their own rows, of {count_of(number, 'site')}{condition}, {'; '.join(parts)}; {top}."
+
+
+def _advice(sites: Sites) -> str:
+    """Which method the federation should run, and how many sites should join it."""
+    decisions = [site.decision for site in sites.sites if site.decision is not None]
+    if not decisions or decisions[0].federation is None:
+        return ""
+    return f"With {decisions[0].federation}, {advice_text([decision.advice for decision in decisions])}. "
+
+
+def _counted(rows: "pd.DataFrame", column: str) -> str:
+    """How many sites are better or worse off with each method."""
+    (count, method), *further = zip(rows[column], rows["method"], strict=True)
+    return enumerate_names([f"{count} {'is' if count == 1 else 'are'} {column} off than alone with {method}",
+                            *(f"{n} with {m}" for n, m in further)])
+
+
+def _basis(sites: Sequence[SiteJudgement], seeds: int, folds: int = 1) -> str:
+    """From how many rows, folds and seeds the intervals are."""
+    of_seeds = f", each tested once by {folds} folds" if folds > 1 else ""
+    of_seeds += f" and {seeds} seeds" if seeds > 1 else ""
+    rows = [site.test_rows for site in sites]
+    if not any(rows):
+        return f"by {seeds} seeds"
+    numbers = str(rows[0]) if min(rows) == max(rows) else f"{min(rows)} to {max(rows)}"
+    return f"with {numbers} test rows per site{of_seeds}"
+
+
+def _top_method(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
+    """The method with the best mean, and whether its mean gain over training alone is distinguishable from zero."""
+    best = table.sort_values("mean", ascending=not evidence.higher_is_better, kind="stable").iloc[0]
+    if not np.isfinite(best["mean"]):
+        return ALL_DIVERGED
+    text = f"{best['method']} has the best mean over the sites ({_score_phrase(best['mean'], evidence.score)}"
+    if sites.means is None or best["method"] == evidence.alone:
+        return f"{text})"
+    gain = sites.means.plain_gains[best["method"]]
+    doubt = "" if gain.sign else ", not distinguishable from training alone"
+    return f"{text}; {format_gain(gain, evidence.score)} over alone{doubt})"
+
+
+def columns_of(score: str) -> dict[str, str]:
+    """The columns of a verdict's table with one number per method, and the text for a missing number."""
+    if score == GAP:
+        return GAP_COLUMNS
+    return {"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "", "global p10": "",
+            "global worst": ""}
+
+
+def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, higher_is_better: bool = True,
+                alone: str | None = None, split: str = "test") -> "pd.DataFrame":
+    """The scores of each method over the parties at the last evaluation.
+
+    ``mean``, ``p10`` and ``worst`` are of the parties' personal models, ``global mean`` and so on of the shared model.
+    Nine parties in ten do at least as well as ``p10``: it is the 10th percentile, or the 90th if lower is better. With
+    ``alone``, ``better``, ``level`` and ``worse`` count the parties in comparison with local training. A score that is
+    not a number, because the method diverged, counts as the worst possible one; parties where local training diverged
+    are not compared with it.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    diverged = -np.inf if higher_is_better else np.inf
+    by_party = {method: _last(metrics, method, score, split).fillna(diverged) for method in methods}
+    for method in methods:
+        row: dict[str, Any] = {"method": method}
+        shared = _last(metrics, method, f"global_{score}", split).fillna(diverged)
+        for prefix, values in (("", by_party[method]), ("global ", shared)):
+            row[f"{prefix}mean"] = values.mean()
+            row[f"{prefix}p10"] = _quantile(values, 0.1 if higher_is_better else 0.9)
+            row[f"{prefix}worst"] = values.min() if higher_is_better else values.max()
+        if alone is not None:
+            scores, baseline = (by_party[m] if higher_is_better else -by_party[m] for m in (method, alone))
+            scores, baseline = scores.align(baseline, join="inner")  # sites of a federation can join between methods
+            scores, baseline = (s[np.isfinite(baseline)] for s in (scores, baseline))
+            row |= {"better": int((scores > baseline).sum()), "level": int((scores == baseline).sum()),
+                    "worse": int((scores < baseline).sum())}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_better: bool = True) -> str:
+    """One sentence: which methods leave parties worse off than local training, and which method is best on average."""
+    best = table.sort_values("mean", ascending=not higher_is_better, kind="stable").iloc[0]
+    top = (f"{best['method']} gives the parties the best models on average ({_score_phrase(best['mean'], score)})"
+           if np.isfinite(best["mean"]) else ALL_DIVERGED)
+    if alone is None:
+        return f"{top}; without local training among the methods, no comparison with training alone is possible."
+    others = table[table["method"] != alone]
+    if others.empty:
+        return f"{top}; there is no other method to compare it with."
+    parties = int(others.iloc[0][["better", "level", "worse"]].sum())
+    if not parties:
+        return f"{no_reference(alone)}; {top}."
+    harmless = list(others.loc[others["worse"] == 0, "method"])
+    harmful = others[others["worse"] > 0].sort_values("worse", ascending=False, kind="stable")
+    if harmful.empty:
+        return f"No method leaves any party worse off than alone; {top}."
+    (count, method), *further = zip(harmful["worse"], harmful["method"], strict=True)
+    losses = enumerate_names([f"{count} {'is' if count == 1 else 'are'} worse off than alone with {method}",
+                              *(f"{n} with {m}" for n, m in further)])
+    spared = (f"; {enumerate_names(harmless)} leave{'s' if len(harmless) == 1 else ''} none worse off" if harmless
+              else "")
+    return f"Of {parties} parties, {losses}{spared}; {top}."
+
+
+def refusals(method: str, refused: Mapping[str, int]) -> str | None:
+    """One sentence that names the parties whose replies did not count, most often first; None if all counted.
+
+    Args:
+        method: label of the method.
+        refused: party -> number of refused replies.
+    """
+    counts = sorted(refused.items(), key=lambda item: -item[1])
+    if not counts:
+        return None
+    names = [f"{party} ({times})" for party, times in counts[:_MAX_NAMED]]
+    if len(counts) > _MAX_NAMED:
+        names.append(f"{len(counts) - _MAX_NAMED} more")
+    total = sum(refused.values())
+    replies, were = ("reply", "was") if total == 1 else ("replies", "were")
+    return (f"{method}: {total} {replies} that {were} not finite, or far longer than the median, did not count, of "
+            f"{enumerate_names(names)}; such a party is broken or malicious, or its training diverges.")
+
+
+def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.Series":
+    """The values of a method's metric at the last evaluation, by party: the means over the seeds and folds."""
+    import pandas as pd
+
+    rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
+    # Callbacks may stop the seeds after different numbers of rounds.
+    ends = rows.groupby(run_columns(rows))["round"].transform("max") if run_columns(rows) else rows["round"].max()
+    last = rows[rows["round"] == ends]
+    values = pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
+    return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))
+
+
+def _quantile(values: "pd.Series", q: float) -> float:
+    with np.errstate(invalid="ignore"):  # there is no number between an infinite and a finite score
+        return float(values.quantile(q))
+
+
+def _score_phrase(value: float, score: str) -> str:
+    number = format_value(value, score)
+    return f"{number} {title_of(score)}" if number.endswith("%") else f"{title_of(score)} {number}"

@@ -1,0 +1,1 @@
+"""Comparisons that run, their folders, summaries and reports."""

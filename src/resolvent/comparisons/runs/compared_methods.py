@@ -1,0 +1,172 @@
+"""The runs of several methods on one federation with the same random numbers, and how they are judged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.comparisons.experiment.experiment_file import Experiment
+from resolvent.comparisons.judgement.decisive_metric import decisive_score
+from resolvent.comparisons.judgement.metrics import GAP
+from resolvent.comparisons.judgement.row_values import RowValues, baseline_name
+from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.tuning.space import Point
+from resolvent.data.federated import FederatedData
+from resolvent.data.tables.html_tables import html_facts, html_table
+from resolvent.problem.problem import SolvedProblem
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.storage.processes import detect_lost_process
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from resolvent.comparisons.judgement.verdict import Verdict
+
+__all__ = ["ComparedMethods", "MethodRun", "ProgressOfMethod", "Samples"]
+
+ProgressOfMethod = Callable[[str, int, int], None]  # label, rounds done, rounds in total
+
+
+class Samples(NamedTuple):
+    """The samples of a run with one seed, or with one fold of it.
+
+    Attributes:
+        data: the samples; None if the problem has its own.
+        rows: [total] the number of each row in the data of the first seed; None: 0, 1, and so on.
+        is_repeated: [total] the test rows that are counted in another fold; None: there are none.
+    """
+
+    data: FederatedData | None
+    rows: NDArray[np.integer] | None = None
+    is_repeated: NDArray[np.bool_] | None = None
+
+
+class MethodRun(NamedTuple):
+    """The measurements of a method's run with one seed, or with one fold of it.
+
+    Attributes:
+        metrics: the metrics of the run, with a column ``seed``, and with folds a column ``fold``.
+        facts: seconds and bytes, see ``Result``.
+        refused: party -> number of its replies that did not count.
+        digest: SHA-256 of the last state.
+        point: the hyperparameters that were chosen inside the fold; None if none were searched.
+    """
+
+    metrics: "pd.DataFrame"
+    facts: dict[str, Any]
+    refused: dict[str, int]
+    digest: str
+    point: Point | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedMethods:
+    """The outcome of comparing several methods on one federation, as run folders, summaries and refits read it.
+
+    Attributes:
+        experiment: the experiment with the compared methods.
+        results: the result of each method with the first seed, and with its first fold, by label.
+        runs: label -> its run with each seed, and for each seed with each fold.
+        seeds: the seeds.
+        rows: the value of every test row with every method; None if the problem has no samples.
+        alone: the label of local training, or None if the experiment has none.
+        fold_choices: the method that the validation rows of each fold choose; empty without folds or a choice.
+    """
+
+    experiment: Experiment
+    results: dict[str, Result]
+    runs: dict[str, tuple[MethodRun, ...]] = field(repr=False)
+    seeds: tuple[int, ...]
+    rows: RowValues | None = field(repr=False)
+    alone: str | None
+    fold_choices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (f"{type(self).__name__}({', '.join(self.results)}; {self.experiment.rounds} rounds, "
+                f"{len(self.seeds)} seed(s)"
+                f"{f', {self.experiment.folds} folds' if self.experiment.folds > 1 else ''})")
+
+    def _repr_html_(self) -> str:
+        facts = {"methods": ", ".join(self.results), "rounds": self.experiment.rounds, "seeds": len(self.seeds),
+                 **({"folds": self.experiment.folds} if self.experiment.folds > 1 else {}), "finding": self.finding}
+        shown = html_facts(self.experiment.title or "Comparison", facts)
+        for table in (self.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
+            shown += html_table([*map(str, table.columns)], table.to_numpy(object).tolist())
+        return shown
+
+    def collected(self) -> Self:
+        """The comparison with all personal models in this process. If there are several processes, all must call it."""
+        with detect_lost_process():
+            return replace(self, results={label: result.collected() for label, result in self.results.items()})
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """All metrics of all methods and seeds, one long table: those of ``Result``, and the column ``seed``."""
+        import pandas as pd
+
+        return pd.concat([run.metrics for runs in self.runs.values() for run in runs], ignore_index=True)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The measurements by which the methods are judged."""
+        problem = next(iter(self.results.values())).problem
+        score, higher = decisive_score(self.experiment.metrics, self.experiment.decide_by, problem)
+        split = "test" if "test" in problem.splits else problem.splits[-1]
+        if isinstance(problem, SolvedProblem):
+            score, split, higher = GAP, "train", False
+        data, baseline = self.experiment.data, None
+        if self.rows is not None and isinstance(data, FederatedData):
+            baseline = baseline_name(data, self.results)
+            baseline = baseline if baseline in self.rows.values else None
+        return Evidence(score, split, higher, tuple(self.results), self.alone if score != GAP else None,
+                        self.experiment.parties, self.metrics, self.seeds, self.rows, baseline,
+                        data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
+                        {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()},
+                        frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)),
+                        self.experiment.folds, self.fold_choices)
+
+    @cached_property
+    def verdict(self) -> "Verdict":
+        """The table of scores, the finding, and the judgement of every site."""
+        from resolvent.comparisons.judgement.verdict import judge
+
+        return judge(self.evidence, rule=self.experiment.decision)
+
+    @property
+    def finding(self) -> str:
+        """What the comparison shows, in one or two sentences."""
+        return self.verdict.finding
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """The scores of each method over the sites, see ``score_table``."""
+        return self.verdict.table
+
+    @property
+    def sites(self) -> "pd.DataFrame":
+        """A row per site and method: its score and its gain over training alone, with the ends of their intervals."""
+        return self.verdict.site_table()
+
+    def recommend(self) -> "pd.DataFrame":
+        """The method that each site should use, and the gain over training alone that it can expect.
+
+        The federation runs one method, which the validation rows of all sites choose. Each site then joins it or trains
+        alone, by the gain that it can expect.
+
+        Returns:
+            A row per site: ``use``, the method; ``advice``: ``join``, ``probably join``, ``no difference`` or ``stay
+            alone``; ``probability``, that the site gains; ``expected``, ``expected_low`` and ``expected_high``, the
+            gain to expect, from the test rows of all sites; ``gain``, ``low`` and ``high``, that on the site's own test
+            rows, with its interval of level 0.95; ``test_rows``; ``gain_to_see``, ``further_rows`` and
+            ``further_rarest``, the number of further test rows, and of the rarest class, that would show this gain
+            with a probability of 80 %, where the advice is not certain. ``use`` and ``advice`` are None and the
+            numbers nan at a site where training alone diverged, because there is no reference there.
+
+        Raises:
+            InputError: training alone is not among the methods, or the sites have no test rows and there is one seed.
+        """
+        return self.verdict.recommendations()

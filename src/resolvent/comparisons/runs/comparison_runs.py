@@ -1,0 +1,240 @@
+"""Run the algorithms of an experiment, once for each seed and fold."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from resolvent.algorithms.methods.local import LocalTraining
+from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
+from resolvent.comparisons.judgement.decisions import choose_method
+from resolvent.comparisons.judgement.decisive_metric import decisive_score
+from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions, Score, measure_rows, read_predictions
+from resolvent.comparisons.judgement.sites import CHOSEN
+from resolvent.comparisons.judgement.wording import count_of, duration_text
+from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
+from resolvent.comparisons.runs.load import load_start
+from resolvent.comparisons.tuning.files import FoldSearch, fold_search
+from resolvent.comparisons.tuning.space import Point
+from resolvent.data.federated import FederatedData
+from resolvent.data.partition.folds import check_folds, split_fold
+from resolvent.data.partition.resplit import resplit
+from resolvent.errors import InputError
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem
+from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.run import simulate
+from resolvent.simulator.storage.processes import detect_lost_process
+
+__all__ = ["Notify", "compare_file", "cost_text", "ignore", "run_comparison", "samples_of"]
+
+Notify = Callable[[str], None]
+
+
+def ignore(message: str) -> None:
+    """Show no message."""
+
+
+def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
+                 resume: bool = False, progress: ProgressOfMethod | None = None,
+                 scheduler: SchedulerChoice = "auto", needs_rows: bool = True,
+                 notify: Notify = ignore) -> ComparedMethods:
+    """Run every algorithm of an experiment file, see ``run_comparison``.
+
+    Args:
+        file: the checked experiment.
+        experiment: its parts; default: they are built from the file.
+        checkpoints: a folder for the state of each method, see ``simulate``.
+        resume: continue from the checkpoints in that folder.
+        progress: a function that is called with (label, rounds done, rounds in total).
+        scheduler: how the work is distributed on the machine, see ``simulate``.
+        needs_rows: whether the value of every test row is measured; without it there are no intervals.
+        notify: a function that is called with a message about the cost of folds.
+
+    Raises:
+        InputError: the parts of the experiment do not fit together.
+    """
+    with file.precision():
+        experiment = file.build() if experiment is None else experiment
+        return run_comparison(experiment, search=fold_search(file, experiment), checkpoints=checkpoints,
+                              resume=resume, progress=progress, scheduler=scheduler, needs_rows=needs_rows,
+                              notify=notify)
+
+
+def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
+                   search: FoldSearch | None = None, checkpoints: Path | None = None, resume: bool = False,
+                   progress: ProgressOfMethod | None = None, scheduler: SchedulerChoice = "auto",
+                   needs_rows: bool = True, notify: Notify = ignore) -> ComparedMethods:
+    """Run every algorithm of an experiment with every seed, and with every fold of each seed.
+
+    The first seed has the data as they are. With every further seed the training and validation samples of each party
+    are drawn again among both, and the first model, the cohorts and the minibatches are drawn again. With folds, each
+    seed divides the samples into other folds, see ``split_fold``.
+    All seeds and folds share their compiled programs.
+
+    Args:
+        experiment: what to compare.
+        data_of_seed: the samples of each seed, if they are not the same samples with another split.
+        search: chooses hyperparameters inside each fold.
+        checkpoints: a folder for the state of each method, seed and fold, see ``simulate``.
+        resume: continue from the checkpoints in that folder.
+        progress: a function that is called with (label, rounds done, rounds in total).
+        scheduler: how the work is distributed on the machine, see ``simulate``.
+        needs_rows: whether the value of every test row is measured; without it there are no intervals.
+        notify: a function that is called with a message about the cost of folds.
+
+    Raises:
+        InputError: the parts of the experiment do not fit together.
+    """
+    runner = _Runner(experiment, search, checkpoints, resume, progress, scheduler)
+    folds = experiment.folds
+    if folds > 1:
+        check_folds(experiment.data, folds)
+        notify(cost_text(experiment, search))
+    seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
+    first: dict[str, Result] = {}
+    runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
+    rows, all_choices, start = list[RowValues](), list[str](), time.perf_counter()
+    for seed in seeds:
+        of_folds, choices = list[RunPredictions](), list[str]()
+        for fold in range(folds):
+            samples = samples_of(experiment, seed, data_of_seed, fold)
+            results, of_run = runner.run(samples, seed, fold)
+            runs = {label: (*runs[label], of_run[label]) for label in runs}
+            first = first or results
+            if folds > 1:
+                choice = _choice(experiment, results, of_run, seed)
+                choices += [] if choice is None else [choice]
+                if seed == experiment.seed and not fold:
+                    notify(f"The first fold took {duration_text(time.perf_counter() - start)}, compilation included.")
+            score = _score(experiment, results)
+            reads_order_only = score.metric is not None and score.metric.reads_order_only
+            predictions = read_predictions(results, samples.rows, samples.is_repeated, is_centred=(
+                folds > 1 and reads_order_only)) if needs_rows else None
+            if predictions is not None:
+                with detect_lost_process():
+                    of_folds.append(predictions.stored() if folds > 1 else predictions)
+        if of_folds:
+            with detect_lost_process():
+                rows.append(measure_rows(of_folds, score, {CHOSEN: choices} if choices else {}))
+        all_choices += choices
+    return ComparedMethods(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
+                      _alone(experiment), tuple(all_choices))
+
+
+class _Runner:
+    """Runs all methods of an experiment on given samples."""
+
+    def __init__(self, experiment: Experiment, search: FoldSearch | None, checkpoints: Path | None, resume: bool,
+                 progress: ProgressOfMethod | None, scheduler: SchedulerChoice) -> None:
+        subject = experiment.model if experiment.problem is None else experiment.problem
+        assert isinstance(subject, Model | Problem)
+        self._experiment, self._subject, self._search = experiment, subject, search
+        self._checkpoints, self._resume, self._progress, self._scheduler = checkpoints, resume, progress, scheduler
+        self._start = None if experiment.start is None else load_start(
+            Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else None,
+            is_private=experiment.privacy is not None)
+
+    def run(self, samples: Samples, seed: int, fold: int) -> tuple[dict[str, Result], dict[str, MethodRun]]:
+        """The result and the measurements of every method, with one seed and one fold."""
+        experiment, columns = self._experiment, {"seed": seed}
+        suffix, title = "" if seed == experiment.seed else f"-seed-{seed}", ""
+        if experiment.seeds > 1:
+            title = f", seed {seed}"
+        if experiment.folds > 1:
+            columns["fold"] = fold
+            suffix, title = f"{suffix}-fold-{fold}", f"{title}, fold {fold + 1} of {experiment.folds}"
+        algorithms, points = dict(experiment.algorithms), dict[str, Point]()
+        if self._search is not None and samples.data is not None:
+            folder = None if self._checkpoints is None else self._checkpoints / f"search{suffix}"
+            points = self._search.choose(samples.data, folder, self._report(f"{title}, tuning"))
+            algorithms |= {label: self._search.methods[label].make(point) for label, point in points.items()}
+        results, runs = dict[str, Result](), dict[str, MethodRun]()
+        for number, (label, algorithm) in enumerate(algorithms.items()):
+            report = self._report(title)
+            result = simulate(
+                algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
+                participation=experiment.participation, evaluate_every=experiment.evaluate_every,
+                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
+                name=label, resume=self._resume, scheduler=self._scheduler, start=self._start,
+                on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
+                checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
+                progress=False if report is None else partial(report, label))
+            results[label] = _with_shared_samples(result, results)
+            runs[label] = MethodRun(result.metrics.assign(**columns), result.facts, result.refused, result.digest,
+                                    points.get(label))
+        return results, runs
+
+    def _report(self, title: str) -> ProgressOfMethod | None:
+        """The progress of a method, with the seed and the fold after its label."""
+        progress = self._progress
+        return None if progress is None else lambda label, done, total: progress(f"{label}{title}", done, total)
+
+
+def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], FederatedData] | None = None,
+               fold: int = 0) -> Samples:
+    """The samples of a run with one seed and fold; None for prices and problems, which have their own.
+
+    Raises:
+        InputError: the data are on the disk, in the order of their split.
+    """
+    data = experiment.data
+    if not isinstance(data, FederatedData):
+        return Samples(None)
+    if data_of_seed is not None and seed != experiment.seed:
+        data = data_of_seed(seed)
+    if experiment.folds > 1:
+        try:
+            return Samples(*split_fold(data, fold, experiment.folds, seed))
+        except InputError as error:
+            raise InputError(f"folds: in fold {fold + 1} of {experiment.folds}, {error}") from error
+    if seed == experiment.seed or data_of_seed is not None:
+        return Samples(data)
+    if not isinstance(data.x, np.ndarray):
+        raise InputError("seeds: the data are on the disk, where their split is fixed: run one seed at a time, with "
+                         "data that were written with another split")
+    return Samples(*resplit(data, seed))
+
+
+def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
+    """A sentence about the cost of folds."""
+    folds, seeds, methods = experiment.folds, experiment.seeds, len(experiment.algorithms)
+    of_seeds = f" x {seeds} seeds" if seeds > 1 else ""
+    trials = "" if search is None else (f", after a search inside each of {folds * seeds} folds, of at most "
+                                        f"{search.rounds:,} rounds each")
+    return (f"Every row is tested once: {folds} folds{of_seeds} x {count_of(methods, 'method')} = "
+            f"{folds * seeds * methods} runs of {count_of(experiment.rounds, 'round')}{trials}. This takes about "
+            f"{folds} times as long as one split; programs are compiled in the first fold only.")
+
+
+def _choice(experiment: Experiment, results: dict[str, Result], runs: dict[str, MethodRun], seed: int) -> str | None:
+    """The method that the validation rows of one fold choose; None if there is nothing to choose."""
+    alone, data = _alone(experiment), next(iter(results.values())).data
+    evidence = ComparedMethods(experiment, results, {label: (run,) for label, run in runs.items()}, (seed,), None,
+                          alone).evidence
+    if len(evidence.candidates) < 2 or alone is None or data is None or not data.sizes("validation").any():
+        return None
+    choice = choose_method(evidence, experiment.decision)
+    return evidence.candidates[0] if choice is None else choice.method  # without a choice, every method diverged
+
+
+def _alone(experiment: Experiment) -> str | None:
+    """The label of local training."""
+    return next((m for m, a in experiment.algorithms.items() if isinstance(a, LocalTraining)), None)
+
+
+def _score(experiment: Experiment, results: dict[str, Result]) -> Score:
+    """The number that compares the methods."""
+    name, higher = decisive_score(experiment.metrics, experiment.decide_by, next(iter(results.values())).problem)
+    return Score(name, higher, (experiment.metrics or {}).get(name))
+
+
+def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
+    """The result with the samples of an earlier result, so that memory holds one copy, not one per method."""
+    if result.storage is not None:
+        return result
+    return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))

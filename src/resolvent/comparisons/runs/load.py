@@ -1,0 +1,209 @@
+"""``load``: a trained model, or a saved result, from a folder."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from resolvent.arguments import checked
+from resolvent.data.files.digests import check_files
+from resolvent.data.files.folder_lock import check_names
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.fitted import Fitted
+from resolvent.problem.models.model import Model
+from resolvent.simulator.record.model_folder import NOTE_FILE, ModelFolder
+from resolvent.simulator.record.saved_result import RESULT_FILE, SavedResult
+
+if TYPE_CHECKING:
+    from resolvent.comparisons.after.refit_folder import RefitFolder
+
+__all__ = ["load", "load_fitted", "load_start", "models_of"]
+
+_SUMMARY_FILE = "summary.json"
+_EXPERIMENT_FILE = "experiment.yaml"
+
+
+@overload
+def load(path: Path | str, *, method: str, site: int | str | None = None, model: Model | None = None,
+         before_refit: bool = False, raw: bool = False) -> Fitted: ...
+@overload
+def load(path: Path | str, *, method: str | None = None, site: int | str, model: Model | None = None,
+         before_refit: bool = False, raw: bool = False) -> Fitted: ...
+@overload
+def load(path: Path | str, *, model: Model | None = None) -> SavedResult: ...
+@checked
+def load(path: Path | str, *, method: str | None = None, site: int | str | None = None,
+         model: Model | None = None, before_refit: bool = False, raw: bool = False) -> Fitted | SavedResult:
+    """Load a trained model from a run folder, or a result that ``Result.save`` wrote.
+
+    With a method or a site it is the model of that method: the personal model of the site, or without a site the shared
+    model. With neither it is the saved result.
+
+    If the methods of a run were trained again (``resolvent refit``), it is the model that was trained on all rows, and
+    without a method it is that of the method which the site uses. The ``provenance`` of the model says which rows it
+    has seen.
+
+    Args:
+        path: a folder that ``resolvent run`` or ``Result.save`` wrote, or one folder of its ``models``.
+        method: name of a method of the run; may be left out if there is only one, and after a refit.
+        site: name or id of a party.
+        model: the model of the run, if it is neither one of the library's nor named in the experiment file.
+        before_refit: load the model that was trained on the training rows only.
+        raw: leave out the calibration and the threshold that ``resolvent calibrate`` has stored with the model.
+
+    Raises:
+        InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
+
+    Example:
+        >>> fitted = rv.load("outputs/hospitals", method="fedavg")  # doctest: +SKIP
+    """
+    folder = Path(path).expanduser()
+    check_names(folder)
+    if method is None and site is None:
+        if (folder / RESULT_FILE).is_file():
+            return SavedResult(folder, model)
+        raise InputError(f"{folder}: name a method, {_choices(_methods(folder))}, and a site for its personal model")
+    fitted = load_fitted(folder, method, site, model, before_refit=before_refit)
+    return fitted.raw if raw else fitted
+
+
+def load_fitted(folder: Path, method: str | None, site: int | str | None, model: Model | None = None, *,
+                before_refit: bool = False) -> Fitted:
+    """The model of a method: the personal one of a site, or the shared one.
+
+    Args:
+        folder: the folder of a run or of a saved result, or one folder of its ``models``.
+        method: name of the method; None: the only one.
+        site: name or id of a party; None: the shared model.
+        model: the model of the run; None: it is built from the folder.
+        before_refit: the model of the run, not the one that was trained again.
+
+    Raises:
+        InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
+    """
+    models = models_of(folder, method, site, before_refit=before_refit)
+    if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
+        model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
+    fitted = models.fitted(site, model)
+    summary, refit = _refit_of(folder, before_refit=before_refit)
+    if summary is None or summary["split"] != "test":
+        return fitted
+    from resolvent.comparisons.after.refit_folder import provenance
+
+    has_refit = refit is not None and models.method in refit.models
+    # No row is left to which a calibration of a model that was trained again could be fitted.
+    fitted = models_of(folder, models.method, before_refit=True).adjust(fitted) if has_refit else fitted
+    return replace(fitted, provenance=provenance(summary, refit if has_refit else None, models.method, fitted.site))
+
+
+def models_of(folder: Path, method: str | None, site: int | str | None = None, *,
+              before_refit: bool = False) -> ModelFolder:
+    """The models of a method.
+
+    Args:
+        folder: the folder of a run or of a saved result, or one folder of its ``models``.
+        method: name of the method; None: the only one, or after a refit the one that the site uses.
+        site: name or id of a party.
+        before_refit: the models of the run, not those that were trained again.
+
+    Raises:
+        InputError: there is no such folder or method; or the models are damaged, or those of another run.
+    """
+    check_names(folder)
+    methods, (_, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
+    if refit is not None:
+        methods |= refit.models
+        if method is None:
+            names = [*refit.use]
+            name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
+            method = refit.method if name is None else refit.use.get(str(name), refit.method)
+    if method is None and len(methods) > 1:
+        raise InputError(f"{folder} has several methods: name {_choices(methods)}")
+    name = next(iter(methods)) if method is None else method
+    if name not in methods:
+        raise InputError(f"{folder} has no method {quote(name)}; there are {shorten(', '.join(methods))}"
+                         f"{nearest(name, methods)}")
+    return ModelFolder(methods[name])
+
+
+def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted | SavedResult:
+    """What a run starts from: a shared model; of a private run, the saved result, whose releases count.
+
+    Args:
+        folder: see ``load_fitted``.
+        model: the model of the run.
+        is_private: whether the run that starts has a privacy budget.
+
+    Raises:
+        InputError: see ``load_fitted``; or the folder's run spent a privacy budget and does not have its account.
+    """
+    if is_private and (folder / RESULT_FILE).is_file():
+        return SavedResult(folder, model)
+    if is_private and any(_has_budget(run) for run in (folder, folder.parent, folder.parent.parent)):
+        raise InputError(f"start: the run in {folder} spent privacy, and its models have no account that this run "
+                         "could continue: name the folder of a saved result (Result.save), or leave privacy out")
+    # A model that was trained again has seen the test rows, by which the run that starts judges its methods.
+    return load_fitted(folder, None, None, model, before_refit=True)
+
+
+def _refit_of(folder: Path, *, before_refit: bool) -> "tuple[dict[str, Any] | None, RefitFolder | None]":
+    """The summary of a run folder and its refit; None for a folder that has none."""
+    if not (folder / _SUMMARY_FILE).is_file():
+        return None, None
+    from resolvent.comparisons.after.refit_folder import RefitFolder
+    from resolvent.comparisons.runs.summary import read_summary
+
+    summary = read_summary(folder)
+    return summary, None if before_refit else RefitFolder.of_run(folder)
+
+
+def _has_budget(folder: Path) -> bool:
+    """Whether a run folder, or a saved result, is that of a run with a privacy budget."""
+    if (folder / RESULT_FILE).is_file():
+        return SavedResult(folder).privacy_account is not None
+    if not (folder / _SUMMARY_FILE).is_file():
+        return False
+    from resolvent.comparisons.runs.summary import read_summary
+
+    return read_summary(folder).get("privacy") is not None
+
+
+def _methods(folder: Path) -> dict[str, Path]:
+    """The folder of each method's models, by its name.
+
+    Raises:
+        InputError: the folder has no models.
+    """
+    if (folder / NOTE_FILE).is_file():
+        folders = [folder]
+    elif (folder / RESULT_FILE).is_file():
+        SavedResult(folder)  # it checks that the models are those of the result
+        folders = [folder / "models"]
+    elif (folder / _SUMMARY_FILE).is_file():
+        from resolvent.comparisons.experiment.checks import folder_name
+        from resolvent.comparisons.runs.summary import read_summary
+
+        summary = read_summary(folder)
+        names = [f"models/{folder_name(label)}" for label in summary["methods"]]
+        notes = {f"{name}/{NOTE_FILE}": summary["files"].get(f"{name}/{NOTE_FILE}", "") for name in names}
+        check_files(folder, notes, "these are not the models that the run wrote: restore them, or run it again")
+        folders = [folder / name for name in names]
+    else:
+        named = folder.resolve()  # "." has no name, and neither has the root
+        partial = named.parent / f"{named.name}.partial"
+        similar = [p.name for p in named.parent.glob("*") if p.is_dir() and p != named] if named.name else []
+        reason = (f"the run is not finished: finish it with --resume (it is in {partial})" if partial.is_dir() else
+                  "there is no finished run and no saved result: name a folder that `resolvent run` or Result.save "
+                  f"wrote{nearest(named.name, similar)}")
+        raise InputError(f"{folder}: {reason}")
+    return {ModelFolder(path).method: path for path in folders}
+
+
+def _choices(methods: dict[str, Path]) -> str:
+    return f"one of {shorten(', '.join(methods))}" if len(methods) > 1 else next(iter(methods))
+
+
+def _model_of_experiment(path: Path, models: ModelFolder) -> Model | None:
+    """The model that an experiment file names, for the inputs of the saved models."""
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+
+    return ExperimentFile.load(str(path)).build_model(models.encoding)

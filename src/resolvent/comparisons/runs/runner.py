@@ -1,0 +1,185 @@
+"""One run of an experiment, from its file to the finished folder."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
+from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
+from resolvent.comparisons.runs.comparison_runs import Notify, compare_file, ignore, run_comparison
+from resolvent.comparisons.runs.run_folder import (
+    CHECKPOINTS,
+    begin,
+    check_folder,
+    claim_folder,
+    finished_summary,
+    is_complete,
+    open_folder,
+    partial_of,
+    write_results,
+)
+from resolvent.comparisons.runs.summary import Source
+from resolvent.data.federated import FederatedData
+from resolvent.data.files.folder_lock import locked
+from resolvent.errors import InputError
+from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
+from resolvent.simulator.storage.processes import detect_lost_process, is_writer, text_from_writer
+from resolvent.simulator.storage.shards import keep_own_parties
+
+__all__ = ["run_experiment", "run_program", "write_run"]
+
+
+def run_experiment(
+    file: ExperimentFile,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: ProgressOfMethod | None = None,
+    notify: Callable[[str], None] = lambda message: None,
+    scheduler: SchedulerChoice = "auto",
+) -> tuple[Path, dict[str, Any]]:
+    """Run an experiment and write its folder: experiment, models, metrics, summary and report.
+
+    Args:
+        file: the checked experiment.
+        out: the folder; default: see ``claim_folder``.
+        resume: finish an interrupted run. If there is none, the run starts from the beginning; if the run is complete,
+            its summary is returned.
+        overwrite: replace the folder's content when the new run is complete.
+        progress: a function that is called with (label, rounds done, rounds in total).
+        notify: a function that is called with a message that says which of these ``resume`` does, or what folds cost.
+        scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
+
+    Returns:
+        The folder and its summary; in a process that is not the writer, an empty summary.
+
+    Raises:
+        InputError: the folder is in use, or the parts of the experiment do not fit together.
+        ProcessLostError: the run has several processes, and another one has ended.
+    """
+    if not is_writer():
+        return _join(file, scheduler), {}
+    with claim_folder(out, file, resume=resume, overwrite=overwrite) as folder:
+        if resume and is_complete(folder):
+            summary = finished_summary(folder, file)
+            notify(f"the run in {folder} is complete")
+            _announce(_Decision(str(folder), is_complete=True, resume=True))
+            return folder, summary
+        if resume and not partial_of(folder).exists():
+            notify(f"there is no unfinished run in {folder}: it starts from the beginning")
+            resume = False
+        source, experiment = Source.of_file(file), _build(file)  # wrong input is refused before the folder exists
+        with file.precision(), open_folder(folder, resume=resume) as work:
+            begin(work, file, resume=resume)
+            _announce(_Decision(str(work), is_complete=False, resume=resume))
+            comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
+                                      progress=progress, scheduler=scheduler, notify=notify).collected()
+            summary = _write(work, source, comparison)
+        return folder, summary
+
+
+def run_program(
+    experiment: Experiment,
+    out: Path,
+    *,
+    title: str = "",
+    data_of_seed: Callable[[int], FederatedData] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: ProgressOfMethod | None = None,
+    scheduler: SchedulerChoice = "auto",
+    notify: Notify = ignore,
+) -> ComparedMethods:
+    """Run an experiment whose parts a program has built, and write its folder; see ``run_experiment``.
+
+    Raises:
+        InputError: the folder is in use, or holds a complete run.
+    """
+    with _claimed(out, resume=resume, overwrite=overwrite), open_folder(out, resume=resume) as work:
+        comparison = run_comparison(experiment, data_of_seed=data_of_seed, checkpoints=work / CHECKPOINTS,
+                                    resume=resume, progress=progress, scheduler=scheduler, notify=notify)
+        _write(work, Source.of_program(out.name, comparison, title), comparison)
+    return comparison
+
+
+def write_run(out: Path, comparison: ComparedMethods, *, title: str = "", overwrite: bool = False) -> Path:
+    """Write the folder of a comparison that has run.
+
+    Raises:
+        InputError: the folder is in use.
+    """
+    with _claimed(out, resume=False, overwrite=overwrite), open_folder(out, resume=False) as work:
+        _write(work, Source.of_program(out.name, comparison, title), comparison)
+    return out
+
+
+@contextlib.contextmanager
+def _claimed(out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """Hold the lock of a folder for a run of a program, which has no experiment file."""
+    with locked(out):
+        check_folder(out, resume=resume, overwrite=overwrite)
+        if resume and is_complete(out):
+            raise InputError(f"{out} is a complete run, so there is nothing to resume: read its models with rv.load, "
+                             "or set overwrite=True")
+        yield
+
+
+def _write(work: Path, source: Source, comparison: ComparedMethods) -> dict[str, Any]:
+    """Write the results and the report into the working folder; returns the summary."""
+    from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
+
+    summary = write_results(work, source, comparison)
+    write_report(work)
+    return summary
+
+
+class _Decision(NamedTuple):
+    """What the writer process has decided, for the other processes.
+
+    Attributes:
+        folder: the working folder, or that of a complete run.
+        is_complete: whether nothing is left to do.
+        resume: whether the run continues from checkpoints.
+    """
+
+    folder: str
+    is_complete: bool
+    resume: bool
+
+
+def _announce(decision: _Decision) -> None:
+    with detect_lost_process():
+        text_from_writer(json.dumps(decision))
+
+
+def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
+    """Run the experiment together with the writer process, which writes the results. Returns the folder."""
+    experiment = _build(file)
+    with detect_lost_process():
+        decision = _Decision(*json.loads(text_from_writer("")))
+    folder = Path(decision.folder)
+    if not decision.is_complete:
+        with file.precision():
+            compare_file(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume,
+                         scheduler=scheduler).collected()
+    return folder
+
+
+def _build(file: ExperimentFile) -> Experiment:
+    """The parts of an experiment; of several processes, each keeps the samples of its own parties only."""
+    experiment = file.build()
+    if not isinstance(experiment.data, FederatedData) or jax.process_count() == 1:
+        return experiment
+    needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
+                         or any(map(uses_pooled_data, experiment.algorithms.values()))
+                         or len(experiment.data) < jax.device_count()
+                         or experiment.seeds > 1 or experiment.folds > 1)  # of which each splits the samples again
+    return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))

@@ -1,0 +1,138 @@
+"""Comparison of the methods of several run folders, as if they were methods of one run."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.verdict import judge
+from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, final_scores, judgement, read_summary
+from resolvent.data.files.digests import check_files
+from resolvent.errors import InputError, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare_runs"]
+
+_SAME = ("score", "split", "higher_is_better", "seeds", "folds", "baseline")
+_ADVICE = "run them with the same data, seed and number of seeds"
+
+
+class _Run(NamedTuple):
+    """A run in a folder.
+
+    Attributes:
+        folder: the folder.
+        summary: its summary.
+        metrics: its table of metrics.
+        rows: the values of its test rows, sorted by seed, party and row.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    metrics: "pd.DataFrame"
+    rows: RowValues
+
+
+def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
+    """Judge the methods of several runs together.
+
+    Args:
+        folders: run folders, at least two.
+
+    Returns:
+        The judgement in the form of a run's summary, with the label and the run of each method.
+
+    Raises:
+        InputError: there are fewer than two, a folder has no finished run or no test rows, or the test rows differ.
+    """
+    if len(folders) < 2:
+        raise InputError("name at least two run folders, such as runs/mine runs/mine-2")
+    runs = [_read(folder) for folder in folders]
+    first = runs[0]
+    for run in runs[1:]:
+        _check_same_rows(first, run)
+    labels = _labels(runs)
+    baseline = first.summary["baseline"]
+    values = {label: runs[number].rows.values[method] for (number, method), label in labels.items()}
+    if baseline is not None:
+        values[baseline] = first.rows.values[baseline]
+    alone = next((label for (number, method), label in labels.items() if runs[number].summary["alone"] == method), None)
+    evidence = Evidence(
+        first.summary["score"], first.summary["split"], first.summary["higher_is_better"], tuple(labels.values()),
+        alone, first.summary["data"]["parties"], _metrics(runs, labels), tuple(first.summary["seeds"]),
+        replace(first.rows, values=values), baseline, first.summary["data"]["train"],
+        {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
+         for (number, method), label in labels.items()},
+        frozenset(label for (number, method), label in labels.items()
+                  if runs[number].summary["methods"][method].get("is_bound")), first.summary.get("folds", 1))
+    verdict = judge(evidence)
+    methods = {label: {"run": str(runs[number].folder), "method": method, "final": final_scores(verdict, label)}
+               for (number, method), label in labels.items()}
+    return {"runs": [str(folder) for folder in folders], **judgement(verdict), "seeds": first.summary["seeds"],
+            "folds": first.summary.get("folds", 1),
+            "data": first.summary["data"], "methods": methods}
+
+
+def _read(folder: Path) -> _Run:
+    import pandas as pd
+
+    summary = read_summary(folder)
+    files = summary.get("files", {})
+    if ROWS_FILE not in files:
+        raise InputError(f"{folder} has no values of single test rows, which a comparison needs: runs on problems "
+                         "without samples and of earlier versions have none")
+    check_files(folder, {ROWS_FILE: files[ROWS_FILE]}, "run the experiment again")
+    rows = RowValues.read(folder / ROWS_FILE)
+    order = np.lexsort((rows.row, rows.party, rows.seed))
+    return _Run(folder, summary, pd.read_parquet(folder / METRICS_FILE), RowValues(
+        rows.seed[order], rows.party[order], rows.row[order], {m: v[order] for m, v in rows.values.items()},
+        rows.sampling, None if rows.classes is None else rows.classes[order]))
+
+
+def _check_same_rows(first: _Run, other: _Run) -> None:
+    """Raise an error unless two runs have the same test rows.
+
+    The values of the baseline are compared as well, because they depend only on the labels of the training and test
+    rows: different values mean different labels.
+    """
+    both = f"{first.folder} and {other.folder}"
+    for key in _SAME:
+        default = 1 if key == "folds" else None
+        if first.summary.get(key, default) != other.summary.get(key, default):
+            raise InputError(f"{both} differ in {key}, {shorten(first.summary.get(key))} and "
+                             f"{shorten(other.summary.get(key))}: {_ADVICE}")
+    same_rows = all(np.array_equal(getattr(first.rows, name), getattr(other.rows, name))
+                    for name in ("seed", "party", "row"))
+    baseline = first.summary["baseline"]
+    same_labels = same_rows and (baseline is None or np.array_equal(
+        first.rows.values[baseline], other.rows.values[baseline], equal_nan=True))
+    if first.summary["data"]["parties"] != other.summary["data"]["parties"] or not same_labels:
+        raise InputError(f"{both} differ in their sites or in their test rows, so that methods cannot be paired: "
+                         f"{_ADVICE}")
+
+
+def _labels(runs: Sequence[_Run]) -> dict[tuple[int, str], str]:
+    """(number of the run, its method) -> label; a method with the same digests as an earlier method is left out."""
+    known: dict[tuple[str, ...], tuple[int, str]] = {}
+    for number, run in enumerate(runs):
+        for method, facts in run.summary["methods"].items():
+            known.setdefault((method, *facts["digests"]), (number, method))
+    count = Counter(method for _, method in known.values())
+    names = [run.folder.name for run in runs]
+    titles = [name if names.count(name) == 1 else str(run.folder) for name, run in zip(names, runs, strict=True)]
+    return {(number, method): method if count[method] == 1 else f"{method} ({titles[number]})"
+            for number, method in known.values()}
+
+
+def _metrics(runs: Sequence[_Run], labels: dict[tuple[int, str], str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.concat([runs[number].metrics[runs[number].metrics["method"] == method].assign(method=label)
+                      for (number, method), label in labels.items()], ignore_index=True)

@@ -1,0 +1,238 @@
+"""``rv.sweep``: one algorithm with several values of its hyperparameters."""
+
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.arguments import checked
+from resolvent.comparisons.judgement.metrics import GAP
+from resolvent.comparisons.tuning.space import Point
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.metrics.metric import Metric
+from resolvent.problem.models import Model
+from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.plan import MemoryChoice
+from resolvent.simulator.record.diagnostics import Diagnostic
+from resolvent.simulator.record.progress import Progress, progress_bar
+from resolvent.simulator.record.result import Result
+from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.run import simulate
+from resolvent.simulator.together import groups_of_one_structure, simulate_together
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Sweep", "sweep", "with_values"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The runs of a sweep.
+
+    Attributes:
+        points: the values of each run.
+        results: the result of each run.
+    """
+
+    points: list[Point]
+    results: list[Result]
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """A row per run: its values, and after the last round the mean score over the parties and the worst score.
+
+        For a problem whose optimum is known, the optimality gap takes the place of the scores.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([{**point, **_scores(result)}
+                             for point, result in zip(self.points, self.results, strict=True)])
+
+    def plot(self) -> "Figure":
+        """The score against the first parameter; one line for each combination of the others."""
+        from resolvent.simulator.record.plots import new_figure
+
+        table, names = self.table, list(self.points[0])
+        score = next(column for column in table.columns if column not in names)
+        figure, axes = new_figure()
+        groups = [((), table)] if not names[1:] else [
+            (key if isinstance(key, tuple) else (key,), rows) for key, rows in table.groupby(names[1:], sort=False)]
+        for key, rows in groups:
+            of_line = ", ".join(f"{name} = {value}" for name, value in zip(names[1:], key, strict=True))
+            axes.plot(rows[names[0]], rows[score], "o-", label=of_line)
+        if (table[names[0]] > 0).all() and table[names[0]].max() / table[names[0]].min() > 20:
+            axes.set_xscale("log")
+        axes.set_xlabel(names[0])
+        axes.set_ylabel(score)
+        if names[1:]:
+            axes.legend()
+        return figure
+
+
+@checked
+def sweep(
+    algorithm: Algorithm,
+    model: Model | Problem,
+    data: FederatedData | None = None,
+    *,
+    rounds: int,
+    seed: int = 0,
+    start: Any = None,
+    participation: Participation | None = None,
+    evaluate_every: int | None = None,
+    diagnostics: Sequence[Diagnostic] = (),
+    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
+    clock: VirtualClock | None = None,
+    scheduler: SchedulerChoice = "auto",
+    memory: MemoryChoice = "auto",
+    evaluate_parties: int | None = None,
+    privacy: PrivacyBudget | None = None,
+    progress: bool | Progress = True,
+    over: Mapping[str, Any] | None = None,
+    trials_at_once: int = 1,
+    **values: Sequence[Any],
+) -> Sweep:
+    """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
+
+    A value is a field of the algorithm or of one of its parts, such as ``mu=[0, 0.1, 1]`` or ``learning_rate=[...]``.
+    Floating-point numbers are traced, so that runs with different values share a compiled program.
+
+    Args:
+        algorithm: the algorithm.
+        model: a model for ``data``, or a problem.
+        data: the parties' samples.
+        rounds: number of rounds of each run.
+        seed: seed of all random numbers.
+        start: a trained model with which each run begins, see ``simulate``.
+        participation: which parties take part in a round; default: all.
+        evaluate_every: rounds between evaluations, see ``simulate``.
+        diagnostics: what is measured in addition to losses and scores, see ``simulate``.
+        metrics: further metrics of each run, see ``simulate``.
+        clock: virtual clock of each run, see ``simulate``.
+        scheduler: how the work is distributed on the machine, see ``simulate``.
+        memory: where the parties' data and states are, see ``simulate``.
+        evaluate_parties: number of parties whose models are evaluated, see ``simulate``.
+        privacy: measure each party's epsilon in every run, see ``simulate``.
+        progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total)
+            of all runs.
+        over: further values, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``, or for fields
+            that have the name of one of these arguments.
+        trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators. Such runs
+            have metrics, but no other setting of the arguments from ``start`` to ``privacy``.
+        values: the values of each field, by name.
+
+    Returns:
+        The runs, and a table of them.
+
+    Raises:
+        InputError: the algorithm has no field of this name, or several; a value is refused; or runs side by side cannot
+            have a setting.
+
+    Example:
+        >>> problem = rv.problems.least_squares(parties=3, features=2)
+        >>> algorithm = rv.fedprox(rv.solvers.GD(0.1, steps=5))
+        >>> runs = rv.sweep(algorithm, problem, rounds=3, mu=[0, 0.1, 1], progress=False)
+        >>> runs.table.columns.tolist(), len(runs.results)
+        (['mu', 'gap'], 3)
+    """
+    lists = {**(over or {}), **values}
+    if not lists:
+        raise InputError("sweep: name a number of the algorithm and its values, such as mu=[0, 0.1, 1]; it has "
+                         f"{', '.join(_fields(algorithm)) or 'none'}")
+    for name, of_name in lists.items():
+        if isinstance(of_name, str) or not hasattr(of_name, "__len__") or not len(of_name):
+            raise InputError(f"sweep({name}={quote(of_name)}) must be a list of values, such as {name}=[0.01, 0.1]")
+    points = [dict(zip(lists, point, strict=True)) for point in itertools.product(*lists.values())]
+    algorithms = [with_values(algorithm, point) for point in points]  # wrong values are refused before any run
+    shared: dict[str, Any] = {"rounds": rounds, "seed": seed, "participation": participation,
+                              "evaluate_every": evaluate_every, "metrics": metrics}
+    alone: dict[str, Any] = {"start": start, "diagnostics": diagnostics, "clock": clock, "scheduler": scheduler,
+                             "memory": memory, "evaluate_parties": evaluate_parties, "privacy": privacy}
+    with progress_bar(progress, "sweep", rounds * len(points)) as report:
+        if trials_at_once == 1:
+            return Sweep(points, [
+                simulate(a, model, data, progress=_progress_of_run(report, number, len(points)), **shared, **alone)
+                for number, a in enumerate(algorithms)])
+        _check_side_by_side(alone)
+        results: dict[int, Result] = {}
+        for group in groups_of_one_structure(dict(enumerate(algorithms)), trials_at_once):
+            results |= zip(group, simulate_together(list(group.values()), model, data, **shared), strict=True)
+            report(rounds * len(results), rounds * len(points))
+    return Sweep(points, [results[number] for number in range(len(points))])
+
+
+def _progress_of_run(report: Progress, number: int, runs: int) -> Progress:
+    """The progress of one run as that of all runs, of which ``number`` are done."""
+    return lambda done, total: report(number * total + done, runs * total)
+
+
+def _check_side_by_side(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that runs side by side do not have."""
+    defaults = inspect.signature(simulate).parameters
+    for name, value in settings.items():
+        default = defaults[name].default
+        if value is not default and value != default:
+            raise InputError(f"sweep({name}={quote(value)}) is for runs one after the other: leave trials_at_once out")
+
+
+def with_values(algorithm: Algorithm, point: Point) -> Algorithm:
+    """The algorithm with other values of its numbers.
+
+    Args:
+        algorithm: the algorithm.
+        point: value by the name of a field, or by the end of its path, such as ``solver.learning_rate``.
+
+    Raises:
+        InputError: no field or several fields have the name, or the value is refused.
+    """
+    for name, value in point.items():
+        paths = [path for path in _fields(algorithm) if f".{path}".endswith(f".{name}")]
+        if len(paths) != 1:
+            known = list(_fields(algorithm))
+            problem = (f"several fields have this name, {', '.join(paths)}: give more of the path, in over="
+                       if paths else f"the algorithm has no such number; it has {shorten(', '.join(known))}"
+                       f"{nearest(name, [path.rpartition('.')[2] for path in known])}")
+            raise InputError(f"{name}: {problem}")
+        algorithm = _replace(algorithm, paths[0].split("."), value.item() if hasattr(value, "item") else value)
+    return algorithm
+
+
+def _fields(part: Any, path: str = "") -> Iterator[str]:
+    """The paths of the numeric fields of an object and of its parts."""
+    if not dataclasses.is_dataclass(part):
+        return
+    for field in dataclasses.fields(part):
+        value, name = getattr(part, field.name, None), f"{path}{field.name}"
+        if isinstance(value, int | float | np.generic) and not isinstance(value, bool):
+            yield name
+        else:
+            yield from _fields(value, f"{name}.")
+
+
+def _replace(part: Any, path: Sequence[str], value: Any) -> Any:
+    """The part with another value at a path; constructors check it."""
+    first, *further = path
+    new = value if not further else _replace(getattr(part, first), further, value)
+    return dataclasses.replace(part, **{first: new})
+
+
+def _scores(result: Result) -> dict[str, float]:
+    if isinstance(result.problem, SolvedProblem):
+        gaps = result.metrics.loc[result.metrics["metric"] == GAP, "value"]
+        if len(gaps):
+            return {GAP: float(gaps.iloc[-1])}
+    problem = result.problem
+    split = "test" if "test" in problem.splits else problem.splits[-1]
+    last = result.scores(split).iloc[-1]
+    return {f"mean {split} {problem.score_name}": float(last.mean(skipna=False)),
+            "worst party": float(last.min() if problem.higher_is_better else last.max())}

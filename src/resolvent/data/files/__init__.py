@@ -1,0 +1,1 @@
+"""Files: downloads, digests, locks, arrays on disk."""

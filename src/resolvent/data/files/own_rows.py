@@ -1,0 +1,91 @@
+"""Arrays of which this process has only the rows of some parties."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.files.array_files import PackedArray
+from resolvent.errors import InputError
+
+__all__ = ["OwnRows", "keep_parties"]
+
+
+class OwnRows:
+    """An array [total, ...] that has some blocks of its rows in memory, and no others.
+
+    Attributes:
+        shape: shape of the whole array.
+        dtype: dtype of its numbers.
+        digest: a text that identifies the content of the whole array.
+    """
+
+    def __init__(self, array: NDArray[Any], blocks: Sequence[tuple[int, int]], digest: str) -> None:
+        """Copy rows of an array.
+
+        Args:
+            array: the whole array.
+            blocks: first row and number of rows of each block.
+            digest: a text that identifies the content of the array.
+        """
+        self.shape, self.dtype, self.digest = array.shape, array.dtype, digest
+        first, count = np.array(sorted(block for block in blocks if block[1]), np.int64).reshape(-1, 2).T
+        self._first, self._end = first, first + count
+        self._position = np.concatenate([[0], np.cumsum(count)])
+        self._rows = np.empty((int(self._position[-1]), *array.shape[1:]), array.dtype)
+        for start, stop, position in zip(first, self._end, self._position, strict=False):
+            self._rows[position:position + stop - start] = array[start:stop]
+        self._limits = (int(array.min()), int(array.max())) if array.dtype.kind in "iu" and array.size else (0, 0)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, that of the rows included."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the whole array."""
+        return int(np.prod(self.shape))
+
+    def min(self) -> int:
+        """The minimum of the whole array, if it has integers."""
+        return self._limits[0]
+
+    def max(self) -> int:
+        """The maximum of the whole array, if it has integers."""
+        return self._limits[1]
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        start, stop, _ = rows.indices(len(self))
+        block = int(np.searchsorted(self._first, start, side="right")) - 1
+        if stop > start and (block < 0 or stop > self._end[block]):
+            raise InputError(f"the rows {start} to {stop - 1} belong to a party of another process: ask for the "
+                             "samples of this process's parties only")
+        offset = self._position[block] - self._first[block] if stop > start else 0
+        return self._rows[start + offset:stop + offset] if stop > start else self._rows[:0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        raise InputError("the samples of all parties were asked for, and this process has those of its own parties "
+                         "only")
+
+
+def keep_parties(data: FederatedData, parties: NDArray[np.integer], digests: tuple[str, str]) -> FederatedData:
+    """The same data, of which only the samples of some parties are in memory; data on disk stay as they are.
+
+    Args:
+        data: the data of all parties.
+        parties: ids of the parties whose samples are kept.
+        digests: texts that identify the inputs and the labels of all parties.
+    """
+    if isinstance(cast("Any", data.x), PackedArray):
+        return data
+    blocks = [(int(data.splits[s].offset[k]), int(data.splits[s].length[k])) for k in parties for s in SPLITS]
+    x, y = (cast("NDArray[Any]", OwnRows(array, blocks, digest))
+            for array, digest in zip((data.x, data.y), digests, strict=True))
+    return replace(data, x=x, y=y)

@@ -1,0 +1,1 @@
+"""Images, texts and tokens."""

@@ -1,0 +1,1 @@
+"""Distribution of samples over parties, splits, and shifts of features."""

@@ -1,0 +1,98 @@
+"""Fitted encodings as JSON files with a version and a digest, and the encoding of any data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resolvent.data.encoded_rows import Encoding
+from resolvent.data.federated import FederatedData
+from resolvent.data.files.digests import DamagedFileError, read_sealed, write_sealed
+from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
+from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.data.tables.dates import DateColumn
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.errors import InputError, shorten
+
+__all__ = ["encoding_of", "from_plain", "read_encoding", "to_plain", "write_encoding"]
+
+_VERSION = 1
+_ADVICE = "write it again, by running the experiment again"
+
+
+def encoding_of(data: FederatedData) -> Encoding:
+    """The encoding of data: the fitted one, or for plain arrays the shape, the names and the range of their inputs.
+
+    The range is that of the training rows. It is not known for data on the disk.
+    """
+    if data.encoding is not None:
+        return data.encoding
+    low = high = None
+    if not data.vocabulary and isinstance(data.x, np.ndarray):
+        parts = [x for k in range(len(data)) if (x := data.party(k)[0]).size]
+        low, high = float(min(x.min() for x in parts)), float(max(x.max() for x in parts))
+    return ArrayEncoding(data.input_shape, data.task, data.classes, data.features, data.vocabulary, low, high)
+
+
+def to_plain(encoding: Encoding) -> dict[str, Any]:
+    """An encoding as plain values, with its kind and the version of the format."""
+    assert isinstance(encoding, TableEncoding | ArrayEncoding)
+    kind = "table" if isinstance(encoding, TableEncoding) else "array"
+    return {"version": _VERSION, "kind": kind, **asdict(encoding)}
+
+
+def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encoding:
+    """The encoding that ``to_plain`` described.
+
+    Args:
+        content: the plain values.
+        title: their name in errors.
+
+    Raises:
+        InputError: they are of a later version, or do not describe an encoding.
+    """
+    version = content.get("version")
+    if version != _VERSION:
+        raise InputError(f"{title} has version {shorten(repr(version))}, and this version of resolvent reads "
+                         f"{_VERSION}: install the version that wrote it")
+    fields = {name: value for name, value in content.items() if name not in ("version", "kind")}
+    try:
+        return {"table": _table_encoding, "array": _array_encoding}[content["kind"]](fields)
+    except (KeyError, TypeError) as error:
+        raise DamagedFileError(f"{title} is not an encoding ({shorten(repr(error))}): {_ADVICE}") from error
+
+
+def _table_encoding(fields: dict[str, Any]) -> TableEncoding:
+    label = fields["label"]
+    return TableEncoding(
+        fields["party"], LabelEncoding(**label | {"classes": tuple(label["classes"])}),
+        tuple(NumberColumn(**column) for column in fields["numbers"]),
+        tuple(CategoryColumn(**column | {name: tuple(column.get(name, ())) for name in ("levels", "rare")})
+              for column in fields["categories"]),
+        tuple(fields["marked"]), fields["missing"],
+        tuple(DateColumn(date["name"], tuple(date["parts"])) for date in fields.get("dates", ())),
+        fields.get("unseen", "refuse"))
+
+
+def _array_encoding(fields: dict[str, Any]) -> ArrayEncoding:
+    pixels = fields["pixels"]
+    sequences = {name: tuple(fields[name]) for name in ("shape", "class_names", "names", "tokens")}
+    scaling = None if pixels is None else PixelScaling(tuple(pixels["mean"]), tuple(pixels["deviation"]))
+    return ArrayEncoding(**fields | sequences | {"pixels": scaling})
+
+
+def write_encoding(path: Path, encoding: Encoding) -> None:
+    """Write an encoding to a JSON file, completely or not at all."""
+    write_sealed(path, to_plain(encoding))
+
+
+def read_encoding(path: Path) -> Encoding:
+    """Read an encoding that ``write_encoding`` wrote.
+
+    Raises:
+        DamagedFileError: the file is missing or damaged.
+        InputError: it is of a later version.
+    """
+    return from_plain(read_sealed(path, _ADVICE), str(path))

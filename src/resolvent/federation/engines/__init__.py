@@ -1,0 +1,1 @@
+"""The engines that carry the messages: this process, NVIDIA FLARE, Flower."""

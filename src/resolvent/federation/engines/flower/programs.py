@@ -1,0 +1,162 @@
+"""A federation over Flower: the process of a site, and the server's rounds in the process of the lead.
+
+Flower knows no persons and returns no files. The lead therefore works on the server's machine, with the server's kit:
+``resolvent federate`` starts a run of Flower and makes the server's steps itself.
+"""
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resolvent.errors import InputError, shorten
+from resolvent.federation.engines.processes import EngineProcess, end_with_parent, free_port, start_process
+from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.files import read_site
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.second_sessions import SecondSessions
+from resolvent.federation.server.serve import serve_federation, titles_of_runs
+from resolvent.federation.server.waits import WaitReporter, WatchedTransport
+
+__all__ = ["FlowerServer", "start_flower"]
+
+_RECONNECT, _POLL = 2.0, 0.5  # seconds between two attempts to connect, and between two queries for the sites
+_PATIENCE = 600.0  # seconds without the SuperLink or a site, after which the command gives up
+# Flower reports nothing to its makers, looks for no update, and installs nothing.
+_PACKAGE = "resolvent.federation.engines.flower"
+_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+          "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+
+
+def start_flower(note: KitNote, environment: Mapping[str, str]) -> EngineProcess:
+    """Start the server's SuperLink, or a site's SuperNode and the process that answers its messages."""
+    module = f"{_PACKAGE}.{'start' if note.kind == 'server' else 'programs'}"
+    level = {"FLWR_LOG_LEVEL": "WARNING"} if note.kind == "server" else {}  # it logs every query for the sites
+    return start_process(note.kit, [module, str(note.kit)],
+                         {**_QUIET, **level, "FLWR_HOME": str(note.kit / "engine"), **environment})
+
+
+class FlowerServer:
+    """Makes the server's steps of a run until it is complete.
+
+    Args:
+        note: the server's kit.
+        experiment: the experiment.
+        job: sites and rules.
+        results: the folder for the lead.
+        observe: a function that is called with the events of the run.
+        notify: a function that is called with messages about the connection.
+    """
+
+    def __init__(self, note: KitNote, experiment: FederatedExperiment, job: FederationJob, results: Path,
+                 observe: Observer, notify: Callable[[str], None]) -> None:
+        self._note, self._experiment, self._job, self._results, self._notify = note, experiment, job, results, notify
+        self._waits = WaitReporter(observe)
+        self._quiet_since = time.monotonic()
+        self._rounds, self._rounds_at_restart = 0, -1  # rounds that this command has observed
+
+    def run(self) -> Mapping[str, Any]:
+        """The outcome of the run, see ``serve_federation``."""
+        os.environ.update(_QUIET | {"FLWR_HOME": str(self._note.kit / "engine")})
+        from resolvent.federation.engines.flower.link import SuperLink  # after its variables are set
+
+        with self._waits:
+            while True:
+                self._waits.expect(lambda: {"for": "connection"})
+                try:
+                    with SuperLink(self._note) as link:
+                        outcome = self._serve(link)
+                except InputError:
+                    raise
+                except Exception as error:  # an error of the network, or the SuperLink has ended
+                    self._check_patience(reason := f"the connection to the server is lost ({shorten(error)})")
+                    self._notify(f"{reason}: trying again")
+                    time.sleep(_RECONNECT)
+                    continue
+                if outcome is not None:
+                    return outcome
+
+    def _serve(self, link: Any) -> Mapping[str, Any] | None:
+        """Serve the federation once; None if a site was lost or started again, and the run can be continued.
+
+        A site that was started again has not prepared the run: it fails to answer until the run is served again.
+        """
+        from resolvent.federation.engines.flower.adapter import FlowerTransport
+
+        nodes = self._await_sites(link)
+        with link.open_run() as grid:
+            transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
+            watched = WatchedTransport(
+                transport, self._job.run, titles_of_runs(self._job.run, self._experiment), self._experiment.rounds,
+                SecondSessions(self._note.kit), self._waits.observe)
+            self._waits.expect(watched.waiting)
+            outcome = serve_federation(self._job, self._experiment, watched, runs_of(self._note.kit) / self._job.run,
+                                       self._results, self._count_rounds)
+        if outcome["status"] != "stopped":
+            return outcome
+        has_new_rounds = self._rounds > self._rounds_at_restart
+        if {*self._job.sites} - link.connected_sites() or (transport.failed and has_new_rounds):
+            self._rounds_at_restart = self._rounds
+            self._notify(f"the run stopped: {outcome['message']}")
+            return None
+        return outcome
+
+    def _count_rounds(self, event: Mapping[str, Any]) -> None:
+        self._rounds += event.get("event") == "round"
+        self._waits.observe(event)
+
+    def _await_sites(self, link: Any) -> dict[str, int]:
+        """Wait until all sites are connected; returns the ids of their nodes."""
+        reported: set[str] = set()
+        while missing := {*self._job.sites} - (nodes := link.nodes()).keys():
+            if missing != reported:
+                self._waits.report({"for": "sites", "missing": sorted(missing)})
+                reported = missing
+            self._check_patience(f"{', '.join(sorted(missing))} did not join")
+            time.sleep(_POLL)
+        self._quiet_since = time.monotonic()
+        return dict(nodes)
+
+    def _check_patience(self, reason: str) -> None:
+        if time.monotonic() - self._quiet_since > _PATIENCE:
+            raise InputError(f"{reason}, for {_PATIENCE:.0f} s: start the participants, then run the command again to "
+                             "continue")
+
+
+def _run_site(note: KitNote) -> None:
+    """Run a site: its SuperNode in a process of its own, and the party in this process."""
+    from resolvent.federation.engines.flower.adapter import client_app
+    from resolvent.federation.engines.flower.site import answer_messages
+    from resolvent.federation.site.site import Site
+    from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+
+    enable_compilation_cache()
+    file = read_site(Path(os.environ[SITE_FILE]))
+    folder = os.environ.get(CODE_FOLDER)
+    file = replace(file, folder=file.folder if folder is None else Path(folder))
+    engine = note.kit / "engine"
+    engine.mkdir(exist_ok=True)
+    secret_file, secret, port = engine / "secret", secrets.token_bytes(32), free_port()
+    secret_file.touch(mode=0o600)
+    secret_file.write_bytes(secret)
+    site = Site(note.name, runs_of(note.kit), file, is_rehearsal=os.environ.get(REHEARSAL) == "1")
+    supernode = subprocess.Popen(
+        [sys.executable, "-u", "-m", f"{_PACKAGE}.start", str(os.getpid()), str(note.kit), str(port), str(secret_file)],
+        stdin=subprocess.DEVNULL)
+    try:
+        answer_messages(client_app(site.handle), f"127.0.0.1:{port}", secret, lambda: supernode.poll() is None)
+    finally:
+        supernode.terminate()
+        site.close()
+
+
+if __name__ == "__main__":
+    end_with_parent(int(sys.argv[1]))
+    _run_site(KitNote(Path(sys.argv[2])))

@@ -1,0 +1,113 @@
+"""Runs Flower's SuperLink or SuperNode in this process, which ends when its parent process ends.
+
+Run as ``python -m resolvent.federation.engines.flower.start PARENT KIT`` for the server, and with ``PORT SECRET_FILE``
+for a site. Both are started with ``--isolation process``: they move messages, and run no app that was sent to them.
+"""
+
+import functools
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from resolvent.federation.engines.flower.gate import Gate, RefusedNodes
+from resolvent.federation.engines.flower.kits import (
+    AUTHORITY_FILE,
+    NODE_KEY,
+    SECRET_FILE,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    SITES_FILE,
+)
+from resolvent.federation.engines.processes import end_with_parent
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.second_sessions import report_second_session
+
+__all__: list[str] = []
+
+_MAX_PAUSE = 0.2  # seconds
+_WATCH = 1.0  # seconds between two queries for the sites that are connected
+
+
+def run_superlink(note: KitNote) -> None:
+    """Run the SuperLink behind the gate, register the sites, and print which of them join and leave."""
+    import uvicorn
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    startup, engine = note.kit / "startup", note.kit / "engine"
+    engine.mkdir(exist_ok=True)
+    host, _, port = note.address.rpartition(":")
+    keys = json.loads((startup / SITES_FILE).read_text("utf-8"))
+    nodes = RefusedNodes(keys, functools.partial(report_second_session, note.kit))
+    uvicorn.run = _behind_the_gate(uvicorn.run, nodes)
+    threading.Thread(target=_watch_sites, args=(note,), daemon=True).start()
+    sys.argv = ["flower-superlink", "--host", "127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0",
+                "--port", port, "--database", str(engine / "state.db"), "--enable-supernode-auth",
+                "--ssl-certfile", str(startup / SERVER_CERTIFICATE), "--ssl-keyfile", str(startup / SERVER_KEY),
+                "--ssl-ca-certfile", str(startup / AUTHORITY_FILE), "--isolation", "process",
+                "--superexec-auth-secret-file", str(startup / SECRET_FILE), "--disable-runtime-dependency-installation"]
+    flower_superlink()
+
+
+def _behind_the_gate(run: Any, nodes: RefusedNodes) -> Any:
+    @functools.wraps(run)
+    def run_behind_the_gate(app: Any, **settings: Any) -> None:
+        run(app=Gate(app, nodes), **{**settings, "access_log": False})
+
+    return run_behind_the_gate
+
+
+def _watch_sites(note: KitNote) -> None:
+    from resolvent.federation.engines.flower.link import SuperLink
+
+    online: set[str] = set()
+    is_ready = False
+    while True:
+        try:
+            with SuperLink(note) as link:
+                link.register_sites()
+                if not is_ready:
+                    print("resolvent: ready", flush=True)
+                    is_ready = True
+                while True:
+                    now_online = link.connected_sites()
+                    for title, sites in (("joined", now_online - online), ("lost", online - now_online)):
+                        for site in sorted(sites):
+                            print(f"resolvent: {title} {site}", flush=True)
+                    online = now_online
+                    time.sleep(_WATCH)
+        except Exception as error:  # the SuperLink is not ready
+            if is_ready:
+                print(f"resolvent: the sites cannot be queried: {type(error).__name__}: {error}", flush=True)
+            time.sleep(_WATCH)
+
+
+def run_supernode(note: KitNote, port: str, secret: str) -> None:
+    """Run the SuperNode of a site. Another process of the site answers the messages."""
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    from resolvent.federation.engines.flower.link import retry_soon
+
+    # The loop of a SuperNode sleeps for 3 seconds if it has no message, and for 0.5 seconds if it has no reply, which
+    # would be most of the duration of a round.
+    start_client_internal.time = SimpleNamespace(
+        sleep=lambda seconds: time.sleep(min(seconds / 10, _MAX_PAUSE)), time=time.time, monotonic=time.monotonic)
+    retry_soon(start_client_internal)
+    startup = note.kit / "startup"
+    sys.argv = ["flower-supernode", "--superlink", note.address, "--root-certificates", str(startup / AUTHORITY_FILE),
+                "--auth-supernode-private-key", str(startup / NODE_KEY), "--isolation", "process",
+                "--superexec-auth-secret-file", secret, "--host", "127.0.0.1", "--port", port]
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    end_with_parent(int(sys.argv[1]))
+    participant = KitNote(Path(sys.argv[2]))
+    if participant.kind == "server":
+        run_superlink(participant)
+    else:
+        run_supernode(participant, sys.argv[3], sys.argv[4])

@@ -1,0 +1,90 @@
+"""A federation in one process: every message is encoded and decoded, and each party has its own rows and folder.
+
+The coordinator, the parties, the wire format and the stores are those of a real federation; only the transport is a
+function call instead of a network.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.reports import Report
+from resolvent.federation.protocol.stores import PartyStore, ServerStore
+from resolvent.federation.protocol.transport import PartyHandler, Transport
+from resolvent.federation.server.coordinator import Coordinator, FederationResult
+from resolvent.federation.site.party import Party
+from resolvent.problem.problem import Problem
+
+__all__ = ["InProcess", "run_in_process"]
+
+
+class InProcess(Transport):
+    """A transport that calls the parties' handlers, one after the other.
+
+    Args:
+        handlers: name of a site -> function that answers its messages, such as ``Party.handle``.
+    """
+
+    def __init__(self, handlers: Mapping[str, PartyHandler]) -> None:
+        self.parties = tuple(handlers)
+        self.handlers = dict(handlers)
+
+    @override
+    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+                  grace: float) -> dict[str, bytes]:
+        return {name: self.handlers[name](message) for name, message in messages.items()}
+
+    @override
+    def late_replies(self) -> list[tuple[str, bytes]]:
+        return []
+
+
+def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folder: Path | str | None = None,
+                   names: tuple[str, ...] | None = None, limits: Limits | None = None,
+                   observe: Callable[[Report], None] | None = None, **settings: Any) -> FederationResult:
+    """Run a federation in this process, with a party for each party of a problem.
+
+    Args:
+        algorithm: the algorithm.
+        problem: the problem of all parties; each party gets its own rows only.
+        rounds: number of rounds.
+        folder: folder of the stores, ``server`` and one for each party; default: a temporary one. A run that is stored
+            in it is resumed.
+        names: names of the parties; default: ``party 0``, ``party 1``, ...
+        limits: what each site allows.
+        observe: a function that is called with each report.
+        settings: further arguments of ``Coordinator``: ``seed``, ``participation``, ``evaluate_every``, ``rules``,
+            ``method``, ``lost_state``.
+
+    Raises:
+        FederationStoppedError: too few parties have answered.
+        InputError: the arguments do not fit together.
+
+    Example:
+        >>> problem = rv.problems.QuadraticProblem.least_squares(np.ones((2, 4, 3)), np.ones((2, 4)))
+        >>> result = run_in_process(rv.fedavg(rv.solvers.GD(0.1)), problem, rounds=2)
+        >>> result.shared.shape
+        (3,)
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return run_in_process(algorithm, problem, rounds=rounds, folder=temporary, names=names, limits=limits,
+                                  observe=observe, **settings)
+    names = names or tuple(f"party {k}" for k in range(problem.parties))
+    stores = [PartyStore(Path(folder) / name) for name in names]
+    try:
+        parties = {name: Party(algorithm, problem.of_party(k, is_padded=True), store, rounds=rounds, name=name,
+                               method=settings.get("method", "algorithm"), limits=limits, rehearsal=True)
+                   for k, (name, store) in enumerate(zip(names, stores, strict=True))}
+        with ServerStore(Path(folder) / "server") as store:
+            transport = InProcess({name: party.handle for name, party in parties.items()})
+            coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, rehearsal=True, **settings)
+            return coordinator.run(observe)
+    finally:
+        for store_of_party in stores:
+            store_of_party.close()

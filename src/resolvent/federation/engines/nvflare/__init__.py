@@ -1,0 +1,1 @@
+"""NVIDIA FLARE as the engine."""

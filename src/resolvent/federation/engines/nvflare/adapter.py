@@ -1,0 +1,265 @@
+"""The adapter for NVIDIA FLARE: its controller and executor move bytes, and do not depend on algorithms.
+
+This module needs the extra ``nvflare``. A job of NVIDIA FLARE runs one worker process at the server and one at each
+site. At the server ``ServerProgram`` calls ``run`` with a transport to the sites; at a site ``SiteProgram`` answers
+each message with ``handle``. Subclasses say what these do.
+"""
+
+import json
+import logging
+import math
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.controller_spec import SendOrder, Task
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from typing_extensions import override
+
+from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
+from resolvent.federation.engines.nvflare.stream import LargeMessage
+from resolvent.federation.engines.processes import end_without_parent
+from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
+
+__all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"]
+
+_MESSAGE = "message"
+_TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
+_WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
+# The engine copies a value up to nine times. A streamed message takes longer and needs less memory.
+_MAX_VALUE = 2**27  # bytes
+_log = logging.getLogger(__name__)
+
+
+class JobStoppedError(TransportError):
+    """The engine has stopped the job, because a person or a lost process has ended it."""
+
+
+class NvflareTransport(Transport):
+    """Sends messages as tasks of NVIDIA FLARE.
+
+    Attributes:
+        parties: names of the sites; the position of a name is the party's id.
+    """
+
+    def __init__(self, controller: Controller, context: FLContext, stop: Signal, parties: Sequence[str]) -> None:
+        self.parties = tuple(parties)
+        self._controller, self._context, self._stop = controller, context, stop
+        self._arrival = threading.Condition()
+        self._replies: dict[str, bytes | memoryview] = {}
+        self._late: list[tuple[str, bytes | memoryview]] = []
+        self._number = 0
+        self._asked: tuple[str, ...] = ()
+
+    @override
+    def missing(self) -> tuple[str, ...]:
+        with self._arrival:
+            return tuple(name for name in self._asked if name not in self._replies)
+
+    @override
+    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+                  grace: float) -> dict[str, bytes | memoryview]:
+        start = time.monotonic()
+        with self._arrival:
+            self._number += 1
+            self._replies, self._asked = {}, (*messages,)
+            number = self._number
+        try:
+            tasks = {name: self._send(name, message, number) for name, message in messages.items()}
+        except Exception as error:  # the engine accepts no task after the end of the job has begun
+            raise JobStoppedError(f"NVIDIA FLARE does not accept a message: {error}") from error
+        end = math.inf if deadline is None else start + deadline
+        has_quorum = False
+        with self._arrival:
+            while True:
+                if self._stop.triggered:
+                    raise JobStoppedError("NVIDIA FLARE has stopped the job")
+                pending = [name for name, task in tasks.items()
+                           if name not in self._replies and task.completion_status is None]
+                if not has_quorum and len(self._replies) >= quorum:
+                    has_quorum, end = True, min(end, time.monotonic() + grace)
+                left = end - time.monotonic()
+                if not pending or left <= 0:
+                    break
+                self._arrival.wait(min(left, _WAKE_UP))
+            replies, self._replies, self._asked = self._replies, {}, ()
+            self._number += 1  # what arrives from here on is late
+        for name, task in tasks.items():
+            if name not in replies and task.completion_status is None:
+                self._controller.cancel_task(task, fl_ctx=self._context)
+        return replies
+
+    @override
+    def late_replies(self) -> list[tuple[str, bytes | memoryview]]:
+        with self._arrival:
+            late, self._late = self._late, []
+        return late
+
+    def add_late_reply(self, name: str, result: Shareable) -> None:
+        """Store a reply whose task has ended, for ``late_replies``."""
+        reply = _reply_of(result)
+        if reply is not None:
+            with self._arrival:
+                self._late.append((name, reply))
+
+    def _send(self, name: str, message: bytes, number: int) -> Task:
+        def receive(client_task: Any, fl_ctx: FLContext) -> None:
+            reply, client_task.result = _reply_of(client_task.result), None
+            with self._arrival:
+                if reply is not None and number == self._number:
+                    self._replies[name] = reply
+                elif reply is not None:
+                    self._late.append((name, reply))
+                self._arrival.notify_all()
+
+        def end(task: Task, fl_ctx: FLContext) -> None:
+            with self._arrival:
+                self._arrival.notify_all()
+
+        task = Task(name=TASK, data=_shareable_of(message), result_received_cb=receive, task_done_cb=end)
+        self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
+        return task
+
+
+def _shareable_of(message: bytes) -> Shareable:
+    """A message as the engine transfers it: one value, or a stream if it is large."""
+    return Shareable({_MESSAGE: message if len(message) <= _MAX_VALUE else LargeMessage(message)})
+
+
+def _message_of(shareable: Shareable) -> bytes | memoryview | None:
+    """The message of ``_shareable_of``; None if it has none."""
+    content = shareable.pop(_MESSAGE, None)
+    if isinstance(content, LargeMessage):
+        return content.content
+    return bytes(content) if isinstance(content, bytes | bytearray | memoryview) else None
+
+
+def _reply_of(result: Any) -> bytes | memoryview | None:
+    """The bytes of a site's reply; None if the site has failed."""
+    if not isinstance(result, Shareable) or result.get_return_code(ReturnCode.OK) != ReturnCode.OK:
+        return None
+    return _message_of(result)
+
+
+class ServerProgram(Controller):
+    """Runs at the server, in the process of a job.
+
+    Args:
+        job: the text of ``job_text``.
+    """
+
+    def __init__(self, job: str) -> None:
+        super().__init__(task_check_period=_TASK_CHECK_PERIOD)
+        self.job = job
+        self._events: list[dict[str, Any]] = []
+        self._transport: NvflareTransport | None = None
+
+    @abstractmethod
+    def run(self, job: dict[str, Any], transport: Transport, kit: Path, results: Path) -> dict[str, Any]:
+        """Do the work of the server.
+
+        Args:
+            job: the plain data that the lead has sent (``job_text``).
+            transport: sends messages to the sites of the job.
+            kit: the server's kit.
+            results: a folder whose content the lead downloads when the job has ended.
+
+        Returns:
+            The outcome, which is written to ``results`` for the lead.
+        """
+
+    def report(self, event: Mapping[str, Any]) -> None:
+        """Tell the lead about progress; the event is plain data."""
+        self._events.append(dict(event))
+
+    def waiting(self) -> Mapping[str, Any]:
+        """What the work of the server waits for at this moment, as plain data for the lead."""
+        return {}
+
+    @override
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        end_without_parent()  # otherwise it would keep the lock of its store while the engine starts the job again
+        self._engine.register_app_command(PROGRESS_TOPIC, self._answer_progress)
+
+    def _answer_progress(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
+        since = data.get("since") if isinstance(data, dict) else None
+        since = since if type(since) is int and since >= 0 else 0
+        events = self._events[since:since + 1000]
+        return {"events": events, "next": since + len(events), "waiting": dict(self.waiting())}
+
+    @override
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        job = read_job_text(self.job)
+        workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULTS_FOLDER
+        results.mkdir(parents=True, exist_ok=True)
+        self._transport = NvflareTransport(self, fl_ctx, abort_signal, job["sites"])
+        try:
+            outcome = self.run(job, self._transport, Path(workspace.get_root_dir()), results)
+        except JobStoppedError:
+            _log.warning("the job was stopped; the run can be resumed from its checkpoint")
+            return
+        (results / OUTCOME_FILE).write_text(json.dumps(outcome), encoding="utf-8")
+
+    @override
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """There is nothing to release: the stores write every state at once."""
+
+    @override
+    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Shareable,
+                                       fl_ctx: FLContext) -> None:
+        if self._transport is not None:
+            self._transport.add_late_reply(client.name, result)
+
+
+class SiteProgram(Executor):
+    """Runs at a site, in the process of a job: each message is answered by a handler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handler: PartyHandler | None = None
+
+    @abstractmethod
+    def open(self, site: str, kit: Path) -> PartyHandler:
+        """Start the site's work.
+
+        Args:
+            site: name of the site in its certificate.
+            kit: the site's kit.
+
+        Returns:
+            The function that answers a message with a reply.
+        """
+
+    def close(self) -> None:
+        """Release the resources of ``open``, such as locks."""
+
+    @override
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.START_RUN:
+            end_without_parent()
+        elif event_type == EventType.END_RUN:
+            self.close()
+
+    @override
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        try:
+            if self._handler is None:
+                workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+                self._handler = self.open(fl_ctx.get_identity_name(), Path(workspace.get_root_dir()))
+            message = _message_of(shareable)
+            if message is None:
+                raise ValueError("the message has no bytes")
+            return _shareable_of(self._handler(message))
+        except Exception:
+            _log.exception("the site cannot answer a message")
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION)

@@ -1,0 +1,28 @@
+"""Starts the processes of NVIDIA FLARE: that of the server and that of a site."""
+
+from collections.abc import Mapping, Sequence
+
+from resolvent.federation.engines.nvflare.provisioning import prepare_kit
+from resolvent.federation.engines.processes import EngineProcess, start_process
+from resolvent.federation.protocol.kits import KitNote
+
+__all__ = ["start_engine"]
+
+_MODULES = {"server": ("nvflare.private.fed.app.server.server_train", "fed_server.json"),
+            "site": ("nvflare.private.fed.app.client.client_train", "fed_client.json")}
+
+
+def start_engine(note: KitNote, allowed_classes: Sequence[str], environment: Mapping[str, str]) -> EngineProcess:
+    """Start the server's process or a site's.
+
+    Args:
+        note: the participant of the kit.
+        allowed_classes: full names of the classes that a job may name.
+        environment: variables for the processes, in addition to those of this one.
+    """
+    prepare_kit(note.kit, allowed_classes)
+    module, settings = _MODULES[note.kind]
+    options = ["secure_train=true", "org=federation", "config_folder=config"]
+    options += [] if note.kind == "server" else [f"uid={note.name}"]
+    command = ["resolvent.federation.engines.nvflare.start", module, "-m", str(note.kit), "-s", settings]
+    return start_process(note.kit, [*command, "--set", *options], environment)

@@ -1,0 +1,87 @@
+"""The programs of a federation that NVIDIA FLARE runs: the only classes that a job may name."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from resolvent.errors import InputError
+from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.files import read_site
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.requests import check_run_name
+from resolvent.federation.protocol.second_sessions import SecondSessions
+from resolvent.federation.protocol.transport import PartyHandler, Transport
+from resolvent.federation.server.serve import serve_federation, titles_of_runs
+from resolvent.federation.server.waits import WatchedTransport
+from resolvent.federation.site.site import Site
+from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+
+__all__ = ["FederationServer", "FederationSite"]
+
+
+class FederationServer(ServerProgram):
+    """Runs the rounds of an experiment at the server, see ``serve_federation``."""
+
+    @override
+    def run(self, job: dict[str, Any], transport: Transport, kit: Path, results: Path) -> dict[str, Any]:
+        enable_compilation_cache()
+        events: list[dict[str, Any]] = []
+
+        def observe(event: Any) -> None:
+            events.append(dict(event))
+            self.report(event)
+
+        try:
+            plan = FederationJob.from_plain(job)
+            experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
+                                              models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
+            experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
+            folder = runs_of(kit) / check_run_name(plan.run)
+            self._watched = WatchedTransport(transport, plan.run, titles_of_runs(plan.run, experiment),
+                                             experiment.rounds, SecondSessions(kit), observe)
+            outcome = serve_federation(plan, experiment, self._watched, folder, results, observe)
+        except InputError as error:
+            outcome = {"status": "refused", "message": f"server: {error}"}
+        return {**outcome, "events": events}
+
+    @override
+    def waiting(self) -> Mapping[str, Any]:
+        watched = getattr(self, "_watched", None)
+        return {} if watched is None else watched.waiting()
+
+
+class FederationSite(SiteProgram):
+    """Answers the server's messages at a site, see ``federation_site.Site``."""
+
+    @override
+    def open(self, site: str, kit: Path) -> PartyHandler:
+        enable_compilation_cache()
+        path = os.environ.get(SITE_FILE)
+        if path is None:
+            raise InputError("this process has no site file: start the site with resolvent party start")
+        file = read_site(Path(path))
+        file = replace(file, folder=_code_folder() or file.folder)
+        self._site = Site(site, runs_of(kit), file, is_rehearsal=_is_rehearsal())
+        return self._site.handle
+
+    @override
+    def close(self) -> None:
+        site = getattr(self, "_site", None)
+        if site is not None:
+            site.close()
+
+
+def _is_rehearsal() -> bool:
+    return os.environ.get(REHEARSAL) == "1"
+
+def _code_folder() -> Path | None:
+    folder = os.environ.get(CODE_FOLDER)
+    return None if folder is None else Path(folder)
+

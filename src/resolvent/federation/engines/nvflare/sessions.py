@@ -1,0 +1,76 @@
+"""Components of NVIDIA FLARE that notice when two processes connect to the server as one site.
+
+The engine gives the connection of a site to the process that registers last, without a message. Here the server refuses
+a site that registers from another folder or machine while the first process is connected. A site that starts again in
+its folder is not refused: the lock of its kit excludes a second process there.
+"""
+
+import threading
+import time
+from pathlib import Path
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_exception import NotAuthenticated
+from typing_extensions import override
+
+from resolvent.federation.protocol.second_sessions import folder_id, report_second_session
+
+__all__ = ["ServerSessions", "SiteSession"]
+
+_FOLDER_PROPERTY = "resolvent_folder"
+_CONNECTED = 30.0  # seconds after the last sign of a site, which sends one every 10 s
+
+
+class SiteSession(FLComponent):
+    """Tells the server from which folder a site is connected, see ``folder_id``.
+
+    Args:
+        kit: the site's kit.
+    """
+
+    def __init__(self, kit: str) -> None:
+        super().__init__()
+        self._folder_id = folder_id(Path(kit))
+
+    @override
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type in (EventType.BEFORE_CLIENT_REGISTER, EventType.BEFORE_CLIENT_HEARTBEAT):
+            fl_ctx.set_prop(_FOLDER_PROPERTY, self._folder_id, private=False, sticky=False)
+
+
+class ServerSessions(FLComponent):
+    """Refuses a second session of a site at the server, and reports it.
+
+    Args:
+        kit: the server's kit.
+    """
+
+    def __init__(self, kit: str) -> None:
+        super().__init__()
+        self._kit = Path(kit)
+        self._lock = threading.Lock()
+        self._reported: set[tuple[str, str]] = set()  # a process that is refused is started again and again
+        self._folders: dict[str, tuple[str, float]] = {}  # site -> its folder, and time of the last sign
+
+    @override
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type not in (EventType.CLIENT_REGISTER_RECEIVED, EventType.CLIENT_HEARTBEAT_RECEIVED):
+            return
+        peer = fl_ctx.get_peer_context()
+        site, folder = (None, None) if peer is None else (peer.get_identity_name(), peer.get_prop(_FOLDER_PROPERTY))
+        if not isinstance(site, str) or not isinstance(folder, str):  # a person
+            return
+        with self._lock:
+            known, last = self._folders.get(site, (folder, 0.0))
+            is_second = known != folder and time.monotonic() - last < _CONNECTED
+            if not is_second and event_type == EventType.CLIENT_HEARTBEAT_RECEIVED:
+                self._folders[site] = folder, time.monotonic()
+            is_new = is_second and (site, folder) not in self._reported
+            if is_new:
+                self._reported.add((site, folder))
+        if is_new:
+            report_second_session(self._kit, site)
+        if is_second and event_type == EventType.CLIENT_REGISTER_RECEIVED:
+            raise NotAuthenticated(f"{site} is connected already, from another folder or machine: a kit runs once")

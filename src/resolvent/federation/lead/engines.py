@@ -1,0 +1,113 @@
+"""The engines that connect the participants of a federation: what the commands do differently for each of them."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from resolvent.errors import InputError
+from resolvent.federation.engines.processes import EngineProcess
+from resolvent.federation.lead.lead import write_sites
+from resolvent.federation.protocol.files import Consortium
+from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
+from resolvent.federation.protocol.names import ALLOWED_CLASSES
+from resolvent.federation.protocol.second_sessions import SECOND_SESSION
+
+__all__ = ["ENGINES", "lead_kit", "make_federation_kits", "require_engine", "start_participant"]
+
+
+_REFUSED = "refused, because another process is connected as this site (a copy of its kit, or a kit in wrong hands): "
+_CONNECTED = "connected to the server"
+_SECOND = "the server refuses this process: another one is connected as this site, or was until a minute ago"
+
+
+class _EngineFacts(NamedTuple):
+    """Facts about an engine.
+
+    Attributes:
+        title: its name.
+        package: its package, which is installed with the extra of the engine's name.
+        version: the version with which this library is tested. The adapters use internal interfaces of the engines, and
+            all participants need the same version.
+        server_ready: the text in the log of a server that accepts sites.
+        site_ready: the text in the log of a site that is connected.
+        site_news: text in the log of a site -> message for the person who runs it.
+        server_news: text in the log of the server -> message for the person who runs it.
+        lead_kind: the kind of kit with which experiments are started.
+    """
+
+    title: str
+    package: str
+    version: str
+    server_ready: str | None
+    site_ready: str
+    site_news: Mapping[str, str]
+    server_news: Mapping[str, str]
+    lead_kind: str
+
+
+ENGINES: Mapping[Engine, _EngineFacts] = {
+    "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", None, "Successfully registered client",
+                            {"Successfully registered client": _CONNECTED, "The client could not register": _SECOND},
+                            {"New client ": "joined: ", "client_dead": "lost: ", SECOND_SESSION: _REFUSED},
+                            "person"),
+    "flower": _EngineFacts("Flower", "flwr", "1.41.0", "resolvent: ready", "SuperNode ID:",
+                           {"SuperNode ID:": _CONNECTED, "Failed to activate SuperNode": _SECOND},
+                           {"resolvent: joined ": "joined: ", "resolvent: lost ": "lost: ", SECOND_SESSION: _REFUSED},
+                           "server"),
+}
+
+
+def require_engine(engine: Engine) -> None:
+    """Check that an engine is installed, in the version with which this library is tested.
+
+    Raises:
+        InputError: it is not.
+    """
+    facts = ENGINES[engine]
+    if find_spec(facts.package) is None:
+        raise InputError(f"{facts.title} is not installed: run pip install 'resolvent[{engine}]' in an environment of "
+                         "its own, such as python -m venv fed")
+    installed = version(facts.package)
+    if installed != facts.version:
+        raise InputError(f"{facts.title} {installed} is installed, and this version of resolvent works with "
+                         f"{facts.version} only: run pip install '{facts.package}=={facts.version}'")
+
+
+def make_federation_kits(folder: Path, plan: Consortium) -> dict[str, Path]:
+    """Make the kits of a federation's participants, see ``make_kits``; returns name of a new kit -> its folder."""
+    if plan.engine == "flower":
+        from resolvent.federation.engines.flower.kits import make_flower_kits
+
+        kits = make_flower_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites)
+        write_sites(folder / SERVER_KIT, plan.name, plan.sites)
+        return kits
+    from resolvent.federation.engines.nvflare.provisioning import make_kits
+
+    kits = make_kits(folder, name=plan.name, host=plan.host, port=plan.port, sites=plan.sites, lead=plan.lead,
+                     members=plan.members)
+    for person in (plan.lead, *plan.members):
+        write_sites(folder / person, plan.name, plan.sites)
+    return kits
+
+
+def lead_kit(folder: Path, plan: Consortium) -> Path:
+    """The kit with which experiments are started."""
+    return folder / (plan.lead if ENGINES[plan.engine].lead_kind == "person" else SERVER_KIT)
+
+
+def start_participant(note: KitNote, environment: Mapping[str, str]) -> EngineProcess:
+    """Start the processes of the server or of a site.
+
+    Args:
+        note: the participant's kit.
+        environment: variables for the processes, in addition to those of this one.
+    """
+    if note.engine == "flower":
+        from resolvent.federation.engines.flower.programs import start_flower
+
+        return start_flower(note, environment)
+    from resolvent.federation.engines.nvflare.processes import start_engine
+
+    return start_engine(note, ALLOWED_CLASSES, environment)

@@ -1,0 +1,181 @@
+"""The lead's side of a federation: it starts the job, follows it, and starts it again if a process has ended.
+
+The folder of an unfinished run has a note with the name of the run and its jobs. The server resumes the run of that
+name from its checkpoint, so that the lead's process, too, can be killed and started again.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.runs.run_folder import check_folder, finished_summary, is_complete, open_folder
+from resolvent.comparisons.runs.summary import read_summary
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.folder_lock import locked
+from resolvent.data.tables.party_tables import natural_order
+from resolvent.errors import InputError, alternatives, quote
+from resolvent.federation.lead.watchdog import FederationEndedError, Watchdog
+from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.kits import KitNote
+
+__all__ = ["FederationEndedError", "federate", "read_sites", "write_sites"]
+
+_SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
+_ANOTHER_RUN = "give --out another folder for another run"
+_RULES = ("quorum", "grace", "deadline", "retries", "lost_state")  # in which the order of a command can differ
+
+
+def write_sites(kit: Path, name: str, sites: Sequence[str]) -> None:
+    """Write the names of the federation's sites into a kit."""
+    write_text(kit / _SITES_FILE, json.dumps({"federation": name, "sites": sorted(sites, key=natural_order)}))
+
+
+def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
+    """The sites of a federation in the order of the parties.
+
+    Args:
+        kit: the lead's kit.
+        chosen: names of sites; only these are returned. Default: all sites.
+
+    Raises:
+        InputError: the kit has no list of sites, or a chosen name is not in it.
+    """
+    try:
+        sites = tuple(json.loads((kit / _SITES_FILE).read_text("utf-8"))["sites"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{kit} does not say which sites the federation has: {_SITES_FILE} is missing or damaged: use "
+                         "a kit that 'resolvent federation new' made") from error
+    for name in chosen:
+        if name not in sites:
+            raise InputError(f"--sites: there is no site {quote(name)}{alternatives(name, sites)}")
+    return tuple(name for name in sites if not chosen or name in chosen)
+
+
+def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: FederationJob, observe: Observer, *,
+             notify: Callable[[str], None], has_sites: bool = False) -> dict[str, Any]:
+    """Run an experiment in a federation and write the run folder; an interrupted run is resumed.
+
+    Args:
+        note: the participant of the lead's kit; with Flower, that of the server.
+        experiment: the experiment.
+        out: the run folder.
+        job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
+        observe: a function that is called with the events of the run.
+        notify: a function that is called with a message about the job.
+        has_sites: whether the user has chosen the sites. Then an unfinished run continues with these sites from its
+            next round on; otherwise it continues with the sites that it has.
+
+    Returns:
+        The summary of the run.
+
+    Raises:
+        InputError: the folder is in use, or the server cannot be reached.
+        FederationEndedError: the sites refuse, or too few of them have answered.
+    """
+    with locked(out):
+        if is_complete(out) and not job.rehearsal:
+            summary = finished_summary(out, experiment.file, _ANOTHER_RUN)
+            (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
+            notify(f"{out} is a complete run of this experiment, and nothing is started: {_ANOTHER_RUN}. A complete "
+                   "run cannot be extended; one with more rounds, such as --set rounds=100, is another run")
+            return summary
+        check_folder(out, resume=True, overwrite=False, advice=_ANOTHER_RUN)
+        with open_folder(out, resume=True) as work:
+            progress = _continue_or_begin(work / _NOTE_FILE, job, experiment, has_sites=has_sites)
+            for change in progress.changes():
+                notify(f"{change}: from the next round on")
+            outcome = _outcome(note, experiment, progress, work, observe, notify)
+            if outcome["status"] == "refused":
+                _restore_note(work / _NOTE_FILE, progress)
+            if outcome["status"] != "complete":
+                raise FederationEndedError(str(outcome["message"]))
+            from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
+
+            write_report(work)
+            summary = read_summary(work)
+        # Last: without the note, a command that is started again would begin a new run.
+        (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
+    return summary
+
+
+class _Progress(NamedTuple):
+    """A new or an unfinished run.
+
+    Attributes:
+        job: the order to run it.
+        jobs: ids of the jobs of the run so far.
+        earlier: the order of the last job; None if there is none.
+    """
+
+    job: FederationJob
+    jobs: tuple[str, ...] = ()
+    earlier: FederationJob | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the last job has another order."""
+        return self.earlier is not None and self.earlier != self.job
+
+    def changes(self) -> list[str]:
+        """What is different from the order of the last job, for the lead."""
+        if self.earlier is None:
+            return []
+        old, new = self.earlier, self.job
+        members = (([site for site in new.sites if site not in old.sites], "takes part"),
+                   ([site for site in old.sites if site not in new.sites], "leaves"))
+        rules = [f"{name} is {getattr(new, name)} instead of {getattr(old, name)}" for name in _RULES
+                 if getattr(new, name) != getattr(old, name)]
+        return [*(f"{', '.join(names)} {verb}" for names, verb in members if names), *rules]
+
+
+def _outcome(note: KitNote, experiment: FederatedExperiment, progress: _Progress, work: Path, observe: Observer,
+             notify: Callable[[str], None]) -> Mapping[str, Any]:
+    if note.engine == "flower":
+        from resolvent.federation.engines.flower.programs import FlowerServer
+
+        # A run of Flower has no number that outlives the command.
+        _write_note(work / _NOTE_FILE, progress.job, progress.jobs or [progress.job.run])
+        return FlowerServer(note, experiment, progress.job, work, observe, notify).run()
+    return Watchdog(note, progress.job, progress.jobs, is_changed=progress.is_changed, work=work, observe=observe,
+                    notify=notify, save=lambda jobs: _write_note(work / _NOTE_FILE, progress.job, jobs)).run()
+
+
+def new_run_name(experiment: FederatedExperiment) -> str:
+    """A name for a run that no other run has."""
+    name = folder_name(experiment.file.name).replace(".", "-")[:40].strip("-_") or "run"
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExperiment, *,
+                       has_sites: bool) -> _Progress:
+    """The folder's unfinished run, or a new run. The participants of an unfinished rehearsal do not exist any more."""
+    content = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    if content is None or (job.rehearsal and content["job"].get("rehearsal")):
+        job = job if job.refit is not None else replace(job, run=new_run_name(experiment))
+        _write_note(path, job, [])
+        return _Progress(job)
+    earlier = FederationJob.from_plain(content["job"])
+    if (earlier.experiment, earlier.rehearsal, earlier.refit) != (job.experiment, job.rehearsal, job.refit):
+        raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
+                         "give --out another folder")
+    job = replace(job, run=earlier.run, sites=job.sites if has_sites else earlier.sites)
+    jobs = tuple(content["jobs"])
+    return _Progress(job, jobs, earlier if jobs else None)
+
+
+def _write_note(path: Path, job: FederationJob, jobs: Sequence[str]) -> None:
+    write_text(path, json.dumps({"job": job.plain(), "jobs": list(jobs)}))
+
+
+def _restore_note(path: Path, progress: _Progress) -> None:
+    """After a refusal nothing is left of a new run, and an earlier run continues with the sites that it has."""
+    if progress.earlier is None:
+        path.unlink(missing_ok=True)
+    else:
+        _write_note(path, progress.earlier, json.loads(path.read_text("utf-8"))["jobs"])

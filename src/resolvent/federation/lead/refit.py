@@ -1,0 +1,113 @@
+"""The lead's side of a refit in a federation: the sites train the chosen method again on all their rows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from resolvent.algorithms.description import describe
+from resolvent.comparisons.after.refit_folder import REFIT_FOLDER, write_refit
+from resolvent.comparisons.after.refit_plan import RefitPlan, best_round, plan_refit
+from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.runs.run_folder import is_complete
+from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
+from resolvent.data.files.atomic_files import remove_folder
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.errors import InputError
+from resolvent.federation.lead.lead import federate
+from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import name_refit
+from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.xla.shapes import shapes_of
+
+__all__ = ["RefitOrder", "refit_federation", "write_federated_refit"]
+
+_UNFINISHED = "federation"  # the run folder of the refit, in the folder of the refits
+
+
+class RefitOrder:
+    """What the lead orders: the run, the plan and the experiment.
+
+    Attributes:
+        run: the run folder.
+        plan: the chosen method, the numbers of rounds, and the method of each site as far as the lead knows it.
+        experiment: the experiment of the run, of which these methods are trained again.
+        name: name of the run of the refit.
+        sites: the sites of the run, in the order of the parties.
+    """
+
+    def __init__(self, run: Path, method: str | None = None, rounds: int | None = None) -> None:
+        """Read a run folder of a federation.
+
+        Raises:
+            InputError: it is not one, has no such method, or the method cannot be trained again.
+        """
+        import pandas as pd
+
+        summary = read_summary(run)
+        if not summary.get("run"):
+            raise InputError(f"{run} is no run of a federation: leave out --kit")
+        metrics = pd.read_parquet(run / METRICS_FILE)
+        plan = plan_refit(summary, metrics, method, rounds)
+        # A site that keeps its scores may have decided to train alone, and the lead does not know it.
+        labels = [label for label in summary["methods"] if label in (plan.method, summary["alone"])]
+        counts = {label: rounds or best_round(summary, metrics, label) for label in labels}
+        self.run, self.plan, self.sites = run, plan._replace(rounds=counts), tuple(summary["data"]["parties"])
+        experiment = experiment_of_file(str(run / EXPERIMENT_FILE))
+        self.experiment = experiment.with_refit(counts, self._uses_held_out(experiment))
+        self.name = name_refit(summary["run"])
+
+    def _uses_held_out(self, experiment: FederatedExperiment) -> bool:
+        """Whether a method chooses by validation rows."""
+        encoding = ModelFolder(self.run / "models" / folder_name(self.plan.method)).encoding
+        assert isinstance(encoding, TableEncoding)
+        with experiment.file.precision():
+            shapes = shapes_of(experiment.model(encoding).init, jax.random.key(0))
+            return any(describe(experiment.algorithm(label), shapes).uses_held_out
+                       for label in self.plan.rounds)
+
+    def job(self, **rules: Any) -> FederationJob:
+        """The order to the server."""
+        return FederationJob(self.name, self.experiment.text, self.sites, refit=self.experiment.refit,
+                             keeps_validation=self.experiment.keeps_validation, **rules)
+
+
+def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *, notify: Callable[[str], None],
+                     deadline: float = 600.0) -> RefitPlan:
+    """Let the sites of a run train its chosen method again, and write the shared models into the run folder.
+
+    Every site writes its models into its own folder of the run. If the command ends, it continues when it is started
+    again.
+
+    Raises:
+        InputError: the server cannot be reached.
+        FederationEndedError: a site refuses, or does not answer.
+    """
+    results = order.run / REFIT_FOLDER / _UNFINISHED
+    results.parent.mkdir(exist_ok=True)
+    if is_complete(results):  # of a command that was killed before it could write the models
+        finished = {label: facts["rounds"] for label, facts in read_summary(results)["methods"].items()}
+        if finished != order.plan.rounds:
+            remove_folder(results)
+    federate(note, order.experiment, results, order.job(deadline=deadline), observe, notify=notify)
+    write_federated_refit(order, results)
+    remove_folder(results)
+    return order.plan
+
+
+def write_federated_refit(order: RefitOrder, results: Path) -> None:
+    """Write the shared models of a refit into the folder of its run.
+
+    Args:
+        order: the order.
+        results: the lead's folder of the refit.
+    """
+    summary = read_summary(results)
+    data, knows_all = summary["data"], not order.experiment.keeps_validation
+    counts = {site: [train, train + test if knows_all else None]
+              for site, train, test in zip(data["parties"], data["train"], data["test"], strict=True)}
+    models = {label: results / "models" / folder_name(label) for label in order.plan.rounds}
+    write_refit(order.run, order.plan, models, dict.fromkeys(models, counts))

@@ -1,0 +1,250 @@
+"""A rehearsal: server, sites and lead on this machine, over loopback with certificates, from one table.
+
+Afterwards the same experiment is simulated with the encoding on which the sites have agreed, and the models of both are
+compared.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from resolvent.comparisons.experiment.binding import Bound
+from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.experiment.yaml_files import write_yaml
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.files.atomic_files import remove_folder, write_text
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.encoding_files import read_encoding
+from resolvent.data.tables.party_tables import from_frame, natural_order, table
+from resolvent.data.tables.table_files import read_table_file
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError
+from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
+from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
+from resolvent.federation.lead.lead import federate
+from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
+from resolvent.federation.protocol.files import Consortium
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
+from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.math import tree
+from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.simulator.run import simulate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Parity", "Rehearsal", "prepare_rehearsal", "rehearse", "shipped_changes"]
+
+_HOST, _LEAD = "localhost", "lead@example.org"
+_JOIN_SECONDS = 120.0
+_TOLERANCE = 1e-4  # relative to the largest parameter: float32 rounding, amplified by the rounds
+# The changes that make a shipped experiment small enough for a rehearsal.
+_SHIPPED: Mapping[str, Sequence[str]] = {
+    "digits": ("data.parties=3", "rounds=20", "evaluate_every=5", "participation=Full",
+               "algorithms={local-only: local, FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.1, delta: 1}}",
+               "title='Handwritten digits at three sites: a rehearsal'"),
+}
+
+
+def shipped_changes(source: str) -> Sequence[str]:
+    """The changes that make a shipped experiment small enough for a rehearsal."""
+    return _SHIPPED.get(source, ())
+
+
+class Parity(NamedTuple):
+    """The difference between the models of a federation and those of the simulation.
+
+    Attributes:
+        method: label of the method.
+        difference: the largest absolute difference of a parameter, over the shared and all personal models.
+        largest: the largest absolute value of a parameter of the simulation.
+    """
+
+    method: str
+    difference: float
+    largest: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the models are equal up to rounding errors of 32-bit floats."""
+        return self.difference <= _TOLERANCE * max(self.largest, 1e-30)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """An experiment whose table is divided among sites of this machine.
+
+    Attributes:
+        experiment: the experiment, as the lead sends it.
+        frame: the table with the rows of all sites.
+        sites: name of a site -> name of its party in the table, in the order of the parties.
+    """
+
+    experiment: FederatedExperiment
+    frame: "pd.DataFrame"
+    sites: Mapping[str, str]
+
+
+def prepare_rehearsal(file: ExperimentFile) -> Rehearsal:
+    """Divide the table of an experiment among sites; data in memory are converted to a table first.
+
+    Raises:
+        InputError: the data are prices, or inputs that are not vectors of numbers.
+    """
+    data = file.bound.parts.get("data")
+    if not isinstance(data, Bound):
+        raise InputError(f"{file.location('data')}: data: a rehearsal needs data of parties")
+    if data.function is table:
+        values = data.values
+        party = values["party"]
+        text = TextFormat(values["separator"], values["decimal"], values["encoding"])
+        frame, _ = read_table_file(values["table"], text, (party, values["label"]), (party,), lambda column: True)
+        settings = file.bound.settings()
+    else:
+        frame, party = _as_table(data.build(), file)
+        shares = {name: data.values[name] for name in ("validation", "test", "seed") if name in data.values}
+        settings = {**file.bound.settings(), "data": {"table": "rehearsal.parquet", "party": party, "label": "label",
+                                                      "scale": "none", **shares}}
+    experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
+    names = sorted(set(frame[party].astype(str)), key=natural_order)
+    return Rehearsal(experiment, frame, _site_names(names))
+
+
+def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str]":
+    """Data in memory as a table, and the name of the column of the parties."""
+    import pandas as pd
+
+    if not isinstance(data, FederatedData) or len(data.input_shape) != 1 or data.vocabulary:
+        raise InputError(f"{file.location('data')}: data: a federation trains on tables, and a row of these data is no "
+                         "vector of numbers: use an experiment with a table, or digits")
+    blocks = []
+    for k, name in enumerate(data.parties):
+        x, y = (np.concatenate(parts) for parts in zip(*(data.party(k, split) for split in SPLITS), strict=True))
+        names = data.features or [f"x{i}" for i in range(x.shape[1])]
+        labels = np.array(data.classes)[y] if data.task == "classification" else y
+        blocks.append(pd.DataFrame(x, columns=list(names)).assign(party=name, label=labels))
+    return pd.concat(blocks, ignore_index=True), "party"
+
+
+def _site_names(parties: Sequence[str]) -> dict[str, str]:
+    """Name of a site, which a certificate can contain -> name of its party."""
+    sites: dict[str, str] = {}
+    for party in parties:
+        base = re.sub(r"[^A-Za-z0-9_-]+", "-", party).strip("-_")[:30] or "site"
+        name = base if base.casefold() not in {"server", "lead", *map(str.casefold, sites)} else f"{base}-{len(sites)}"
+        sites[name] = party
+    return sites
+
+
+def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Observer, *, folder: Path,
+             notify: Callable[[str], None], engine: Engine = "nvflare") -> tuple[dict[str, Any], list[Parity]]:
+    """Run an experiment in a federation on this machine, then simulate it and compare.
+
+    Args:
+        rehearsal: the experiment and its table.
+        out: the run folder of the lead.
+        job: the rules of the run.
+        observe: a function that is called with the events of the run.
+        folder: an empty folder for the kits, the sites' tables and their runs.
+        notify: a function that is called with messages.
+        engine: the program that connects the participants.
+
+    Returns:
+        The summary of the run, and the comparison of each method.
+
+    Raises:
+        InputError: a process does not start, or a site refuses.
+    """
+    with _federation(rehearsal, folder, notify, engine) as kits:
+        try:
+            summary = federate(KitNote(kits[_LEAD]), rehearsal.experiment, out, job, observe, notify=notify)
+        except InputError:
+            notify(f"the participants' logs: {folder / 'kits' / '*' / ENGINE_LOG}")
+            raise
+    notify("simulating the same experiment in one process")
+    return summary, _compare(rehearsal, out, {site: kits[site] for site in rehearsal.sites})
+
+
+@contextlib.contextmanager
+def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None],
+                engine: Engine = "nvflare") -> Iterator[dict[str, Path]]:
+    """Start the server and the sites and wait until the sites have joined; yields the folder of each kit."""
+    folder = folder.resolve()  # the participants' processes have working folders of their own
+    remove_folder(folder)
+    folder.mkdir(parents=True)
+    folder.chmod(0o700)  # it has copies of the rows
+    sites, facts = (*rehearsal.sites,), ENGINES[engine]
+    plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=_LEAD, engine=engine)
+    kits = make_federation_kits(folder / "kits", plan)
+    kits[_LEAD] = lead_kit(folder / "kits", plan)
+    files = _write_tables(rehearsal, folder / "sites")
+    common = {REHEARSAL: "1", CODE_FOLDER: str(Path.cwd())}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(running(start_participant(KitNote(kits[SERVER_KIT]), common)))
+        if facts.server_ready is not None:
+            server.wait_for(facts.server_ready, _JOIN_SECONDS)
+        processes = [stack.enter_context(running(start_participant(
+            KitNote(kits[site]), {**common, SITE_FILE: str(files[site])}))) for site in sites]
+        for process in processes:
+            process.wait_for(facts.site_ready, _JOIN_SECONDS)
+        notify(f"server and {len(sites)} sites run on this machine and are connected over {facts.title} (TLS)")
+        yield kits
+
+
+def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
+    """The table and the site file of each site."""
+    party = rehearsal.experiment.table.party
+    owners, files = rehearsal.frame[party].astype(str), {}
+    for site, name in rehearsal.sites.items():
+        target = folder / site
+        target.mkdir(parents=True)
+        rows = rehearsal.frame[owners == name].drop(columns=party).reset_index(drop=True)
+        rows.to_parquet(target / "table.parquet", index=False)
+        files[site] = target / "site.yaml"
+        # A simulation has no minimum count: with one, the models would not be those of the simulation.
+        write_text(files[site], "table: table.parquet\nmin_count: 1\n")
+    return files
+
+
+def _compare(rehearsal: Rehearsal, out: Path, kits: Mapping[str, Path]) -> list[Parity]:
+    """Simulate with the agreed encoding, and compare the models."""
+    experiment = rehearsal.experiment
+    runs = {site: max(p for p in runs_of(kit).iterdir() if p.is_dir()) for site, kit in kits.items()}
+    encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
+    assert isinstance(encoding, TableEncoding)
+    settings = experiment.table
+    data = from_frame(rehearsal.frame, settings.party, settings.label, encoding=encoding,
+                      validation=settings.validation, test=settings.test, seed=settings.seed)
+    parities = []
+    with experiment.file.precision():
+        model = experiment.model(encoding)
+        for label in experiment.labels:
+            result = simulate(experiment.algorithm(label), model, data, rounds=experiment.rounds, seed=experiment.seed,
+                              participation=experiment.participation(), evaluate_every=experiment.rounds,
+                              progress=False)
+            folder = Path("models") / folder_name(label)
+            pairs = [(result.personal_model(party), ModelFolder(runs[site] / folder).parameters(site, model))
+                     for site, party in rehearsal.sites.items()]
+            if result.server_model is not None:
+                pairs.append((result.server_model, ModelFolder(out / folder).parameters(None, model)))
+            parities.append(_parity(label, pairs))
+    return parities
+
+
+def _parity(label: str, pairs: Sequence[tuple[Any, Any]]) -> Parity:
+    differences, largest = [0.0], [0.0]
+    for simulated, federated in pairs:
+        leaves = zip(tree.named_leaves(simulated), jax.tree.leaves(federated), strict=True)
+        for (_, leaf), other in leaves:
+            expected = np.asarray(leaf, np.float64)
+            differences.append(float(np.abs(expected - np.asarray(other, np.float64)).max(initial=0)))
+            largest.append(float(np.abs(expected).max(initial=0)))
+    return Parity(label, max(differences), max(largest))

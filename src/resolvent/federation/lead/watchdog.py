@@ -1,0 +1,210 @@
+"""Follows the jobs of a run over NVIDIA FLARE: a job that ends before the run is complete is started again."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from resolvent.errors import InputError
+from resolvent.federation.engines.nvflare.lead import JobState, LeadSession, open_session
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import SERVER_CLASS, SITE_CLASS
+from resolvent.federation.server.waits import WaitReporter
+
+__all__ = ["FederationEndedError", "Watchdog"]
+
+_POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
+_PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
+_MAX_JOBS = 100  # of one command
+_DISPATCHED, _RUNNING = "DISPATCHED", "RUNNING"  # the engine's names of the states of a job that has been started
+_COMPLETED, _MAX_DOWNLOADS = "FINISHED:COMPLETED", 5  # attempts to download the results of a job
+# What the engine's names of the state of a job that has ended mean.
+_REASONS = {"FINISHED:ABORTED": "it was stopped",
+            "FINISHED:ABNORMAL": "a process of the job was killed, did not start, or did not report in time",
+            "FINISHED:EXECUTION_EXCEPTION": "a process of the job has failed or ended; its log says why",
+            "FINISHED:FAILED_TO_RUN": "a participant did not start the job in time"}
+_IDLE_CHECK, _MAX_IDLE_CHECKS = 5.0, 4  # seconds between two checks, and checks after which a job is started again
+
+
+class FederationEndedError(InputError):
+    """The run has not been completed; the message says why, and how to continue."""
+
+
+class Watchdog:
+    """Follows a run through its jobs, until the server's program has written the outcome of the run.
+
+    A job of an earlier command can have ended with an outcome that did not complete the run, such as a site that did
+    not answer. Whoever calls the command again wants to continue: such an outcome counts only if this command has
+    followed its job; otherwise the run continues with another job.
+
+    Args:
+        note: the participant of the lead's kit.
+        job: the order to run the experiment.
+        jobs: ids of the jobs of the run so far.
+        is_changed: whether the last job has another order, and is replaced by one with this order.
+        work: the folder for the results.
+        observe: a function that is called with the events of the run.
+        notify: a function that is called with a message about the job.
+        save: a function that stores the ids of the jobs of the run.
+    """
+
+    def __init__(self, note: KitNote, job: FederationJob, jobs: Sequence[str], *, is_changed: bool, work: Path,
+                 observe: Observer, notify: Callable[[str], None], save: Callable[[Sequence[str]], None]) -> None:
+        self._note, self._job, self._work, self._notify, self._save = note, job, work, notify, save
+        self._waits = WaitReporter(observe)
+        self._jobs, self._is_superseded = [*jobs], is_changed
+        self._followed: set[str] = set()  # jobs that this command has started, or has seen at work
+        self._started = 0  # number of jobs that this command has started
+        self._last_check, self._idle_checks = time.monotonic(), 0
+        self._failed_downloads = 0
+        self._quiet_since = time.monotonic()
+
+    def run(self) -> Mapping[str, Any]:
+        """The outcome of the run."""
+        with self._waits:
+            while True:
+                self._waits.expect(lambda: {"for": "connection"})
+                try:
+                    with open_session(self._note) as session:
+                        self._quiet_since = time.monotonic()
+                        while True:
+                            outcome = self._follow(session)
+                            if outcome is not None:
+                                return outcome
+                except FederationEndedError:
+                    raise
+                except Exception as error:  # the server has ended, or the network
+                    self._wait(f"the connection to the server is lost ({str(error)[:200]})")
+
+    def _follow(self, session: LeadSession) -> Mapping[str, Any] | None:
+        """Follow the current job, or start one; returns the outcome of the run, or None if another job was started."""
+        if self._is_superseded:
+            self._end_job(session)
+        if not self._jobs:
+            self._start_job(session)
+        state, number = self._watch(session)
+        self._waits.expect(lambda: {"for": "results"})
+        outcome = self._fetch(session, state) if state.is_done else None
+        if outcome is not None and (outcome["status"] == "complete" or self._jobs[-1] in self._followed):
+            for event in outcome.get("events", [])[number:]:
+                self._waits.observe(event)
+            return outcome
+        if outcome is not None:
+            self._notify(f"the run has stopped before: {outcome['message']}")
+            self._notify("it continues from the server's checkpoint")
+        else:
+            self._notify(f"the job has ended before the run ({state.text}{_reason(state.text)}): it is started again, "
+                         "and continues from the server's checkpoint")
+        self._start_job(session)
+        return None
+
+    def _watch(self, session: LeadSession) -> tuple[JobState, int]:
+        """Follow the current job to its end; returns its last state, and the number of events that it has reported."""
+        job, number = self._jobs[-1], 0
+        while True:
+            state = session.state(job)
+            if state.is_known and not state.is_done:
+                self._followed.add(job)
+            events, number, waiting = session.progress(job, number)
+            wait = waiting or {"for": "job", "state": state.text}
+            self._waits.expect(partial(dict, wait))
+            for event in events:
+                self._waits.observe(event)
+            is_complete = any(event.get("event") == "complete" for event in events)
+            if state.is_done or not state.is_known or self._end_if_idle(session, state.text):
+                return state, number
+            time.sleep(_POLL)
+            while is_complete and self._is_at_work(session):  # it no longer answers ``progress``
+                time.sleep(_POLL)
+
+    def _is_at_work(self, session: LeadSession) -> bool:
+        state = session.state(self._jobs[-1])
+        return state.is_known and not state.is_done
+
+    def _fetch(self, session: LeadSession, state: JobState) -> Mapping[str, Any] | None:
+        """The outcome of a job that has ended; None if it has none. A lost connection is tried again."""
+        try:
+            outcome = session.fetch(self._jobs[-1], self._work)
+        except InputError as error:
+            if state.text != _COMPLETED:  # such as a job that was never started
+                return None
+            self._failed_downloads += 1
+            if self._failed_downloads >= _MAX_DOWNLOADS and self._jobs[-1] not in self._followed:
+                return None  # an earlier command has ended here: the server's checkpoint has all that is needed
+            if self._failed_downloads >= _MAX_DOWNLOADS:
+                raise FederationEndedError(str(error)) from error
+            raise
+        self._failed_downloads = 0
+        return outcome
+
+    def _end_if_idle(self, session: LeadSession, state: str) -> bool:
+        """End the job if the server or a site has not run it for some time, because its engine was started again.
+
+        NVIDIA FLARE notices neither. The server would wait for the site until the deadline, and a job that the server
+        has lost keeps its state for ever.
+
+        Returns:
+            Whether the job has ended although its state does not say so.
+        """
+        if state not in (_DISPATCHED, _RUNNING) or time.monotonic() - self._last_check < _IDLE_CHECK:
+            return False
+        self._last_check = time.monotonic()
+        is_lost = self._jobs[-1] not in session.running_jobs()
+        idle = {"server"} if is_lost else session.idle_sites() & {*self._job.sites} if state == _RUNNING else set()
+        self._idle_checks = self._idle_checks + 1 if idle else 0
+        if self._idle_checks < _MAX_IDLE_CHECKS:
+            return False
+        self._idle_checks = 0
+        self._notify(f"{', '.join(sorted(idle))} started again without the job, which ends now")
+        session.abort(self._jobs[-1])
+        return is_lost
+
+    def _end_job(self, session: LeadSession) -> None:
+        """End the job with the earlier order; the next one continues from the server's checkpoint."""
+        job = self._jobs[-1]
+        self._waits.expect(lambda: {"for": "end"})
+        if not session.state(job).is_done:
+            session.abort(job)
+            while job in session.running_jobs() and not session.state(job).is_done:
+                time.sleep(_POLL)
+        self._is_superseded = False
+
+    def _start_job(self, session: LeadSession) -> None:
+        """Start a job of the run when all sites are connected."""
+        if self._started >= _MAX_JOBS:
+            raise FederationEndedError(f"the job was stopped {_MAX_JOBS} times: the logs of the server and of the "
+                                       "sites say why")
+        self._await_sites(session)
+        try:
+            job = session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS)
+        except InputError as error:  # the person has no right; trying again would not help
+            raise FederationEndedError(str(error)) from error
+        self._jobs.append(job)
+        self._followed.add(job)
+        self._started, self._failed_downloads = self._started + 1, 0
+        self._save(self._jobs)
+
+    def _await_sites(self, session: LeadSession) -> None:
+        """Wait until all sites are connected."""
+        reported: set[str] = set()
+        while missing := {*self._job.sites} - session.connected_sites():
+            if missing != reported:
+                self._waits.report({"for": "sites", "missing": sorted(missing)})
+                reported = missing
+            if time.monotonic() - self._quiet_since > _PATIENCE:
+                raise FederationEndedError(f"{', '.join(sorted(missing))} did not join within {_PATIENCE:.0f} s: start "
+                                           "them with resolvent party start, then run the command again to continue")
+            time.sleep(_POLL)
+        self._quiet_since = time.monotonic()
+
+    def _wait(self, reason: str) -> None:
+        if time.monotonic() - self._quiet_since > _PATIENCE:
+            raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: run the command again to continue")
+        self._notify(f"{reason}: trying again")
+        time.sleep(_RECONNECT)
+
+
+def _reason(state: str) -> str:
+    return f": {_REASONS[state]}" if state in _REASONS else ""

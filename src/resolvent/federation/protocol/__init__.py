@@ -1,0 +1,1 @@
+"""Messages, their checks, and the files that say what a federation runs; no engine and no rows."""

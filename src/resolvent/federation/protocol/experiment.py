@@ -1,0 +1,249 @@
+"""The experiment of a federation: an experiment file of the simulator whose table is at the sites.
+
+The lead's file may name a table, or leave ``data.table`` and ``data.party`` out. Its text with all defaults is sent to
+the server and to the sites, and each binds it with the parts that are installed there. Parts of the user's own, data
+sets by name and files are refused before they are read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
+from resolvent.comparisons.after.refit_plan import check_can_be_refitted
+from resolvent.comparisons.experiment.binding import Bound
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.experiment.own_parts import limit_own_parts
+from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE
+from resolvent.comparisons.experiment.yaml_files import read_yaml
+from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.party_tables import table
+from resolvent.data.tables.table_settings import SITE_TABLE, TableSettings
+from resolvent.data.weights import ClassWeights
+from resolvent.errors import InputError
+from resolvent.problem.metrics import Metric
+from resolvent.problem.models import Model
+
+__all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
+
+# Settings without an effect in a federation, and their defaults.
+_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None, "folds": 1}
+_PARTY = "site"
+
+
+@dataclass(frozen=True)
+class FederatedExperiment:
+    """An experiment whose rows are at the sites.
+
+    Attributes:
+        file: the checked settings.
+        is_rehearsal: whether all participants are on one machine, so that parts of the user's own are allowed.
+        refit: label -> number of rounds of the methods that are trained again on all rows; None: all methods are run.
+        keeps_validation: whether validation rows stay what they are in a refit.
+    """
+
+    file: ExperimentFile
+    is_rehearsal: bool
+    refit: Mapping[str, int] | None = None
+    keeps_validation: bool = False
+
+    def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedExperiment":
+        """The same experiment, of which these methods are trained again on all rows.
+
+        Raises:
+            InputError: they are no numbers of rounds of methods of the experiment, or a method is differentially
+                private.
+        """
+        if refit is None:
+            return self
+        is_valid = isinstance(refit, Mapping) and refit and isinstance(keeps_validation, bool) and all(
+            label in self.labels and type(rounds) is int and 0 < rounds <= self.rounds
+            for label, rounds in refit.items())
+        if not is_valid:
+            raise InputError("refit: give methods of the experiment and their numbers of rounds, which are at most "
+                             f"{self.rounds}")
+        for label in refit:
+            check_can_be_refitted(label, self.algorithm(label))
+        return replace(self, refit=dict(refit), keeps_validation=keeps_validation)
+
+    @property
+    def text(self) -> str:
+        """The text that is sent: every setting, without the path of the lead's table."""
+        return self.file.to_yaml(comments=False)
+
+    @property
+    def table(self) -> TableSettings:
+        """The settings of the sites' tables."""
+        values = self._part("data").values
+        return TableSettings(**{name: values[name] for name in TableSettings._fields})
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of each method."""
+        return int(self.file.bound.values["rounds"])
+
+    def held_out(self, *, with_test: bool) -> list[str] | None:
+        """The splits whose rows do not train in a refit; None if this is no refit.
+
+        Args:
+            with_test: whether the site keeps its test rows out of the training.
+        """
+        if self.refit is None:
+            return None
+        return [*(["validation"] if self.keeps_validation else []), *(["test"] if with_test else [])]
+
+    def rounds_of(self, label: str) -> int:
+        """Number of rounds of a method."""
+        return self.rounds if self.refit is None else self.refit[label]
+
+    @property
+    def total_rounds(self) -> int:
+        """Number of rounds of all methods and seeds."""
+        return sum(map(self.rounds_of, self.labels)) * len(self.seeds)
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random numbers."""
+        return int(self.file.bound.values["seed"])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, of which each has a run."""
+        seeds = int(self.file.bound.values["seeds"]) if self.refit is None else 1
+        return tuple(range(self.seed, self.seed + seeds))
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the experiment in addition to the loss and the score, by name."""
+        parts = self.file.bound.parts.get("metrics", {})
+        assert isinstance(parts, dict)
+        return {label: part.build() for label, part in parts.items()}
+
+    @property
+    def decide_by(self) -> str | None:
+        """The user's choice of the metric that compares methods."""
+        name: str | None = self.file.bound.values["decide_by"]
+        return name
+
+    @property
+    def decision(self) -> DecisionRule | None:
+        """How a site weighs gains and losses."""
+        return self._part("decision").build() if "decision" in self.file.bound.parts else None
+
+    @property
+    def class_weight(self) -> ClassWeights | None:
+        """Weights of classes in the loss."""
+        weights: ClassWeights | None = self.file.bound.values["class_weight"]
+        return weights
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows or classes have weights in the loss."""
+        return self.class_weight is not None or self.table.weight is not None
+
+    @property
+    def alone(self) -> str | None:
+        """The label of training alone, or None."""
+        return next((label for label in self.labels if self.file.preset_of(label) == "local"), None)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the methods."""
+        return tuple(label for label in self._methods if self.refit is None or label in self.refit)
+
+    def algorithm(self, label: str) -> Algorithm:
+        """The algorithm of a label."""
+        algorithm: Algorithm = self._methods[label].build(solver=self._part("solver").build())
+        return algorithm
+
+    def participation(self) -> Participation:
+        """Which parties take part in a round."""
+        participation: Participation = self._part("participation").build()
+        return participation
+
+    def model(self, encoding: TableEncoding) -> Model:
+        """The model for the inputs of the agreed encoding."""
+        return self.file.build_model(encoding)
+
+    @property
+    def _methods(self) -> Mapping[str, Bound]:
+        methods = self.file.bound.parts["algorithms"]
+        assert isinstance(methods, dict)
+        return methods
+
+    def _part(self, key: str) -> Bound:
+        part = self.file.bound.parts[key]
+        assert isinstance(part, Bound)
+        return part
+
+
+def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: bool = False) -> FederatedExperiment:
+    """Read the lead's experiment.
+
+    Args:
+        source: a YAML file, or the name of a shipped experiment.
+        changes: each ``key.path=value``.
+        rehearsal: whether parts of the user's own are allowed.
+
+    Raises:
+        InputError: the file is wrong, or its data are not a table.
+    """
+    path = Path(source)
+    if path.suffix not in (".yaml", ".yml"):
+        return _checked(ExperimentFile.load(source, changes), is_rehearsal=rehearsal)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE_SIZE + 1)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {source}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}:1: the file is not text in UTF-8: {error}") from error
+    return _parsed(text, source, path.stem, changes, is_rehearsal=rehearsal)
+
+
+def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
+                         folder: Path | None = None) -> FederatedExperiment:
+    """Bind the text that another participant has sent, with the parts that are installed in this environment.
+
+    Args:
+        text: the experiment.
+        name: its name.
+        rehearsal: whether all parts of the user's own are allowed.
+        models: the models of the user's own that this participant allows, such as ``networks:small``.
+        folder: the folder that is searched for their modules; default: the current folder.
+
+    Raises:
+        InputError: the text is wrong, has a part of the user's own that is not allowed, or its data are not a table.
+    """
+    with limit_own_parts(None if rehearsal else models, folder):
+        return _parsed(text, "experiment.yaml", name, (), is_rehearsal=rehearsal)
+
+
+def _parsed(text: str, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:
+    settings = read_yaml(text, source)
+    data = settings.get("data") if isinstance(settings, Mapping) else None
+    if isinstance(data, Mapping) and data.get("name", "table") == "table" and "prices" not in data:
+        changes = [*changes, f"data.table={SITE_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
+    return _checked(ExperimentFile.parse(text, source, name, changes), is_rehearsal=is_rehearsal)
+
+
+def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment:
+    data: Any = file.bound.parts.get("data")
+    if not isinstance(data, Bound) or data.function is not table:
+        raise InputError(f"{file.location('data')}: data: in a federation every site has a table: write "
+                         "data: {label: COLUMN}, and the columns' settings as for a simulation")
+    if data.values["unseen"] == "missing" and data.values["missing"] == "refuse":
+        raise InputError(f"{file.location('data')}: data.unseen: missing needs missing: impute or indicate, because "
+                         "missing values are refused")
+    for key, default in _NOT_IN_A_FEDERATION.items():
+        if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
+            raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")
+    experiment = FederatedExperiment(file, is_rehearsal)
+    if experiment.has_weights and len(experiment.seeds) > 1:
+        raise InputError(f"{file.location('seeds')}: seeds: with weights of rows or classes a federation has one seed, "
+                         "because the sums of the weights change with the split of the rows: remove the setting, and "
+                         "run the experiment again with another seed")
+    return experiment

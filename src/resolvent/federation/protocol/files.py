@@ -1,0 +1,182 @@
+"""The files that people of a federation write: ``consortium.yaml`` of the lead, ``site.yaml`` of each site.
+
+Both are read strictly: an unknown key, a value of another type or a missing key is an error with the file, the line,
+the key and what is allowed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from resolvent.comparisons.experiment.binding import bind
+from resolvent.comparisons.experiment.changes import Locations
+from resolvent.comparisons.experiment.own_parts import is_own_part
+from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE
+from resolvent.comparisons.experiment.yaml_files import read_yaml
+from resolvent.errors import InputError, quote, shorten
+from resolvent.federation.protocol.kits import Engine
+from resolvent.federation.protocol.limits import Limits
+
+__all__ = ["Consortium", "SiteFile", "read_consortium", "read_site"]
+
+_Settings = TypeVar("_Settings")
+# A name becomes a folder, the common name of a certificate and a name of the engine.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_MAX_HOST_LENGTH = 253
+_RESERVED_NAMES = frozenset({"server", "lead"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consortium:
+    """Who takes part in a federation, and where its server is.
+
+    Attributes:
+        name: name of the federation: letters, digits, - and _.
+        host: name or address of the server, as the sites and the lead reach it.
+        port: TCP port of the server; all connections go to it.
+        sites: names of the sites. The name of a site is the name of its party in results.
+        lead: e-mail address of the person who may start experiments. Flower knows no persons, and does not need it.
+        engine: ``nvflare`` (NVIDIA FLARE) or ``flower``.
+        members: e-mail addresses of persons who may look at runs, and may not start one.
+
+    Raises:
+        InputError: a name, an address or the port is not valid, or there are fewer than two sites.
+    """
+
+    name: str
+    host: str
+    sites: tuple[str, ...]
+    lead: str = ""
+    engine: Engine = "nvflare"
+    port: int = 8002
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, names in (("name", (self.name,)), ("sites", self.sites)):
+            for name in names:
+                if not _NAME.fullmatch(name):
+                    raise InputError(f"{key}: {quote(name)} cannot be a name: use 1 to 40 letters, digits, - and _, "
+                                     "beginning with a letter or a digit")
+        if len(self.sites) < 2:
+            raise InputError(f"sites: a federation has at least 2 sites, got {len(self.sites)}")
+        if self.engine == "flower" and self.members:
+            raise InputError("members: Flower knows no persons: remove the setting, or use engine: nvflare")
+        persons = (self.lead, *self.members) if self.lead or self.engine == "nvflare" else ()
+        for title, names in (("sites", self.sites), ("members", persons)):
+            if not names:
+                continue
+            name, count = Counter(name.casefold() for name in names).most_common(1)[0]
+            if count > 1:
+                raise InputError(f"{title}: {quote(name)} is named twice: name it once")
+        for name in self.sites:
+            if name.casefold() in _RESERVED_NAMES:
+                raise InputError(f"sites: {quote(name)} is the name of another participant: choose another")
+        for key, address in zip(("lead", *("members" for _ in self.members)), persons, strict=bool(persons)):
+            if not re.fullmatch(r"[\w.+-]+@[\w-]+(\.[\w-]+)*", address):
+                raise InputError(f"{key}: {quote(address)} is not an e-mail address, such as lead@example.org")
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", self.host) or len(self.host) > _MAX_HOST_LENGTH:
+            raise InputError(f"host: {quote(self.host)} is not a host name or an IPv4 address, such as fed.example.org")
+        if not 1 <= self.port <= 65535:
+            raise InputError(f"port: {self.port} must lie in 1 to 65535")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFile:
+    """A site's table and what the site allows.
+
+    Attributes:
+        table: the site's table: a .csv, .csv.gz, .tsv or .parquet file with a row per sample. A relative path begins at
+            the folder of this file.
+        columns: name of a column in the federation -> its name at this site, for columns whose names differ.
+        separator: the character between two values in a text file.
+        decimal: the decimal mark of numbers in a text file.
+        encoding: character encoding of a text file, such as utf-8 or cp1252.
+        min_count: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
+            level is not used in training. A table with a class of fewer rows does not take part.
+        models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
+            installs them, or has the module in the folder of this file.
+        limits: what the site allows; an experiment beyond it is refused at the site.
+        folder: the folder of this file; ``read_site`` sets it.
+
+    Raises:
+        InputError: ``decimal`` or ``min_count`` is not valid, or two columns have the same name at the site.
+    """
+
+    table: str
+    columns: dict[str, str] | None = None
+    separator: str = "auto"
+    decimal: str = "auto"
+    encoding: str = "auto"
+    min_count: int = 5
+    models: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in ("auto", ".", ","):
+            raise InputError(f"decimal: {quote(self.decimal)} is not one of auto, '.' and ','")
+        if self.min_count < 1:
+            raise InputError(f"min_count: {self.min_count} must be at least 1")
+        for model in self.models:
+            if not is_own_part(model):
+                raise InputError(f"models: {quote(model)} is not module:function: models of the library are allowed "
+                                 "without being named")
+        name, count = Counter((self.columns or {}).values()).most_common(1)[0] if self.columns else ("", 0)
+        if count > 1:
+            raise InputError(f"columns: {quote(name)} stands for two columns: name it once")
+
+
+def read_consortium(path: Path) -> Consortium:
+    """Read ``consortium.yaml``.
+
+    Raises:
+        InputError: the file is absent or wrong; the message has the file, the line and the key.
+    """
+    return _read(path, lambda settings: _bound(Consortium, settings))
+
+
+def read_site(path: Path) -> SiteFile:
+    """Read ``site.yaml``; its table has an absolute path.
+
+    Raises:
+        InputError: the file is absent or wrong; the message has the file, the line and the key.
+    """
+    folder = path.parent.resolve()
+
+    def build(settings: Mapping[str, Any]) -> SiteFile:
+        plain = dict(settings)
+        limits = _bound(Limits, plain.pop("limits", None) or {}, "limits")
+        site = _bound(SiteFile, plain, limits=limits, folder=folder)
+        return replace(site, table=str((folder / site.table).resolve()))
+
+    return _read(path, build)
+
+
+def _bound(kind: Callable[..., _Settings], settings: Any, path: str = "", **supplied: Any) -> _Settings:
+    """A dataclass from checked settings; an error starts with the path of the key."""
+    bound = bind(kind, settings, path=path, supplied=frozenset(supplied))
+    try:
+        return kind(**bound.values, **supplied)
+    except InputError as error:
+        separator = "." if str(error).partition(":")[0].isidentifier() else ": "
+        raise InputError(f"{path}{separator}{error}".lstrip(".: ")) from error
+
+
+def _read(path: Path, build: Callable[[Mapping[str, Any]], _Settings]) -> _Settings:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE_SIZE + 1)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {shorten(path)}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:1: the file is not text in UTF-8") from error
+    settings = read_yaml(text, str(path))
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{path}:1: expected a mapping of settings")
+    try:
+        return build(settings)
+    except InputError as error:
+        raise InputError(f"{Locations(str(path), settings, {})(str(error))}: {error}") from error

@@ -1,0 +1,66 @@
+"""The order of a lead to run an experiment, which a job of the engine carries to the server."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.exchange import RoundRules
+
+__all__ = ["FederationJob", "Observer"]
+
+Observer = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class FederationJob:
+    """The lead's order to run an experiment.
+
+    Attributes:
+        run: name of the run. If the server has a run of this name, it is resumed. The lead's command names new runs,
+            except refits, whose name says which run they belong to.
+        experiment: the text of the experiment.
+        sites: names of the sites, in the order of the parties.
+        quorum: number of sites that must answer in a phase; None: all.
+        grace: seconds for which the server waits for further replies after the quorum.
+        deadline: longest wait for replies in seconds.
+        retries: how often a phase is repeated if fewer sites than the quorum have answered.
+        lost_state: what happens to a site that has lost its state: ``refuse`` or ``restart``.
+        rehearsal: whether all participants are on one machine.
+        refit: label -> number of rounds of the methods that are trained again on all rows; None: the experiment runs.
+        keeps_validation: whether validation rows stay what they are in a refit.
+    """
+
+    run: str
+    experiment: str
+    sites: tuple[str, ...]
+    quorum: int | None = None
+    grace: float = 0.0
+    deadline: float = 600.0
+    retries: int = 3
+    lost_state: str = "refuse"
+    rehearsal: bool = False
+    refit: Mapping[str, int] | None = None
+    keeps_validation: bool = False
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":
+        """The job that ``plain`` described.
+
+        Raises:
+            InputError: it has other settings, because another version of the library has written it.
+        """
+        try:
+            return cls(**{**content, "sites": tuple(content["sites"])})
+        except (TypeError, KeyError) as error:
+            raise InputError(f"the job is of another version of resolvent ({shorten(error)}): install the same version "
+                             "for the lead, the server and the sites") from error
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values, as they are sent."""
+        return asdict(self)
+
+    @property
+    def rules(self) -> RoundRules:
+        """How long the server waits, and for how many sites."""
+        return RoundRules(quorum=self.quorum, grace=self.grace, deadline=self.deadline, retries=self.retries)

@@ -1,0 +1,107 @@
+"""The judgement of each site: the site computes it from its own test rows, and the lead reads it.
+
+The value of a single row never leaves a site. If the site lets its scores out, the lead gets for each method the score
+and the gain over training alone, each with an interval. The intervals are those of a simulation with the same rows and
+models, and so are the decisions, which the lead computes from the gains of all sites.
+
+The interval of a mean over the sites differs from that of a simulation, which adds the resampled means of all sites:
+from these the lead could compute values of single rows. Here the half width of the interval is
+sqrt(sum_k (w_k h_k)^2) / sum_k w_k, with the weight w_k and half the width h_k of the interval of site k.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from resolvent.comparisons.judgement.sites import Means, SiteJudgement, Sites
+from resolvent.comparisons.runs.summary import as_number
+from resolvent.errors import InputError, shorten
+from resolvent.problem.metrics.intervals import Interval
+
+__all__ = ["join_judgements", "read_judgement"]
+
+_MAX_ROWS = 2**31
+_MAX_METHODS = 1000
+
+
+def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) -> SiteJudgement:
+    """The judgement that a site has sent, in the form of a site in ``summary.json``.
+
+    A method that the site has not judged, because it joined later, has an interval without numbers.
+
+    Args:
+        content: the plain values.
+        party: id of the site.
+        name: name of the site.
+        methods: labels of the methods.
+
+    Raises:
+        InputError: they are no judgement of these methods.
+    """
+    try:
+        rows, rarest = content["test_rows"], content["rarest_class"]
+        scores, gains = (_read_intervals(content[key], methods) for key in ("scores", "gains"))
+        if any(type(number) is not int or not 0 <= number < _MAX_ROWS for number in (rows, rarest)):
+            raise ValueError("a number of test rows is not valid")
+        unknown = {*scores, *gains} - {*methods}
+        if len(unknown) > 1 or (unknown and not all(label.isprintable() and len(label) < 200 for label in unknown)):
+            raise ValueError("there is a method that the experiment does not have")
+        return SiteJudgement(party, name, rows, rarest, scores, gains)
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"the site sent no judgement of the methods: {shorten(error)}") from error
+
+
+def _read_intervals(content: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Interval]:
+    if len(content) > _MAX_METHODS:
+        raise ValueError("there are too many methods")
+    intervals = {str(label): _read_interval(ends) for label, ends in content.items()}
+    return {**{label: intervals[label] for label in methods if label in intervals}, **intervals}
+
+
+def _read_interval(ends: Any) -> Interval:
+    kinds = (int, float, str, type(None))
+    if not isinstance(ends, list) or len(ends) != 3 or any(type(end) not in kinds for end in ends):
+        raise ValueError("an interval does not have three numbers")
+    return Interval(*map(as_number, ends))
+
+
+def join_judgements(judgements: Sequence[SiteJudgement], methods: Sequence[str], alone: str | None, *,
+                    is_share: bool) -> Sites:
+    """All sites, and the means over them.
+
+    Args:
+        judgements: one per site.
+        methods: labels of the methods.
+        alone: label of training alone, or None.
+        is_share: whether scores lie in [0, 1].
+    """
+    if not judgements:
+        return Sites((), None)
+    baselines = dict.fromkeys(label for site in judgements for label in site.scores if label not in methods)
+    labels = (*methods, *baselines)
+    missing = Interval(math.nan, math.nan, math.nan)
+    others = [label for label in labels if label != alone] if alone is not None else []
+    sites = tuple(site._replace(scores={label: site.scores.get(label, missing) for label in labels},
+                                gains={label: site.gains.get(label, missing) for label in others})
+                  for site in judgements)
+    complete = [site for site in sites if all(np.isfinite([*interval]).all()
+                                              for interval in (*site.scores.values(), *site.gains.values()))]
+    if len(complete) < len(sites):
+        return Sites(sites, None)
+    equal, by_rows = [1.0] * len(sites), [float(site.test_rows) for site in sites]
+    scores, gains = ((0.0, 1.0), (-1.0, 1.0)) if is_share else ((-math.inf, math.inf),) * 2
+    return Sites(sites, Means(
+        *({label: _mean([site.scores[label] for site in sites], weights, scores) for label in labels}
+          for weights in (equal, by_rows)),
+        *({label: _mean([site.gains[label] for site in sites], weights, gains) for label in others}
+          for weights in (equal, by_rows))))
+
+
+def _mean(intervals: Sequence[Interval], weights: Sequence[float], limits: tuple[float, float]) -> Interval:
+    total = sum(weights)
+    value = sum(w * interval.value for w, interval in zip(weights, intervals, strict=True)) / total
+    half = math.sqrt(sum((w * (interval.high - interval.low) / 2) ** 2
+                         for w, interval in zip(weights, intervals, strict=True))) / total
+    return Interval(value, max(value - half, limits[0]), min(value + half, limits[1]))

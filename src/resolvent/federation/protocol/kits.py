@@ -1,0 +1,96 @@
+"""Kits: the folder of a participant, with its keys and the server's address."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.folder_lock import RunningError, locked
+from resolvent.errors import InputError
+
+__all__ = ["SERVER_KIT", "Engine", "KitNote", "kit_note", "started_once", "write_kit_note"]
+
+Engine: TypeAlias = Literal["nvflare", "flower"]
+"""The program that connects the participants."""
+
+SERVER_KIT = "server"
+_RUNNING = "running"  # its lock is in the kit
+_NOTE_FILE = "kit.json"  # the note in kits for Flower
+_TITLES = {"server": "the server", "site": "a site", "person": "a person, such as the lead"}
+_NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
+
+
+class KitNote:
+    """What a kit says about its participant.
+
+    Attributes:
+        kit: the kit's folder.
+        engine: ``nvflare`` or ``flower``.
+        kind: ``server``, ``site`` or ``person``.
+        name: the participant's name.
+        address: host and port of the server.
+
+    Raises:
+        InputError: the folder is not a kit.
+    """
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit.expanduser().resolve()
+        startup = self.kit / "startup"
+        if (startup / _NOTE_FILE).is_file():
+            content = _read(startup / _NOTE_FILE)
+            self.kind, self.name, self.address = (str(content[key]) for key in ("kind", "name", "address"))
+            self.engine: Engine = "flower"
+            return
+        self.engine = "nvflare"
+        file = next((file for file in _NVFLARE_FILES if (startup / file).is_file()), None)
+        if file is None:
+            raise InputError(f"{kit} is not a kit: give --kit a folder that 'resolvent federation new' made")
+        self.kind, content = _NVFLARE_FILES[file], _read(startup / file)
+        if self.kind == "person":
+            person = content["admin"]
+            self.name, self.address = person["username"], f"{person['host']}:{person['port']}"
+        else:
+            self.address = content["servers"][0]["service"]["target"]
+            self.name = "server" if self.kind == "server" else content["client"]["fqsn"]
+
+
+def kit_note(kit: Path, kind: str) -> KitNote:
+    """What a kit says about its participant.
+
+    Raises:
+        InputError: it is not a kit, or the kit of another kind of participant.
+    """
+    note = KitNote(kit)
+    if note.kind != kind:
+        raise InputError(f"{kit} is the kit of {_TITLES[note.kind]}, and this command needs that of {_TITLES[kind]}")
+    return note
+
+
+@contextlib.contextmanager
+def started_once(note: KitNote) -> Iterator[None]:
+    """Hold the lock of a kit: two processes with one kit would take turns in answering for one participant.
+
+    Raises:
+        RunningError: another process on a machine that shares the folder has started the kit.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(note.kit / _RUNNING))
+        except RunningError as error:
+            raise RunningError(f"the kit {note.kit} is started already, by process {error.holder}: {note.name} runs "
+                               "once; end that process first", error.holder) from None
+        yield
+
+
+def write_kit_note(kit: Path, *, kind: str, name: str, address: str) -> None:
+    """Write what a kit for Flower says about its participant, see ``KitNote``."""
+    write_text(kit / "startup" / _NOTE_FILE,
+               json.dumps({"engine": "flower", "kind": kind, "name": name, "address": address}, indent=2))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return content

@@ -1,0 +1,170 @@
+"""What a site allows, and what no federation allows: the checks of an experiment before it starts at a party."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.combinators import Attacked
+from resolvent.algorithms.combinators.combinator import contains
+from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.combinators.private_parties import is_private
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.protocol.wire import MAX_BYTES
+from resolvent.problem.solvers import LocalSolver
+
+__all__ = ["Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
+
+# Packages whose functions and classes an algorithm of the library consists of.
+_TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
+_MAX_DEPTH = 50
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a site allows. The site itself checks it.
+
+    Attributes:
+        algorithms: names of the allowed algorithms; None: all of the library.
+        solvers: names of the allowed local solvers, such as ``SGD``; None: all of the library.
+        max_rounds: largest number of rounds of a method; None: any.
+        max_total_rounds: largest number of rounds in which the site answers about its table, over all methods, seeds
+            and experiments; None: any.
+        max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
+        min_rows: smallest number of its training samples with which this site takes part.
+        scores: whether the scores of models on this site's samples may leave it.
+        training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
+            unless the algorithm is differentially private.
+        clip: largest Euclidean norm of an update that leaves the site; longer updates are scaled down. None: no limit.
+        noise: standard deviation of the Gaussian noise that is added to every number of an update, in multiples of
+            ``clip``; noise needs ``clip``.
+        max_bytes: largest number of bytes of a message that the site reads.
+        refit_with_test_rows: whether a refit may train on the rows that judged the methods; otherwise it trains on
+            the training and validation rows of this site, and its test rows stay unseen.
+
+    Raises:
+        InputError: a number is out of range, or there is noise without ``clip``.
+    """
+
+    algorithms: tuple[str, ...] | None = None
+    solvers: tuple[str, ...] | None = None
+    max_rounds: int | None = None
+    max_total_rounds: int | None = None
+    max_local_steps: int | None = None
+    min_rows: int = 1
+    scores: bool = True
+    training_scores: bool | None = None
+    clip: float | None = None
+    noise: float = 0.0
+    max_bytes: int = MAX_BYTES
+    refit_with_test_rows: bool = True
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not 0 < self.clip < float("inf"):
+            raise InputError(f"clip={self.clip} must be positive and finite")
+        if not 0 <= self.noise < float("inf"):
+            raise InputError(f"noise={self.noise} must be finite and not negative")
+        if self.noise and self.clip is None:
+            raise InputError("noise is a multiple of clip, which is not set: set clip")
+
+
+def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, rounds: int,
+                      samples: int) -> dict[str, str]:
+    """Name of a limit that an experiment exceeds -> the reason; empty if the site takes part.
+
+    Args:
+        limits: what the site allows.
+        algorithm: the algorithm of the experiment.
+        method: the name of the algorithm in the experiment, such as ``fedprox``.
+        rounds: number of rounds.
+        samples: number of the site's training samples.
+    """
+    solvers, reasons = local_solvers(algorithm), {}
+    if limits.algorithms is not None and method not in limits.algorithms:
+        reasons["algorithms"] = (f"the algorithm {shorten(method)} is not allowed; allowed: "
+                                 f"{', '.join(limits.algorithms)}")
+    unknown = sorted({type(solver).__name__ for solver in solvers} - {*(limits.solvers or ())})
+    if limits.solvers is not None and unknown:
+        reasons["solvers"] = f"the solver {', '.join(unknown)} is not allowed; allowed: {', '.join(limits.solvers)}"
+    if limits.max_rounds is not None and rounds > limits.max_rounds:
+        reasons["max_rounds"] = f"{rounds} rounds are more than the allowed {limits.max_rounds}"
+    if limits.max_local_steps is not None:
+        steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
+        if steps > limits.max_local_steps:
+            reasons["max_local_steps"] = f"{steps} local steps are more than the allowed {limits.max_local_steps}"
+    if samples < limits.min_rows:
+        reasons["min_rows"] = f"the site has fewer training samples than the {limits.min_rows} with which it takes part"
+    return reasons
+
+
+def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
+    """The refusal for the reasons of ``reasons_to_refuse``: the allowed values leave the site, and no reason."""
+    return Refusal(RefusalCode.LIMITS, "; ".join(reasons.values()),
+                   limits={name: getattr(limits, name) for name in reasons})
+
+
+def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:
+    """The splits of which a site lets scores out.
+
+    Args:
+        limits: what the site allows.
+        algorithm: the algorithm of the experiment.
+        splits: all splits.
+    """
+    if not limits.scores:
+        return ()
+    has_training = not is_private(algorithm) if limits.training_scores is None else limits.training_scores
+    return tuple(split for split in splits if has_training or split != "train")
+
+
+def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
+    """Refuse an algorithm that real parties cannot run, or that contains code from outside the library.
+
+    Raises:
+        InputError: the algorithm pools the data, attacks the federation, or has a part from another package, and this
+            is not a rehearsal.
+    """
+    if rehearsal:
+        return
+    advice = "use it in a simulation or a rehearsal"
+    if contains(algorithm, PooledData):
+        raise InputError(f"the algorithm trains on pooled samples, and samples do not leave a site: {advice}")
+    if contains(algorithm, Attacked):
+        raise InputError(f"the algorithm makes some of its parties malicious: {advice}")
+    if (part := next(_foreign_parts(algorithm), None)) is not None:
+        raise InputError(f"the algorithm has {shorten(part)}, which is not a part of the library: only installed code "
+                         f"of resolvent runs at a site; {advice}")
+
+
+def _steps_of(solver: LocalSolver, samples: int) -> int:
+    """Number of steps of a solver at full effort."""
+    count: Callable[..., Any] | None = getattr(solver, "count_steps", None)
+    if count is not None:
+        return int(count(jnp.array(samples), jnp.ones(())))
+    return int(getattr(solver, "steps", 1))
+
+
+def _foreign_parts(x: Any, depth: int = 0) -> Iterator[str]:
+    """The names of functions and classes in a value that other packages define."""
+    kind = x if callable(x) and hasattr(x, "__qualname__") else type(x)
+    module = getattr(kind, "__module__", None) or ""
+    is_part = isinstance(x, eqx.Module) or callable(x)
+    if is_part and module.partition(".")[0] not in _TRUSTED:
+        yield f"{module}.{kind.__qualname__}"
+    if depth > _MAX_DEPTH:
+        yield "a part that is nested too deeply"
+        return
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        for item in dataclasses.fields(x):
+            yield from _foreign_parts(getattr(x, item.name, None), depth + 1)
+    elif isinstance(x, dict):
+        for value in x.values():
+            yield from _foreign_parts(value, depth + 1)
+    elif isinstance(x, tuple | list):
+        for value in x:
+            yield from _foreign_parts(value, depth + 1)

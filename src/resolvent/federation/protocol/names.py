@@ -1,0 +1,31 @@
+"""Names that the commands of a federation and the processes of its jobs share. This module imports no engine."""
+
+import re
+import secrets
+from pathlib import Path
+
+__all__ = ["ALLOWED_CLASSES", "CODE_FOLDER", "MODELS", "REHEARSAL", "SERVER_CLASS", "SITE_CLASS", "SITE_FILE",
+           "name_refit", "refitted_run", "runs_of"]
+
+# The only classes that a job may name.
+SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvflare.programs.FederationServer",
+                                              "resolvent.federation.engines.nvflare.programs.FederationSite")
+# Variables that the command which starts a participant sets for the processes of its jobs.
+SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
+MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
+
+
+def name_refit(run: str) -> str:
+    """A name for a run that trains the methods of another run again on all rows."""
+    return f"{run}-refit-{secrets.token_hex(3)}"
+
+
+def refitted_run(name: str) -> str | None:
+    """The run whose methods a run of this name trains again; None for a name that ``name_refit`` has not made."""
+    match = re.fullmatch(r"(.+)-refit-[0-9a-f]{6}", name)
+    return None if match is None else match[1]
+
+
+def runs_of(kit: Path) -> Path:
+    """The folder in which a participant has its runs."""
+    return kit / "runs"

@@ -1,0 +1,188 @@
+"""The messages that the server writes, and how it reads the answers: nothing in an answer is trusted."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from resolvent.algorithms import keys
+from resolvent.algorithms.admission import update_norm
+from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round
+from resolvent.algorithms.algorithm import Message as Payload
+from resolvent.federation.protocol.reports import SiteScores
+from resolvent.federation.protocol.stores import ServerRecord
+from resolvent.federation.protocol.wire import Message, WireError, arrays_of, encode, restore_tree
+from resolvent.math.tree import Vector
+
+__all__ = ["Ready", "Scores", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
+           "read_stored", "start_message", "work_message"]
+
+_MAX_SPLITS = 100
+_MAX_SCORES = 1000
+_MAX_NAME = 200
+
+
+class Ready(NamedTuple):
+    """A party's answer to the first message.
+
+    Attributes:
+        samples: number of training samples.
+        splits: names of the sample sets.
+        split_sizes: number of samples of each sample set.
+        protected: whether the site clips its replies or adds noise.
+        score: name of the score.
+    """
+
+    samples: int
+    splits: tuple[str, ...]
+    split_sizes: tuple[int, ...]
+    protected: bool
+    score: str
+
+
+class Scores(NamedTuple):
+    """A party's answer about its models.
+
+    Attributes:
+        personal: name of a score -> split -> its value; None if the scores do not leave the site. A value is None if
+            it is not finite.
+        shared: the same for the shared model; None if there is none.
+    """
+
+    personal: SiteScores | None
+    shared: SiteScores | None
+
+
+def start_message(run: str, party: str, model: Vector, key: Array, experiment: Mapping[str, Any],
+                  restart: tuple[int, int] | None = None) -> bytes:
+    """The first message to a party: the first model, and the key of its first state.
+
+    Args:
+        run: the run.
+        party: name of the party.
+        model: the first model.
+        key: the key of the party's first state.
+        experiment: facts in which the experiments of the server and of the party must agree.
+        restart: the round and phase in which a party that has lost its state begins again; None: the run begins.
+    """
+    arrays = arrays_of({"model": model, "key": jax.random.key_data(key)})
+    facts = {**experiment, "party": party} | ({} if restart is None else {"restart": restart})
+    return encode(Message("start", run, facts=facts, arrays=arrays))
+
+
+def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array) -> bytes:
+    """The message of a phase to party k."""
+    payload, key = _phase_payload(algorithm, record.state, jnp.array(k), round_key, record.round,
+                                  phase=record.phase)
+    arrays = arrays_of({"payload": payload, "key": key, "effort": effort})
+    return encode(Message("work", record.run, record.round, record.phase, _facts(record, k), arrays))
+
+
+def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int) -> bytes:
+    """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``."""
+    payload, shared = _model_payload(algorithm, record.state, jnp.array(k))
+    return encode(Message(kind, record.run, record.round, 0, _facts(record, k),
+                          arrays_of({"payload": payload, "shared": shared})))
+
+
+def _facts(record: ServerRecord, k: int) -> dict[str, Any]:
+    """The receiver of a message, and the positions of its last replies that counted and that were refused."""
+    return {"party": record.parties[k], "counted": record.counted.get(k), "refused": record.refused.get(k)}
+
+
+def read_ready(party: str, message: Message) -> Ready:
+    """Read the answer to ``start_message``.
+
+    Raises:
+        WireError: it is not the expected answer.
+    """
+    _check_kind(message, "ready")
+    splits, sizes = message.fact("splits", list), message.fact("split_sizes", list)
+    samples = message.fact("samples", int)
+    if not (0 < len(splits) <= _MAX_SPLITS and len(sizes) == len(splits) and all(map(_is_name, splits))
+            and all(type(n) is int and 0 <= n < 2**31 for n in [*sizes, samples])):
+        raise WireError("the numbers of samples are not valid")
+    score = message.fact("score", str)
+    if not _is_name(score):
+        raise WireError("the name of the score is not valid")
+    return Ready(samples, tuple(splits), tuple(sizes), message.fact("protected", bool), score)
+
+
+def read_reply(party: str, message: Message, like: PyTree[Any]) -> PyTree[Any]:
+    """Read the answer to ``work_message``.
+
+    Raises:
+        WireError: it is not the expected answer, or its arrays have other names, shapes or dtypes than ``like``.
+    """
+    _check_kind(message, "reply")
+    return restore_tree(message.arrays, like)
+
+
+def read_scores(party: str, message: Message, splits: Sequence[str]) -> Scores:
+    """Read the answer to a ``model_message`` of the kind ``evaluate``.
+
+    Raises:
+        WireError: it is not the expected answer.
+    """
+    _check_kind(message, "scores")
+    if message.fact("withheld", bool):
+        return Scores(None, None)
+    has_shared = message.facts.get("shared") is not None
+    return Scores(_valid_scores(message.fact("personal", dict), splits),
+                  _valid_scores(message.fact("shared", dict), splits) if has_shared else None)
+
+
+def read_stored(party: str, message: Message) -> bool:
+    """Read the answer to a ``model_message`` of the kind ``finish``.
+
+    Raises:
+        WireError: it is not the expected answer.
+    """
+    _check_kind(message, "stored")
+    return True
+
+
+def _check_kind(message: Message, kind: str) -> None:
+    if message.kind != kind:
+        raise WireError(f"the answer is not of the kind '{kind}'")
+
+
+def _valid_scores(scores: Mapping[str, Any], splits: Sequence[str]) -> SiteScores:
+    def is_number(value: Any) -> bool:
+        return value is None or (type(value) in (int, float) and math.isfinite(value))
+
+    is_valid = len(scores) <= _MAX_SCORES and all(
+        _is_name(name) and isinstance(values, dict) and {*values} <= {*splits} and all(map(is_number, values.values()))
+        for name, values in scores.items())
+    if not is_valid:
+        raise WireError("the scores are not valid")
+    return {name: dict(values) for name, values in scores.items()}
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _MAX_NAME and value.isprintable()
+
+
+@partial(jax.jit, static_argnames="phase")
+def _phase_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""], round_key: Array, t: int, *,
+                   phase: int) -> tuple[Payload, Array]:
+    key = keys.party_key(keys.phase_key(round_key, phase), k)
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return of_round.phases[phase].message(state, k), jax.random.key_data(key)
+
+
+@partial(jax.jit, static_argnames="phase")
+def norm_of_reply(algorithm: Algorithm, state: ServerState, t: int, k: int, reply: PyTree[Any], *,
+                  phase: int) -> Float[Array, ""]:
+    """The norm of the update of party k in round t; ``state`` is the server's, from which the message was made."""
+    of_round = algorithm_of_round(algorithm, jnp.asarray(t))
+    return update_norm(of_round, of_round.phases[phase].message(state, jnp.asarray(k)), reply, phase)
+
+
+@jax.jit
+def _model_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""]) -> tuple[Payload, Vector | None]:
+    return algorithm.model_message(state, k), algorithm.server_model(state)

@@ -1,0 +1,35 @@
+"""Findings about the sites' tables that the lead can see: from the reports on which the sites agree, and no others."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from resolvent.data.checks.finding import Finding, text_of
+from resolvent.data.checks.units import Spread, find_shifts, normal_spread, unit_findings
+from resolvent.federation.protocol.table_reports import ColumnReport, TableReport
+
+__all__ = ["compare_sites"]
+
+
+def compare_sites(reports: Mapping[str, TableReport]) -> Iterator[Finding]:
+    """Columns whose mean differs between sites as by another unit, and classes that are absent at a site.
+
+    Args:
+        reports: the report of each site. Counts, means and deviations of fewer rows than a site's minimum count are not
+            in it.
+    """
+    columns: dict[str, dict[str, Spread]] = {}
+    for site, report in reports.items():
+        for column in report.columns:
+            if column.kind == "number" and column.count:
+                columns.setdefault(column.name, {})[site] = _spread(column)
+    yield from unit_findings(find_shifts(columns))
+    classes = sorted({name for report in reports.values() for name in report.label.classes})
+    for site, report in reports.items():
+        for name in classes:
+            if name not in report.label.classes:
+                yield Finding("class absent", "warning", f"{text_of(site)} has no row of class {text_of(name)}",
+                              "a model of this site alone cannot predict it", None, site, name)
+
+
+def _spread(column: ColumnReport) -> Spread:
+    return normal_spread(column.count, column.mean, math.sqrt(column.squares / column.count))

@@ -1,0 +1,166 @@
+"""What the sites of a run agree on before the rounds: encoding, weights of rows, and the metric that compares methods.
+
+The server stores the report of every site's table. When a run is continued, the table of a site must be unchanged. A
+site that joins later must fit the encoding of the run and does not change it: the models would not fit another one.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.encoding_files import read_encoding, to_plain, write_encoding
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.requests import FederationRefusedError, ask_all, library_version, request_bytes
+from resolvent.federation.protocol.row_weights import agree_weights
+from resolvent.federation.protocol.schema import agree, misfits
+from resolvent.federation.protocol.site_findings import compare_sites
+from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.protocol.transport import Transport
+
+__all__ = ["RunAgreement", "agree_on_run"]
+
+_TABLES = "tables.json"
+
+
+class RunAgreement(NamedTuple):
+    """What the sites of a run have agreed on.
+
+    Attributes:
+        sites: all sites of the run, also those that have left, in the order in which they joined.
+        encoding: how rows become inputs.
+        decisive: the metrics of the experiment, and the one that compares methods.
+        notes: facts about the tables for the reader of the report.
+    """
+
+    sites: tuple[str, ...]
+    encoding: TableEncoding
+    decisive: DecisiveMetric
+    notes: tuple[str, ...] = ()
+
+
+class _Tables(NamedTuple):
+    """The reports of the tables of all sites that have taken part in a run.
+
+    Attributes:
+        founders: the sites with which the run began; their reports determine the encoding.
+        reports: site -> its report, in the order in which the sites joined.
+    """
+
+    founders: tuple[str, ...]
+    reports: dict[str, TableReport]
+
+    @classmethod
+    def read(cls, folder: Path) -> "_Tables | None":
+        """The reports in a run's folder; None if the run has not begun."""
+        path = folder / _TABLES
+        if not path.is_file():
+            return None
+        content = json.loads(path.read_text("utf-8"))
+        return cls(tuple(content["founders"]),
+                   {site: TableReport.from_plain(report) for site, report in content["tables"].items()})
+
+    def write(self, folder: Path) -> None:
+        """Write the reports into a run's folder."""
+        tables = {site: report.plain() for site, report in self.reports.items()}
+        write_text(folder / _TABLES, json.dumps({"founders": self.founders, "tables": tables}))
+
+
+def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
+                 observe: Callable[[Mapping[str, Any]], None]) -> RunAgreement:
+    """Ask the sites about their tables, agree, and let every site encode its rows.
+
+    Raises:
+        FederationRefusedError: a site refuses, the tables do not fit together, or a table has changed since the run
+            began.
+    """
+    known = _Tables.read(folder)
+    sites = (*(() if known is None else known.reports),
+             *(site for site in job.sites if known is None or site not in known.reports))
+    reports = _ask_for_reports(job, experiment, transport, sites)
+    tables = _Tables(job.sites, {}) if known is None else known
+    changed = [site for site in job.sites if site in tables.reports and tables.reports[site] != reports[site]]
+    if changed:
+        raise FederationRefusedError(f"the table of {', '.join(changed)} has changed since the run {job.run} began: "
+                                     "start a new run with another --out")
+    if known is None:
+        encoding = _found_encoding(reports, experiment)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_encoding(folder / "encoding.json", encoding)
+    else:
+        stored = read_encoding(folder / "encoding.json")
+        assert isinstance(stored, TableEncoding)
+        encoding = stored
+        new = {site: reports[site] for site in job.sites if site not in tables.reports}
+        if conflicts := [line for site, report in new.items() for line in misfits(site, report, encoding)]:
+            raise FederationRefusedError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
+    tables = tables._replace(reports=tables.reports | {site: reports[site] for site in job.sites})
+    findings = [finding.line for finding in compare_sites(tables.reports)]
+    observe({"event": "agreed", "features": len(encoding.features), "task": encoding.task, "findings": findings,
+             "rows": {site: dict(report.rows) for site, report in reports.items()}})
+    decisive = _choose_metric(experiment, encoding, tables)
+    _prepare(job, experiment, transport, encoding, tables, decisive)
+    tables.write(folder)  # last: a site that joins and refuses does not belong to the run
+    return RunAgreement(tuple(tables.reports), encoding, decisive, (*_notes(tables.reports), *findings))
+
+
+def _notes(reports: Mapping[str, TableReport]) -> Iterator[str]:
+    """A line for each site with levels that it does not name."""
+    for site, report in reports.items():
+        if hidden := [shorten(repr(column.name)) for column in report.columns if column.has_hidden]:
+            yield (f"{site} has levels with fewer rows than its min_count, in {', '.join(hidden)}: in training these "
+                   "rows have no level")
+
+
+def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment, transport: Transport,
+                     sites: tuple[str, ...]) -> dict[str, TableReport]:
+    requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=experiment.text,
+                                    version=library_version(), refit=experiment.refit,
+                                    keeps_validation=experiment.keeps_validation) for site in job.sites}
+    reports = {}
+    for site, answer in ask_all(transport, requests, job.deadline).items():
+        try:
+            reports[site] = TableReport.from_plain(answer.get("table"))
+        except InputError as error:
+            raise FederationRefusedError(f"{site}: {error}") from error
+    return reports
+
+
+def _found_encoding(reports: Mapping[str, TableReport], experiment: FederatedExperiment) -> TableEncoding:
+    encoding, conflicts = agree(reports, experiment.table)
+    if encoding is None:
+        raise FederationRefusedError(f"the tables do not fit together: {'; '.join(conflicts)}")
+    return encoding
+
+
+def _choose_metric(experiment: FederatedExperiment, encoding: TableEncoding, tables: _Tables) -> DecisiveMetric:
+    """The metric that compares methods, as in a simulation: it depends on the share of the most frequent class."""
+    counts: dict[str, int] = {}
+    for site in tables.founders:
+        for name, count in tables.reports[site].label.classes.items():
+            counts[name] = counts.get(name, 0) + count
+    largest = max(counts, key=lambda name: counts[name], default="")
+    share = counts[largest] / sum(counts.values()) if counts else 0.0
+    return choose_by_share(share, largest, experiment.model(encoding).loss.score_name, experiment.metrics,
+                           experiment.decide_by)
+
+
+def _prepare(job: FederationJob, experiment: FederatedExperiment, transport: Transport, encoding: TableEncoding,
+             tables: _Tables, decisive: DecisiveMetric) -> None:
+    """Let every site encode its rows and get ready for the rounds."""
+    weights: dict[str, dict[str, float]] = {}
+    if experiment.has_weights:
+        sums = {site: report.label.weights or {} for site, report in tables.reports.items()}
+        rows = {site: report.rows["train"] for site, report in tables.reports.items()}
+        try:
+            weights = agree_weights(sums, rows, tables.founders, experiment.class_weight)
+        except InputError as error:
+            raise FederationRefusedError(str(error)) from error
+    plain = to_plain(encoding)
+    ask_all(transport, {site: request_bytes("prepare", run=job.run, encoding=plain, decide_by=decisive.name,
+                                            weights=weights.get(site)) for site in job.sites}, job.deadline)

@@ -1,0 +1,399 @@
+"""The server's side of a federation: it asks parties, checks their replies, makes the server's step, and stores it.
+
+It does not depend on an engine such as NVIDIA FLARE. The server's record is written to disk after every phase, before
+any message tells a party whether its reply counted. A run can therefore be interrupted anywhere: the coordinator
+repeats the same bytes for what was not stored, and parties that have done the work send their stored replies.
+
+If the algorithm protects parties, neither the server's noise nor its cohorts come from the seed, which all participants
+know. The operating system draws the noise of each step, and the state after the step is stored before anything of it
+leaves: a step that is repeated after an interruption has other noise, and no state with the first noise was released.
+The cohorts are drawn with a secret that is stored with the run, so that a resumed run has the same cohorts.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from resolvent.algorithms import keys
+from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.round import collect_replies, working_parties
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
+from resolvent.federation.protocol.limits import check_parts
+from resolvent.federation.protocol.protection import protects_parties
+from resolvent.federation.protocol.reports import (
+    EvaluationReport,
+    FinishReport,
+    PhaseReport,
+    Report,
+    StartReport,
+    entry_of_report,
+    report_from_entry,
+)
+from resolvent.federation.protocol.server_messages import (
+    Ready,
+    Scores,
+    model_message,
+    norm_of_reply,
+    read_ready,
+    read_reply,
+    read_scores,
+    read_stored,
+    start_message,
+    work_message,
+)
+from resolvent.federation.protocol.stores import ServerRecord, ServerStore
+from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.server.membership import (
+    change_members,
+    check_change_of_members,
+    draw_cohort,
+    members_of_round,
+)
+from resolvent.federation.server.record_metrics import metrics_of_reports
+from resolvent.federation.server.recovery import LOST, Recovery
+from resolvent.federation.server.steps import first_state, next_state
+from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import versions_of_code
+from resolvent.simulator.checkpoint.own_code import digest_of_code
+from resolvent.simulator.plan import check_sizes, plan_evaluation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Coordinator", "FederationResult"]
+
+
+class FederationResult(NamedTuple):
+    """The end of a run.
+
+    Attributes:
+        state: the server's state.
+        shared: the shared model; None if the algorithm has none.
+        metrics: a table with the columns of the metrics of ``simulate``: scores, replies and refused replies.
+        reports: all reports of the run, in order.
+        record: the server's record: numbers of samples, bytes in both directions, parties that restarted.
+    """
+
+    state: ServerState
+    shared: Vector | None
+    metrics: "pd.DataFrame"
+    reports: tuple[Report, ...]
+    record: ServerRecord
+
+
+class Coordinator:
+    """The server's loop.
+
+    Args:
+        algorithm: the algorithm; the parties must have the same one.
+        source: the problem; or a model's ``init``, random key -> first model.
+        transport: sends messages to the parties. If its parties are not those of the stored run, parties join and
+            leave from the next round on, see ``membership``.
+        store: the server's folder. A run that is stored in it is resumed.
+        rounds: number of rounds, at least 1.
+        seed: seed of all random numbers, as in ``simulate``, but not of the cohorts and the noise of an algorithm that
+            protects parties, except in a rehearsal.
+        participation: draws the cohort of each round. With the default ``rules``, the run repeats that of ``simulate``.
+        evaluate_every: rounds between evaluations; default: as in ``simulate``.
+        rules: quorum and times.
+        method: name of the algorithm in the metrics.
+        lost_state: what happens to a party that has lost its state: it is no longer asked (``refuse``), or it starts
+            with a first state (``restart``). If the algorithm has no party states, the party continues in both cases.
+        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed, and
+            noise is simulated.
+        run: name of a new run in all of its messages; default: a random one.
+
+    Raises:
+        InputError: the arguments do not fit together.
+    """
+
+    def __init__(self, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], transport: Transport,
+                 store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
+                 evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
+                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False,
+                 run: str | None = None) -> None:
+        check_parts(algorithm, rehearsal=rehearsal)
+        if rounds < 1:
+            raise InputError(f"rounds={rounds} must be at least 1")
+        self._transport, self._store, self._rounds, self._seed = transport, store, rounds, seed
+        self._rules, self._method, self._lost_state = rules or RoundRules(), method, lost_state
+        self._participation = Full() if participation is None else participation
+        self._participation.check(len(transport.parties))
+        self._protects = protects_parties(algorithm) and not rehearsal
+        self._algorithm, self._description = prepare(algorithm, source)
+        init = source.init if isinstance(source, Problem) else source
+        self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
+        self._every = plan_evaluation(
+            algorithm, rounds=rounds, cohort=self._participation.capacity(len(transport.parties)), every=evaluate_every,
+            parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
+        self._experiment = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
+                            "rounds": rounds}
+        self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
+                          "participation": fingerprint_of(self._participation), "seed": str(seed),
+                          "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
+        if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
+            self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
+        self._run, self._parties = run, transport.parties
+        self._reports: list[Report] = []
+        self._observe: Callable[[Report], None] = lambda report: None
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, also of those that have left, by id. It is complete when the run has begun."""
+        return self._parties
+
+    def run(self, observe: Callable[[Report], None] | None = None) -> FederationResult:
+        """Run all rounds that the store does not have.
+
+        Args:
+            observe: a function that is called with each report, after it is written to disk.
+
+        Raises:
+            FederationStoppedError: too few parties have answered; the run is stored.
+            InputError: the folder has another run.
+        """
+        self._observe = observe or self._observe
+        record = self._evaluate_if_due(self._begin())
+        while record.round < self._rounds:
+            record = self._evaluate_if_due(self._run_phase(record))
+        record = self._finish(record)
+        metrics = metrics_of_reports(self._method, self._reports, record)
+        return FederationResult(record.state, self._algorithm.server_model(record.state), metrics,
+                                tuple(self._reports), record)
+
+    # The beginning
+
+    def _begin(self) -> ServerRecord:
+        names = self._transport.parties
+        record = self._store.read(
+            lambda parties: jax.eval_shape(first_state, self._algorithm, self._description.model, jnp.ones(parties)))
+        if record is None:
+            return self._start(names)
+        if record.protects != self._protects:
+            kinds = ("a rehearsal", "a federation")
+            raise InputError(f"{self._store.folder} has a run of {kinds[record.protects]}, which "
+                             f"{kinds[self._protects]} cannot continue: choose another folder")
+        different = [name for name, value in self._identity.items() if record.identity.get(name) != value]
+        if different:
+            raise InputError(f"{self._store.folder} has another run, with another value of {', '.join(different)}: "
+                             "choose another folder")
+        if record.round > self._rounds:
+            raise InputError(f"the run in {self._store.folder} has {record.round} rounds, beyond rounds={self._rounds}")
+        self._reports = [report_from_entry(entry) for entry in self._store.entries()]
+        self._parties = record.parties
+        self._observe(StartReport(record.run, record.parties, record.sizes, resumed=record.round))
+        return self._change_members(record)._replace(excluded=())  # the person has put the folder of a party back
+
+    def _change_members(self, record: ServerRecord) -> ServerRecord:
+        """Let parties join and leave from the next round on, if the transport has other parties than the run.
+
+        Raises:
+            FederationStoppedError: a party that joins does not answer.
+            InputError: the parties cannot change with this algorithm, or a new party has other sample sets.
+        """
+        names, members = self._transport.parties, record.members[-1][1]
+        before = {record.parties[k] for k in members}
+        if before == {*names} or record.round >= self._rounds:
+            return record
+        check_change_of_members(self._algorithm, self._description)
+        new = [name for name in names if name not in record.parties]
+        self._parties = (*record.parties, *new)
+        root = self._own_root(record)
+        answers, ready = self._ask_to_start(record.run, {name: self._parties.index(name) for name in new})
+        record, report = change_members(
+            record, names, dict(zip(new, ready, strict=True)),
+            lambda ids, sizes: draw_cohort(self._participation, ids, sizes, root, record.round)[1])
+        self._algorithm.check(len(names))
+        return self._stored(record, report, answers)
+
+    def _ask_to_start(self, run: str, ids: Mapping[str, int]) -> tuple[Answers, list[Ready]]:
+        """Let parties start; returns their answers in the order of ``ids``.
+
+        Raises:
+            FederationStoppedError: a party does not answer.
+        """
+        messages = {name: self._start_message(run, name, k) for name, k in ids.items()}
+        answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
+        self._require(answers, len(ids), "the start, in which every party must answer")
+        return answers, [answers.values[name] for name in ids]
+
+    def _start(self, names: tuple[str, ...]) -> ServerRecord:
+        run = self._run or self._store.new_run()
+        if self._protects:
+            self._store.new_secret(SYSTEM_KEY_BYTES)  # before the record, which a resumed run reads it with
+        answers, ready = self._ask_to_start(run, {name: k for k, name in enumerate(names)})
+        if len({(party.splits, party.score) for party in ready}) > 1:
+            raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
+        sizes = tuple(party.samples for party in ready)
+        check_sizes(np.array(sizes))
+        state = first_state(self._algorithm, self._first_model(),
+                                self._participation.shares(jnp.asarray(sizes, jnp.int32)))
+        split_sizes = tuple(zip(*(party.split_sizes for party in ready), strict=True))
+        protected = tuple(k for k, party in enumerate(ready) if party.protected)
+        record = ServerRecord(run, names, self._identity, sizes, ready[0].splits, split_sizes, ready[0].score, state,
+                              protected=protected, protects=self._protects,
+                              members=((0, tuple(range(len(names)))),))
+        return self._stored(record, StartReport(run, names, sizes), answers)
+
+    def _first_model(self) -> Vector:
+        """The model of the first round. It is computed again when it is needed: a large one takes much memory."""
+        return self._init(keys.initial_key(self._seed))
+
+    def _start_message(self, run: str, name: str, k: int, restart: tuple[int, int] | None = None) -> bytes:
+        key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
+        return start_message(run, name, self._first_model(), key, self._experiment, restart)
+
+    # A phase
+
+    def _run_phase(self, record: ServerRecord) -> ServerRecord:
+        """Ask the parties of a phase, step, and store."""
+        t, phase = record.round, record.phase
+        members = members_of_round(record.members, t)
+        own_key, cohort = draw_cohort(self._participation, members, record.sizes, self._own_root(record), t)
+        (asked, left), answers = self._asked(record, cohort), Answers()
+        has_left = dict.fromkeys(left, "it has left the federation")
+        if asked:
+            public_key = keys.round_key(keys.root_key(self._seed), jnp.asarray(t))
+            answers, record = self._ask(record, asked, cohort, public_key)
+        collected = collect_replies({record.parties.index(name): reply for name, reply in answers.values.items()},
+                                    self._description.replies[phase], cohort,
+                                    partial(norm_of_reply, self._algorithm, record.state, t, phase=phase),
+                                    self._algorithm.norm_multiple)
+        answers.values.clear()  # they are copied, and large replies need much memory
+        counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
+        if counted or self._algorithm.steps_without_replies:
+            record = record._replace(
+                state=next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase))
+        report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
+                             {k: shorten(reason) for k, reason in collected.refused.items()},
+                             _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
+                             {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
+        is_last = phase + 1 == len(self._description.messages)
+        record = record._replace(
+            round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
+            counted={**record.counted, **dict.fromkeys(report.counted, (t, phase))},
+            refused={**record.refused, **dict.fromkeys(report.refused, (t, phase))})
+        return self._stored(record, report, answers)
+
+    def _own_root(self, record: ServerRecord) -> Array:
+        """The key of cohorts and of the server's random numbers: its secret if the run protects parties."""
+        return system_key(self._store.read_secret()) if record.protects else keys.root_key(self._seed)
+
+    def _asked(self, record: ServerRecord, cohort: Cohort) -> tuple[list[int], list[int]]:
+        """The ids of the parties that work in the phase, and of those that have left since the round was drawn."""
+        index = np.asarray(cohort.index)
+        working = (index[np.asarray(working_parties(self._algorithm, cohort))].tolist() if record.working is None
+                   else [k for k in index.tolist() if k in record.working])
+        left = [k for k in working if record.parties[k] not in self._transport.parties]
+        return [k for k in working if k not in left], left
+
+    def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort,
+             round_key: Array) -> tuple[Answers, ServerRecord]:
+        """Send the messages of a phase and collect enough replies.
+
+        Raises:
+            FederationStoppedError: there are too few.
+        """
+        effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
+
+        may_restart = self._lost_state == "restart" or not self._description.has_party_states
+        recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
+                            has_party_states=self._description.has_party_states)
+
+        def message(k: int) -> bytes:
+            return work_message(self._algorithm, recovery.record, k, effort[k], round_key)
+
+        def recover(name: str) -> bytes | None:
+            k = record.parties.index(name)
+            return message(k) if recovery.restart(k) else None
+
+        answers = exchange(self._transport, {record.parties[k]: message(k) for k in asked if k not in record.excluded},
+                           partial(read_reply, like=self._description.replies[record.phase]), self._rules, recover)
+        answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
+        answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
+                           if name in recovery.reasons}
+        needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
+        self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
+        return answers, recovery.record
+
+    def _restart(self, record: ServerRecord, k: int) -> Ready | None:
+        """Ask a party that has lost its state to start again. Its absence must not stop a run with a quorum."""
+        name = record.parties[k]
+        message = self._start_message(record.run, name, k, (record.round, record.phase))
+        rules = replace(self._rules, quorum=None, retries=self._rules.retries if self._rules.quorum is None else 0)
+        ready: Ready | None = exchange(self._transport, {name: message}, read_ready, rules).values.get(name)
+        return ready
+
+    def _require(self, answers: Answers, needed: int, title: str) -> None:
+        if len(answers.values) >= needed:
+            return
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in answers.absent.items())
+        raise FederationStoppedError(
+            f"{title}: {len(answers.values)} parties have answered after {answers.attempts} attempt(s), {needed} are "
+            f"needed. {reasons}. Everything is stored in {self._store.folder}: start the run again to continue")
+
+    # Models
+
+    def _evaluate_if_due(self, record: ServerRecord) -> ServerRecord:
+        t = record.round
+        is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
+        if not is_due:
+            return record
+        # An absent party must not stop the run: only its scores are missing.
+        rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)
+        answers = exchange(self._transport, self._model_messages("evaluate", record),
+                           partial(read_scores, splits=record.splits), rules)
+        scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
+        report = EvaluationReport(
+            t, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
+            {k: s.shared for k, s in sorted(scores.items()) if s.shared is not None},
+            tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent))
+        return self._stored(record._replace(evaluated=t), report, answers)
+
+    def _finish(self, record: ServerRecord) -> ServerRecord:
+        """Let every party store its models; those that were absent are asked when the run is started again."""
+        if any(isinstance(report, FinishReport) and not report.absent and report.rounds == record.round
+               for report in self._reports):
+            return record
+        answers = exchange(self._transport, self._model_messages("finish", record), read_stored,
+                           replace(self._rules, quorum=None))
+        report = FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))
+        return self._stored(record, report, answers)
+
+    def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, bytes]:
+        return {name: model_message(kind, self._algorithm, record, k)
+                for k, name in enumerate(record.parties)
+                if name in self._transport.parties and k not in record.excluded}
+
+    def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
+        """Write the report and the record to disk, and return the new record."""
+        length = self._store.append_line(entry_of_report(report))
+        record = record._replace(log_bytes=length, bytes_down=record.bytes_down + answers.bytes_down,
+                                 bytes_up=record.bytes_up + answers.bytes_up)
+        self._store.write(record)
+        self._reports.append(report)
+        self._observe(copy.deepcopy(report))  # an observer that edits it edits no metric
+        return record
+
+
+def _ids(record: ServerRecord, names: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted({record.parties.index(name) for name in names if name in record.parties}))
+
+
+def _by_id(record: ServerRecord, reasons: Mapping[str, str]) -> dict[int, str]:
+    return {record.parties.index(name): reason for name, reason in reasons.items()}

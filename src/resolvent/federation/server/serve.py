@@ -1,0 +1,281 @@
+"""The server of a federation: agreement on the tables, the rounds of every method, and the run folder for the lead.
+
+It does not depend on an engine, and has no rows. Its files are enough to resume a run in another process.
+"""
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from resolvent.comparisons.judgement.sites import SiteJudgement
+from resolvent.comparisons.judgement.verdict import judge, refusals
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.exchange import FederationStoppedError
+from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.judgement import join_judgements, read_judgement
+from resolvent.federation.protocol.reports import (
+    EvaluationReport,
+    FinishReport,
+    MembersReport,
+    PhaseReport,
+    Report,
+    StartReport,
+)
+from resolvent.federation.protocol.requests import FederationRefusedError, ask_each, request_bytes, run_of_method
+from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
+from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.protocol.transport import Transport, TransportError
+from resolvent.federation.server.agreement import RunAgreement, agree_on_run
+from resolvent.federation.server.coordinator import Coordinator, FederationResult
+from resolvent.simulator.record.metrics_table import MetricsTable
+from resolvent.simulator.record.model_folder import SavedModels
+from resolvent.simulator.storage.tree_files import digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["serve_federation", "titles_of_runs"]
+
+_log = logging.getLogger(__name__)
+
+
+def serve_federation(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
+                     results: Path, observe: Observer) -> dict[str, Any]:
+    """Run an experiment over a transport.
+
+    Args:
+        job: the lead's order.
+        experiment: the experiment, bound with the parts that are installed at the server.
+        transport: sends messages to the sites.
+        folder: the server's folder of this run.
+        results: the folder for the lead.
+        observe: a function that is called with events for the lead.
+
+    Returns:
+        The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``.
+
+    Raises:
+        TransportError: the engine does not move messages any more.
+    """
+    try:
+        experiment = experiment.with_refit(job.refit, job.keeps_validation)
+        agreement = agree_on_run(job, experiment, transport, folder, observe)
+        with experiment.file.precision():
+            rounds = _Rounds(job, experiment, transport, folder, agreement, observe)
+            methods = rounds.run()
+            ends = _finish(job, transport, agreement, experiment, rounds.without_models)
+            write_run_folder(results, _joined(job.run, experiment, agreement, rounds, methods, ends))
+    except FederationRefusedError as error:
+        return {"status": "refused", "message": str(error)}
+    except (FederationStoppedError, InputError) as error:
+        return {"status": "stopped", "message": str(error)}
+    except TransportError:
+        raise
+    except OSError as error:
+        return {"status": "stopped", "message": f"the server's disk cannot be used ({shorten(error)}): make room or "
+                                                "correct its rights, then run the command again to continue"}
+    except Exception as error:  # it would come again: starting the job again does not help
+        _log.exception("the server's part of the run failed")
+        return {"status": "stopped", "message": f"the server failed with {type(error).__name__}: {shorten(error)}; its "
+                                                "log says where. Everything up to the last round is stored"}
+    observe({"event": "complete"})
+    return {"status": "complete"}
+
+
+def titles_of_runs(run: str, experiment: FederatedExperiment) -> dict[str, str]:
+    """The name in the messages of each method with each seed, see ``run_of_method`` -> its title for the lead."""
+    titles = [label if len(experiment.seeds) == 1 else f"{label}, seed {seed}"
+              for seed in experiment.seeds for label in experiment.labels]
+    return {run_of_method(run, number): title for number, title in enumerate(titles)}
+
+
+class _Rounds:
+    """The rounds of every method with every seed.
+
+    Attributes:
+        model: the model.
+        sizes: site -> numbers of its training and test rows.
+        without_models: site -> title of a method -> why the site has not stored its models.
+    """
+
+    def __init__(self, job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
+                 agreement: RunAgreement, observe: Observer) -> None:
+        self._job, self._experiment, self._transport, self._folder, self._agreement, self._observe = (
+            job, experiment, transport, folder, agreement, observe)
+        self.model = experiment.model(agreement.encoding)
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.without_models: dict[str, dict[str, str]] = {}
+
+    def run(self) -> dict[str, MethodRun]:
+        """The outcome of each method; rounds that are stored are not run again."""
+        labels, seeds = self._experiment.labels, self._experiment.seeds
+        runs = [[self._run_method(i * len(labels) + number, label, seed) for number, label in enumerate(labels)]
+                for i, seed in enumerate(seeds)]
+        return {label: MethodRun.join([of_seed[i] for of_seed in runs]) for i, label in enumerate(labels)}
+
+    def _run_method(self, number: int, label: str, seed: int) -> MethodRun:
+        job, experiment = self._job, self._experiment
+        title = titles_of_runs(job.run, experiment)[run_of_method(job.run, number)]
+        ends = [time.monotonic()]  # of rounds
+
+        def report_event(report: Report) -> None:
+            if isinstance(report, PhaseReport):
+                ends.append(time.monotonic())
+            self._observe(_event(title, experiment.rounds_of(label), coordinator.parties,
+                                 self._agreement.decisive.name, report))
+
+        with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
+            coordinator = Coordinator(
+                experiment.algorithm(label), self.model.init, self._transport, store,
+                rounds=experiment.rounds_of(label), seed=seed, participation=experiment.participation(),
+                evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
+                lost_state=job.lost_state,  # type: ignore[arg-type]
+                rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number))
+            result = coordinator.run(report_event)
+        record = result.record
+        absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
+        excluded = dict.fromkeys(record.excluded, "it has lost its state and is no longer asked")
+        for k, reason in {**excluded, **absent}.items():
+            self.without_models.setdefault(record.parties[k], {})[title] = reason
+        for name, train, test in zip(record.parties, record.sizes, record.split_sizes[record.splits.index(SPLIT)],
+                                     strict=True):
+            self.sizes[name] = train, test
+        return self._method_run(label, seed, result, float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0)
+
+    def _method_run(self, label: str, seed: int, result: FederationResult, seconds: float) -> MethodRun:
+        import pandas as pd
+
+        # The lead has no personal models: the tensors have no rows.
+        shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+        personal = jax.tree.map(lambda s: np.zeros((0, *s.shape), s.dtype), shapes)
+        refused: Counter[str] = Counter()
+        for report in result.reports:
+            if isinstance(report, PhaseReport):
+                refused.update(result.record.parties[k] for k in report.refused)
+        # A method that began after a site had joined or left has other ids than the run.
+        ids = {k: self._agreement.sites.index(name) for k, name in enumerate(result.record.parties)}
+        metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
+        metrics = pd.concat([metrics, _norms(label, seed, result.reports, ids)], ignore_index=True)
+        metrics["party"] = metrics["party"].astype("Int64")
+        models = SavedModels(label, self._experiment.rounds_of(label), (), personal, result.shared, self.model,
+                             self._agreement.encoding, digest(result.state))
+        return MethodRun(models, metrics, (digest(result.state),), seconds, result.record.bytes_down,
+                         result.record.bytes_up, refused)
+
+
+def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
+    """The norm of each site's update by round, also of those that did not count; the longest of the phases."""
+    table = MetricsTable(label)
+    norms: dict[int, dict[int, float]] = {}
+    for report in reports:
+        if isinstance(report, PhaseReport):
+            of_round = norms.setdefault(report.round + 1, {})
+            for k, norm in report.norms.items():
+                of_round[ids[k]] = max(of_round.get(ids[k], 0.0), math.inf if norm is None else norm)
+    for rounds, of_round in norms.items():
+        table.add(rounds, np.array(sorted(of_round), int), None, "update_norm",
+                  np.array([of_round[k] for k in sorted(of_round)]))
+    return table.table().assign(seed=seed)
+
+
+class _Ends(NamedTuple):
+    """What the sites have answered after the last round.
+
+    Attributes:
+        judgements: the judgements of the sites that let their scores out.
+        notes: facts about the other sites.
+        warnings: sites that have not answered.
+    """
+
+    judgements: list[SiteJudgement]
+    notes: list[str]
+    warnings: list[str]
+
+
+def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, experiment: FederatedExperiment,
+            without_models: Mapping[str, Mapping[str, str]]) -> _Ends:
+    """Let every site write its models and judge the methods.
+
+    Raises:
+        FederationStoppedError: a site does not answer or has not stored its models, and all are needed.
+    """
+    lost = [f"{site} has not stored its models of {title}: {reason}"
+            for site, reasons in without_models.items() for title, reason in reasons.items()]
+    if lost and job.quorum is None:
+        raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --quorum to do without the site")
+    request = request_bytes("finish", run=job.run)
+    answers, problems = ask_each(transport, dict.fromkeys(job.sites, request), job.deadline)
+    warnings = [f"{site} has not answered at the end, and has no models of this run: {reason}"
+                for site, reason in problems.items()]
+    if warnings and job.quorum is None:
+        raise FederationStoppedError(f"{'; '.join(warnings)}: run the command again")
+    warnings += lost
+    ends = _Ends([], [], warnings)
+    for site, answer in answers.items():
+        done = answer.get("methods")
+        missing = [label for label in experiment.labels if isinstance(done, list) and label not in done]
+        if missing and site not in without_models:
+            ends.notes.append(f"{site} joined the run after {', '.join(missing)}: it has no models of these methods")
+        if answer.get("judgement") is None:
+            if done != [] and experiment.refit is None:  # without models there are no scores
+                ends.notes.append(f"{site} does not let its scores out")
+            continue
+        try:
+            ends.judgements.append(read_judgement(answer["judgement"], agreement.sites.index(site), site,
+                                                  experiment.labels))
+        except InputError as error:
+            ends.warnings.append(f"{site}: {error}")
+    return ends
+
+
+def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, rounds: _Rounds,
+            methods: dict[str, MethodRun], ends: _Ends) -> FederationRun:
+    """The outcome of the run for the lead."""
+    train, test = zip(*(rounds.sizes.get(site, (0, 0)) for site in agreement.sites), strict=True)
+    evidence = evidence_of_run(experiment, agreement.decisive, methods, rounds.model.loss,
+                               dict(enumerate(agreement.sites)), train=train)
+    sites = join_judgements(ends.judgements, evidence.methods, evidence.alone, is_share=evidence.is_share)
+    has_scores = bool(((evidence.metrics["metric"] == evidence.score) & (evidence.metrics["split"] == SPLIT)).any())
+    verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites, experiment.decision)
+    if not has_scores:
+        finding = "No site lets its scores out: each site can see its own."
+        if experiment.refit is not None:
+            finding = "The methods were trained again on all rows; no row is left on which they could be measured."
+        verdict = replace(verdict, finding=finding)
+    note = [agreement.decisive.note] if agreement.decisive.note else []
+    notes = (*note, *agreement.notes, *ends.notes)
+    not_counted = [line for label, method in methods.items() if (line := refusals(label, method.refused)) is not None]
+    return FederationRun(experiment, agreement.sites, train, test, methods, verdict, notes,
+                         [*not_counted, *ends.warnings], name=run)
+
+
+def _event(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:
+    """A report as an event for the lead, with the names of the sites."""
+    if isinstance(report, MembersReport):
+        return {"event": "members", "method": label, "round": report.round + 1, "joined": list(report.joined),
+                "left": list(report.left)}
+    if isinstance(report, StartReport):
+        return {"event": "start", "method": label, "resumed": report.resumed, "rounds": rounds}
+    if isinstance(report, PhaseReport):
+        return {"event": "round", "method": label, "round": report.round + 1, "phase": report.phase, "rounds": rounds,
+                "attempts": report.attempts, "asked": [names[k] for k in report.asked],
+                "counted": [names[k] for k in report.counted],
+                "refused": {names[k]: reason for k, reason in report.refused.items()},
+                "absent": {names[k]: reason for k, reason in report.absent.items()},
+                "late": [names[k] for k in report.late]}
+    if isinstance(report, EvaluationReport):
+        values = [scores[score].get("test") for scores in report.personal.values() if score in scores]
+        finite = [value for value in values if value is not None]
+        return {"event": "scores", "method": label, "round": report.round, "score": score,
+                "mean": float(np.mean(finite)) if finite else None,
+                "withheld": [names[k] for k in report.withheld]}
+    return {"event": "finish", "method": label, "absent": {names[k]: why for k, why in report.absent.items()}}

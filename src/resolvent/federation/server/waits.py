@@ -1,0 +1,151 @@
+"""What a run of a federation waits for: read at the server's transport, and shown while nothing else happens."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from typing_extensions import override
+
+from resolvent.federation.protocol.requests import read_request, request_bytes
+from resolvent.federation.protocol.second_sessions import SecondSessions
+from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.protocol.wire import head_of_message
+
+__all__ = ["WaitReporter", "WatchedTransport", "wait_text"]
+
+_SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
+_WARNING = 10.0  # seconds for which a warning to a site waits for its answer
+# What a site that has not answered is asked for, by the kind of the message.
+_REQUESTS = {"describe": "the description of its table", "prepare": "the encoding of its rows",
+             "finish run": "its models and its judgement", "start": "the start of {method}",
+             "work": "its reply of {method}, round {round} of {rounds}, phase {phase}",
+             "evaluate": "its scores of {method} after round {round}", "finish": "storing its models of {method}"}
+
+
+class WatchedTransport(Transport):
+    """A transport that knows which replies it waits for, and reports second sessions to the lead and to the sites.
+
+    Args:
+        inner: moves the messages.
+        run: name of the run.
+        titles: name of a method in its messages, see ``run_of_method`` -> its title.
+        rounds: number of rounds of a method.
+        sessions: the second sessions that the server's engine has noticed.
+        observe: a function that is called with events for the lead.
+    """
+
+    def __init__(self, inner: Transport, run: str, titles: Mapping[str, str], rounds: int, sessions: SecondSessions,
+                 observe: Callable[[Mapping[str, Any]], None]) -> None:
+        self.parties = inner.parties
+        self._inner, self._run, self._titles, self._rounds = inner, run, titles, rounds
+        self._sessions, self._observe, self._unwarned = sessions, observe, set[str]()
+        self._wait: dict[str, Any] = {"for": "server"}
+
+    @override
+    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+                  grace: float) -> Mapping[str, bytes | memoryview]:
+        self._report_second_sessions()
+        if warned := self._unwarned & {*messages}:
+            self._unwarned -= warned
+            warning = request_bytes("second session", run=self._run)
+            self._inner.broadcast(dict.fromkeys(warned, warning), deadline=_WARNING, quorum=len(warned), grace=0.0)
+        self._wait = {"for": "replies", **self._contents(messages), "asked": [*messages]}
+        try:
+            return self._inner.broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
+        finally:
+            self._wait = {"for": "server"}
+
+    @override
+    def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
+        return self._inner.late_replies()
+
+    @override
+    def missing(self) -> tuple[str, ...]:
+        return self._inner.missing()
+
+    def waiting(self) -> dict[str, Any]:
+        """What the run waits for at this moment, for ``wait_text``; another thread may call it."""
+        self._report_second_sessions()
+        wait = self._wait
+        return {**wait, "missing": sorted(self.missing())} if "asked" in wait else wait
+
+    def _report_second_sessions(self) -> None:
+        for site in self._sessions.new():
+            self._unwarned.add(site)
+            self._observe({"event": "second session", "site": site})
+
+    def _contents(self, messages: Mapping[str, bytes]) -> dict[str, Any]:
+        """The kind of the messages, and their method, round and phase from 1; a broadcast has messages of one kind."""
+        message = next(iter(messages.values()))
+        if (request := read_request(message)) is not None:
+            kind = request["kind"]
+            return {"message": "finish run" if kind == "finish" else kind}
+        head = head_of_message(message)
+        return {"message": head.kind, "method": self._titles.get(head.run, head.run), "rounds": self._rounds,
+                "round": head.round + (head.kind == "work"), "phase": head.phase + 1}
+
+
+class WaitReporter:
+    """Calls an observer with an event ``waiting`` whenever nothing else has happened for some seconds.
+
+    Args:
+        observe: a function that is called with events; these calls never overlap, and come from two threads.
+    """
+
+    def __init__(self, observe: Callable[[Mapping[str, Any]], None]) -> None:
+        self._observe, self._lock, self._end = observe, threading.Lock(), threading.Event()
+        self._last = time.monotonic()
+        self._waiting: Callable[[], Mapping[str, Any]] = dict
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def observe(self, event: Mapping[str, Any]) -> None:
+        """Pass an event on."""
+        with self._lock:
+            self._last = time.monotonic()
+            self._observe(event)
+
+    def expect(self, waiting: Callable[[], Mapping[str, Any]]) -> None:
+        """From now on, the run waits for what this function returns."""
+        self._waiting = waiting
+
+    def report(self, wait: Mapping[str, Any]) -> None:
+        """Report at once what the run waits for from now on."""
+        self.expect(lambda: wait)
+        self.observe({"event": "waiting", **wait})
+
+    def _watch(self) -> None:
+        while not self._end.wait(_CHECK):
+            if time.monotonic() - self._last < _SILENCE:
+                continue
+            wait = self._waiting()
+            if wait:
+                try:
+                    self.observe({"event": "waiting", **wait})
+                except OSError:  # the terminal is closed: the command itself notices it
+                    return
+
+
+def wait_text(event: Mapping[str, Any]) -> str:
+    """A line about an event ``waiting``."""
+    kind, missing = event["for"], ", ".join(event.get("missing", ()))
+    if kind == "replies":
+        request = _REQUESTS.get(event["message"], "a reply").format_map(event)
+        answered = len(event["asked"]) - len(event["missing"])
+        return f"waiting for {missing or 'the server'}: {request} ({answered} of {len(event['asked'])} have answered)"
+    return {"sites": f"waiting for {missing} to connect: resolvent party start",
+            "server": "waiting for the server, which computes",
+            "job": f"waiting for the server to run the job ({event.get('state')})",
+            "end": "waiting for the end of the job",
+            "results": "waiting for the results of the job",
+            "connection": "waiting for the connection to the server"}[kind]

@@ -1,0 +1,1 @@
+"""A site: its table, its limits, its answers."""

@@ -1,0 +1,398 @@
+"""A party's side of a federation: it checks a message, works, stores, and replies.
+
+It does not depend on an engine such as NVIDIA FLARE. These are the messages of the server and the answers to them:
+
+.. code-block:: text
+
+    start      first model, key of the first state     -> ready: numbers of samples; also after a lost state
+    work       payload of a phase, key, effort         -> reply: the reply of the phase
+    evaluate   what a personal model is computed from  -> scores, if the site lets them out
+    finish     the same, at the end                    -> stored: the party has its models
+
+Every message after ``start`` says which of the party's replies counted last and which was refused last. This decides
+the party's state. If its last reply counted, the party keeps the state after the work. If the reply was refused, the
+party keeps only the ``Private`` parts of that state. If the reply did not arrive in time, the party keeps the state
+before the work. A message that arrives again gets the stored reply, so that the party works only once.
+
+The server sends the random key of the work, so that a federation repeats a simulation. For a differentially private
+algorithm the site has a key of its own, and its noise comes from the operating system, because whoever knows the key
+can compute the noise and subtract it. The reply is stored before it is sent, so that no message gets a second reply
+with other noise.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorithm_of_round
+from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.keys import GENERATOR
+from resolvent.algorithms.round import first_party_state
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.limits import (
+    Limits,
+    check_parts,
+    reasons_to_refuse,
+    refusal_of_limits,
+    scored_splits,
+)
+from resolvent.federation.protocol.message_shapes import has_valid_numbers, with_weak_scalars
+from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
+from resolvent.federation.protocol.stores import PartyRecord, PartyStore
+from resolvent.federation.protocol.wire import (
+    Message,
+    WireError,
+    arrays_of,
+    decode,
+    encode,
+    identity_of_message,
+    restore_tree,
+    size_of,
+)
+from resolvent.federation.site.round_ledger import RoundLedger
+from resolvent.federation.site.scores import scores_of_model
+from resolvent.math.system_keys import system_key
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.record.evaluate import evaluate_models
+from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
+
+__all__ = ["Departure", "Party"]
+
+_ZERO = np.int32(0)  # the party's own problem has one party
+
+
+class Departure(NamedTuple):
+    """An array or numbers that leave the site in a run.
+
+    Attributes:
+        message: the kind of message, with its phase.
+        name: name of the array or of the numbers.
+        bytes: size; 8 for each number in the header.
+    """
+
+    message: str
+    name: str
+    bytes: int
+
+
+class Party:
+    """One party of a federation.
+
+    Args:
+        algorithm: the algorithm; the server must have the same one.
+        problem: the problem of this party alone, with its own samples; its only party has the id 0.
+        store: the party's folder for this run.
+        rounds: number of rounds of the experiment.
+        method: name of the algorithm in the experiment, such as ``fedprox``.
+        name: name of the site, as the server knows it.
+        limits: what the site allows.
+        min_count: a score on fewer samples does not leave the site.
+        ledger: the rounds in which the site has answered in all experiments; None: they are not counted.
+        rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
+        finished: a function that is called with the personal and the shared model when the run has ended.
+        metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
+            leave the site.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> problem = rv.problems.QuadraticProblem.least_squares(jnp.ones((1, 4, 2)), jnp.ones((1, 4)))
+        >>> with TemporaryDirectory() as folder, PartyStore(folder + "/run") as store:
+        ...     party = Party(rv.fedavg(rv.solvers.GD(0.1)), problem, store, rounds=10)
+        ...     [departure.bytes for departure in party.preview() if "reply" in departure.message]
+        [8]
+    """
+
+    def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
+                 method: str = "algorithm", name: str = "party", limits: Limits | None = None, min_count: int = 1,
+                 ledger: RoundLedger | None = None, rehearsal: bool = False,
+                 finished: Callable[[Vector, Vector | None], None] | None = None,
+                 metrics: PartyMetrics | None = None) -> None:
+        self.name = name
+        self._store, self._limits, self._finished, self._metrics = store, limits or Limits(), finished, metrics
+        self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
+        self._min_count, self._ledger = min_count, ledger
+        self._fingerprint = fingerprint_of(algorithm)
+        self._plain_algorithm = algorithm
+        self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
+        self._algorithm, self._description = prepare(algorithm, problem)
+        self._obstacle = self._find_obstacle()
+        self._record = store.read(self._description.party)
+
+    def _find_obstacle(self) -> Refusal | None:
+        """Why this site does not take part in the experiment."""
+        try:
+            check_parts(self._plain_algorithm, rehearsal=self._rehearsal)
+        except InputError as error:
+            return Refusal(RefusalCode.EXPERIMENT, str(error))
+        reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
+                                    samples=int(self._problem.sizes[0]))
+        exchanged = (*self._description.messages, *self._description.replies)
+        if self._limits.clip is not None and any(map(has_encoded_vector, exchanged)):
+            reasons["clip"] = ("the site clips its updates, which is not possible after their compression, nor from a "
+                               "compressed model: use an experiment without compression")
+        return refusal_of_limits(reasons, self._limits) if reasons else None
+
+    def check(self) -> None:
+        """Check the experiment against the site's limits; nothing leaves the site.
+
+        Raises:
+            Refusal: the site does not take part; the message has every reason.
+        """
+        if self._obstacle is not None:
+            raise self._obstacle
+
+    def preview(self) -> list[Departure]:
+        """Everything that would leave the site in a run, by name and size, without values."""
+        splits = self._problem.splits
+        counted = dict.fromkeys(("training", *("training" if split == "train" else split for split in splits)))
+        departures = [Departure("ready", f"number of {name} samples", 8) for name in counted]
+        for phase, reply in enumerate(self._description.replies):
+            title = f"reply of phase {phase + 1}, every round"
+            departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
+        if scored := self._scored:
+            model = tree_of_one(self._description.model)
+            scores = jax.eval_shape(evaluate_models, self._problem, model, jnp.zeros(1, int))
+            held_out = tuple(split for split in HELD_OUT if split in scored)
+            measured = [([*scores], scored), ([*self._metric_names], held_out)]
+            models = ("personal",) if self._description.shared is None else ("personal", "shared")
+            departures += [Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the "
+                                     f"{model} model", 8 * len(names) * len(of_splits))
+                           for model in models for names, of_splits in measured if names and of_splits]
+        return departures
+
+    def handle(self, data: bytes | memoryview) -> bytes:
+        """Answer a message. Whatever the bytes are, the result is a message: a refusal has a code, see ``outgoing``."""
+        run, position = "", (0, 0)
+        try:
+            message = decode(data, self._limits.max_bytes)
+            run, position = message.run, (message.round, message.phase)
+            return self._answer(message, identity_of_message(data))
+        except WireError as error:
+            content = outgoing(Refusal(RefusalCode.DAMAGED, str(error)), self.name)
+        except Exception as error:  # of the model or the solver, too; its text can contain values of the samples
+            content = outgoing(error, self.name)
+        identity = identity_of_message(data) if isinstance(data, bytes | memoryview) else ""
+        return encode(Message("refusal", run[:100], *position,
+                              facts={**content, "answers": identity, "party": self.name}))
+
+    def _answer(self, message: Message, identity: str) -> bytes:
+        self.check()
+        if message.fact("party", str) != self.name:
+            raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
+        answers: Mapping[str, Callable[[Message, str], bytes]] = {
+            "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
+        if message.kind not in answers:
+            raise Refusal(
+                RefusalCode.CONFLICT, f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
+        return answers[message.kind](message, identity)
+
+    def _start(self, message: Message, identity: str) -> bytes:
+        record = self._record
+        if record is not None and record.run != message.run:
+            raise Refusal(
+                RefusalCode.OTHER_RUN, "this folder of the site belongs to another run: give every run its own")
+        restart = _position(message, "restart")
+        if record is None or (restart is not None and record.start != identity
+                              and (record.round, record.phase) < restart):
+            self._check_experiment(message)
+            like = {"model": self._description.model, "key": _key_shape()}
+            content = self._restored(message, like)
+            first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
+            # In an older folder that was restored, phases stay answered: no message gets a second answer.
+            position = (-1, 0) if record is None else (record.round, record.phase)
+            self._write(PartyRecord(message.run, identity, first, *position), b"")
+        elif record.start != identity:
+            raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
+        sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
+        return self._send("ready", message, identity, {
+            "samples": int(self._problem.sizes[0]), "splits": list(self._problem.splits), "split_sizes": sizes,
+            "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name})
+
+    def _check_experiment(self, message: Message) -> None:
+        expected = {"algorithm": self._fingerprint, "precision": jnp.zeros(()).dtype.name, "rounds": self._rounds}
+        different = [name for name, value in expected.items() if message.facts.get(name) != value]
+        if different:
+            raise Refusal(
+                RefusalCode.CONFLICT, f"the experiment of the server has another {', '.join(different)} than that of "
+                "the site: use the same experiment and the same version of resolvent")
+
+    def _work(self, message: Message, identity: str) -> bytes:
+        record, position = self._record_of(message), (message.round, message.phase)
+        if record.message == identity:
+            return self._logged("reply again", message, self._store.read_reply())
+        if position == (record.round, record.phase):
+            raise Refusal(
+                RefusalCode.CONFLICT, "this phase of the round has been answered, and the message has another content")
+        if position < (record.round, record.phase):
+            raise Refusal(
+                RefusalCode.OLD, f"the message is of round {message.round + 1}, this party is in {record.round + 1}")
+        if message.phase >= len(self._description.messages) or message.round >= self._rounds:
+            raise Refusal(
+                RefusalCode.CONFLICT, f"the experiment has no round {message.round + 1} with phase {message.phase + 1}")
+        like = {"payload": self._description.messages[message.phase], "key": _key_shape(), "effort": _scalar_shape()}
+        content = self._restored(message, like)
+        if not 0 <= content["effort"] <= 1:
+            raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
+        if message.round > record.round:
+            self._count_round(message, identity)
+        before = _state_after(record, message)
+        payload = with_weak_scalars(content["payload"], like["payload"])
+        key = system_key() if self._draws_own_noise else jax.random.wrap_key_data(content["key"], impl=GENERATOR)
+        after, reply = _party_step(self._algorithm, self._problem, before, payload, key, content["effort"],
+                                   np.int32(message.round), phase=message.phase)
+        if self._limits.clip is not None:
+            reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
+        sent = encode(Message("reply", record.run, *position, self._facts(identity), arrays_of(reply)))
+        self._write(PartyRecord(record.run, record.start, before, *position, identity, after), sent)
+        return self._logged("reply", message, sent)
+
+    def _count_round(self, message: Message, identity: str) -> None:
+        """Write to the ledger that the site answers in one more round.
+
+        Raises:
+            Refusal: no round is left.
+        """
+        ledger, limit = self._ledger, self._limits.max_total_rounds
+        if ledger is None or ledger.has(message.run, message.round, identity):
+            return
+        if limit is not None and ledger.used >= limit:
+            raise Refusal(RefusalCode.LIMITS, f"the site has answered in {ledger.used} rounds about its table, and "
+                          f"max_total_rounds is {limit}", limits={"max_total_rounds": limit})
+        ledger.add(message.run, message.round, identity)
+
+    def _evaluate(self, message: Message, identity: str) -> bytes:
+        if not self._scored:
+            return self._send("scores", message, identity, {"withheld": True})
+        personal, shared = self._models(message)
+        scores = scores_of_model(self._problem, personal, self._metrics, self._min_count, self._scored)
+        facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
+        if shared is not None:
+            facts["shared"] = (scores if self._description.uses_shared_model
+                               else scores_of_model(self._problem, shared, self._metrics, self._min_count,
+                                                    self._scored))
+        return self._send("scores", message, identity, facts)
+
+    def _finish(self, message: Message, identity: str) -> bytes:
+        personal, shared = self._models(message)
+        record = self._record_of(message)
+        self._write(record._replace(committed=_state_after(record, message), pending=None), self._store.read_reply())
+        self._store.write_models(personal, shared, message.round)
+        if self._finished is not None:
+            self._finished(personal, shared)
+        return self._send("stored", message, identity, {})
+
+    def _models(self, message: Message) -> tuple[Vector, Vector | None]:
+        """The party's personal model and the shared model, after the replies that counted."""
+        record = self._record_of(message)
+        like = {"payload": self._description.model_message, "shared": self._description.shared}
+        content = self._restored(message, like)
+        payload = with_weak_scalars(content["payload"], like["payload"])
+        personal = _personal_model(self._algorithm, self._problem, _state_after(record, message), payload)
+        return personal, content["shared"]
+
+    @property
+    def _scored(self) -> tuple[str, ...]:
+        """The splits of which the site lets scores out."""
+        return scored_splits(self._limits, self._plain_algorithm, self._problem.splits)
+
+    @property
+    def _metric_names(self) -> tuple[str, ...]:
+        return () if self._metrics is None else tuple(self._metrics.metrics)
+
+    def _record_of(self, message: Message) -> PartyRecord:
+        """The record. It must belong to this run and include every reply that the server has received.
+
+        Raises:
+            Refusal: there is no such record.
+        """
+        record = self._record
+        if record is None:
+            raise Refusal(RefusalCode.LOST_STATE, "the party has not started this run, or has lost its folder")
+        if record.run != message.run:
+            raise Refusal(RefusalCode.OTHER_RUN, "the message is of another run")
+        positions = [_position(message, name) for name in ("counted", "refused")]
+        if any(position is not None and position > (record.round, record.phase) for position in positions):
+            raise Refusal(
+                RefusalCode.LOST_STATE, "the party's folder is older than a reply that the server has had from it")
+        return record
+
+    def _restored(self, message: Message, like: Mapping[str, PyTree[Any]]) -> dict[str, Any]:
+        content: dict[str, Any] = restore_tree(message.arrays, dict(like))
+        if not has_valid_numbers(content):
+            raise Refusal(RefusalCode.DAMAGED, "the message has numbers that are not finite")
+        return content
+
+    def _facts(self, identity: str) -> dict[str, Any]:
+        return {"answers": identity, "party": self.name}
+
+    def _write(self, record: PartyRecord, reply: bytes) -> None:
+        self._store.write(record, reply)
+        self._record = record  # after the file: if the disk is full, the party keeps its state before the message
+
+    def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
+        sent = encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts}))
+        return self._logged(kind, message, sent)
+
+    def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
+        """Write to the site's log that the bytes leave, and return them."""
+        self._store.append_line({
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
+            "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
+        return sent
+
+
+def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
+    """Shapes with a leading axis of length 1."""
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes)  # type: ignore[no-untyped-call]
+
+
+def _position(message: Message, name: str) -> tuple[int, int] | None:
+    """The round and phase of the party's last reply that counted, or was refused; None without any."""
+    value = message.facts.get(name)
+    if value is None:
+        return None
+    if not (isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)):
+        raise WireError(f"the message has no round and phase for {name}")
+    return value[0], value[1]
+
+
+def _state_after(record: PartyRecord, message: Message) -> PartyState:
+    """The party's state. It depends on whether its last reply counted, which the message says."""
+    return record.settled(_position(message, "counted"), _position(message, "refused"))
+
+
+def _key_shape() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=GENERATOR)))  # type: ignore[no-any-return]
+
+
+def _scalar_shape() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]
+
+
+@jax.jit
+def _first_state(algorithm: Algorithm, problem: Problem, w0: Vector, key: Array) -> PartyState:
+    oracle = problem.at(jnp.array(0)).oracle(jnp.asarray(_ZERO))
+    return first_party_state(algorithm, w0, oracle, jax.random.wrap_key_data(key, impl=GENERATOR))
+
+
+@partial(jax.jit, static_argnames="phase")
+def _party_step(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any], key: Array,
+                effort: Float[Array, ""], t: Int[Array, ""], *, phase: int) -> tuple[PartyState, Reply]:
+    oracle = problem.at(t).oracle(jnp.asarray(_ZERO))
+    after, reply, _ = algorithm_of_round(algorithm, t).phases[phase].party(
+        state, payload, oracle, key, effort)
+    return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), reply
+
+
+@jax.jit
+def _personal_model(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any]) -> Vector:
+    return algorithm.personal_model(state, payload, problem.oracle(jnp.asarray(_ZERO)))

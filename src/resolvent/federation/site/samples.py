@@ -1,0 +1,44 @@
+"""The samples of a run at one of the sites of a federation: read again from its own table."""
+
+from pathlib import Path
+
+from resolvent.comparisons.after.run_rows import models_of_run
+from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, read_summary
+from resolvent.data.federated import FederatedData
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.files import read_site
+from resolvent.federation.site.table import read_site_table
+
+__all__ = ["samples_of_run"]
+
+
+def samples_of_run(folder: Path, path: Path) -> FederatedData:
+    """The samples of a federation's site, divided as in a run.
+
+    Args:
+        folder: the run's folder in the site's kit.
+        path: the site's file.
+
+    Raises:
+        InputError: it is not the folder of a site, or the file or the table is wrong.
+    """
+    if not (folder / EXPERIMENT_FILE).is_file():
+        raise InputError(f"{folder} has no {EXPERIMENT_FILE}: name the run's folder in the folder `runs` of the site's "
+                         "kit")
+    models = models_of_run(folder)
+    site, encoding = read_site(path), models.encoding
+    assert isinstance(encoding, TableEncoding)
+    experiment = experiment_from_text((folder / EXPERIMENT_FILE).read_text("utf-8"), folder.name, models=site.models,
+                                      folder=site.folder)
+    party = read_summary(folder)["data"].get("party")
+    if party is None:
+        raise InputError(f"{folder} is not the folder of a site, and {path} is a site's file: name the run's folder in "
+                         "the folder `runs` of the site's kit (of a run of this version, which notes the number of the "
+                         "site)")
+    text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
+    table = read_site_table(site.table, text, site.columns or {}, experiment.table, models.parties[0], party,
+                            site.min_count)
+    return table.encode(encoding)

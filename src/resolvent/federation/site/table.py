@@ -1,0 +1,309 @@
+"""A site's table: its report, and its samples in the encoding on which the sites have agreed."""
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.federated import SPLITS, FederatedData, Split
+from resolvent.data.samples import split_order, split_sizes
+from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn, is_missing
+from resolvent.data.tables.columns import (
+    MAX_CATEGORIES,
+    Columns,
+    RowNames,
+    check_magnitudes,
+    is_boolean,
+    is_empty,
+    is_text,
+    label_kind,
+    read_feature,
+)
+from resolvent.data.tables.dates import expand_dates, find_dates, replace_dates
+from resolvent.data.tables.encoding import TableEncoding, check_missing, missing_values
+from resolvent.data.tables.table_files import read_table_file
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import InputError, nearest, shorten
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
+from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SiteTable", "read_site_table"]
+
+
+class SiteTable:
+    """A site's table before the sites have agreed on an encoding.
+
+    Attributes:
+        site: name of the site.
+        rows: number of rows.
+    """
+
+    def __init__(self, frame: "pd.DataFrame", settings: TableSettings, site: str, party: int,
+                 min_count: int = 1, held_out: Sequence[str] | None = None) -> None:
+        """Read the columns of a table.
+
+        Args:
+            frame: the table.
+            settings: settings of the experiment.
+            site: name of the site.
+            party: the site's number, on which the split of its rows depends.
+            min_count: levels with fewer rows are hidden, whatever the server asks; a class with fewer rows is refused.
+            held_out: the splits whose rows do not train in a refit, in which all others do; None: it is no refit.
+
+        Raises:
+            Refusal: a column is absent, or a value cannot be used; the message has the row and the column.
+        """
+        import pandas as pd
+
+        names = [str(c) for c in frame.columns]
+        self.site, self.rows, self._settings, self._min_count = site, len(frame), settings, min_count
+        if not self.rows:
+            raise Refusal(RefusalCode.TABLE, f"the table of {site} has no rows")
+        chosen = _choose_columns(names, settings)
+        self._names = RowNames(frame.index)
+        frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
+        with refusing(RefusalCode.VALUES):
+            self._dates = find_dates(frame, chosen, settings.dates)
+            self._frame = expand_dates(frame, self._dates, self._names)
+        max_levels = MAX_CATEGORIES if settings.rare == "keep" else None
+        self._classes = self._read_classes()
+        self._columns: Columns = {}
+        for name in replace_dates(chosen, self._dates):
+            with refusing(RefusalCode.VALUES, name):
+                self._columns[name] = read_feature(name, self._frame[name], max_levels=max_levels)
+                check_magnitudes([(name, self._columns[name])], self._names)
+        if settings.missing == "refuse" and (gaps := missing_values(self._columns)):
+            with refusing(RefusalCode.MISSING, next(iter(gaps))):
+                check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
+                              "missing: impute")
+        self._hidden = {name: _rare_levels(values, min_count) for name, values in self._columns.items()
+                        if is_text(values)}
+        self._row_weights = self._read_weights()
+        self._order = split_order(self.rows, party, settings.seed)
+        lengths = split_sizes(self.rows, settings.validation, settings.test)
+        self._lengths = dict(zip(SPLITS, lengths, strict=True))
+        if held_out is not None:
+            self._join_splits(held_out)
+
+    def _join_splits(self, held_out: Sequence[str]) -> None:
+        """Let the rows of all splits but these be training rows, in the order of ``refit_rows.join_splits``."""
+        parts = dict(zip(SPLITS, np.split(self._order, np.cumsum([*self._lengths.values()])[:-1]), strict=True))
+        joined = [split for split in SPLITS if split == "train" or split not in held_out]
+        others = [split for split in SPLITS if split not in joined]
+        self._order = np.concatenate([parts[split] for split in (*joined, *others)])
+        self._lengths = {split: len(parts[split]) if split in held_out else 0 for split in SPLITS}
+        self._lengths["train"] = sum(len(parts[split]) for split in joined)
+
+    @property
+    def training_rows(self) -> int:
+        """Number of training rows."""
+        return self._lengths["train"]
+
+    @property
+    def _train(self) -> NDArray[np.intp]:
+        return self._order[:self._lengths["train"]]
+
+    def _read_classes(self) -> Counter[str]:
+        """Class -> number of rows; empty for regression.
+
+        Raises:
+            Refusal: a label cannot be used, or a class has fewer rows than the minimum count. It depends on the table
+                alone: with an answer that depends on the encoding, a server could find the hidden classes by guessing.
+        """
+        settings, labels = self._settings, self._frame[self._settings.label]
+        with refusing(RefusalCode.MISSING, settings.label):
+            self._names.refuse(is_empty(labels)[:, None], [settings.label],
+                               "the label is missing: fill it in, or leave the row out")
+        with refusing(RefusalCode.VALUES, settings.label):
+            self._label_kind = label_kind(settings.label, labels)
+        if settings.task == "regression" or (settings.task == "auto" and self._label_kind == "decimal"):
+            return Counter()
+        classes = Counter(map(str, labels.tolist()))
+        rare = min(classes, key=lambda name: classes[name])
+        if classes[rare] < self._min_count:
+            raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(settings.label))} has the class "
+                          f"{shorten(repr(rare))} in {classes[rare]} rows, fewer than min_count {self._min_count}: "
+                          "leave its rows out, or lower min_count in site.yaml", column=settings.label)
+        return classes
+
+    def _read_weights(self) -> NDArray[np.float64]:
+        """[rows] the weight of each row in the loss, before the weights of classes."""
+        name = self._settings.weight
+        if name is None:
+            return np.ones(self.rows)
+        with refusing(RefusalCode.VALUES, name):
+            values = read_feature(name, self._frame[name])
+            if is_text(values):
+                raise InputError(f"weight: the column {shorten(repr(name))} has text: name a column of numbers")
+            self._names.refuse(~(np.isfinite(values) & (values >= 0))[:, None], [name],
+                               "the weight must be a number that is not negative: correct it, or leave the row out")
+        return values
+
+    def report(self, *, with_weights: bool = False) -> TableReport:
+        """The report on the table, which leaves the site. No mean and no sum is over fewer rows than the minimum count.
+
+        Args:
+            with_weights: whether the sums of weights are reported, which an experiment with weights needs.
+
+        Raises:
+            Refusal: the sum of the weights of a class would be one over fewer training rows.
+        """
+        columns = tuple(self._column_report(name, values) for name, values in self._columns.items())
+        weights = self._sum_weights() if with_weights else None
+        return TableReport(dict(self._lengths), columns, LabelReport(self._label_kind, dict(self._classes), weights),
+                           tuple(date.name for date in self._dates))
+
+    def _sum_weights(self) -> dict[str, float]:
+        """Class -> sum of the weights of its training rows; for regression, the sum of all under the empty text."""
+        weights, label = self._row_weights[self._train], self._settings.label
+        names = np.array([str(name) if self._classes else "" for name in self._frame[label]], object)[self._train]
+        counts = Counter(names.tolist())
+        if self._settings.weight is not None and min(counts.values(), default=0) < self._min_count:
+            raise Refusal(RefusalCode.RARE, "a sum of weights would be one of fewer training rows than min_count "
+                          f"{self._min_count}: lower min_count in site.yaml", column=label)
+        return {name: float(weights[names == name].sum()) for name in sorted({*self._classes} or {""})}
+
+    def _column_report(self, name: str, values: NDArray[Any]) -> ColumnReport:
+        missing = is_missing(values)
+        train = values[self._train]
+        present = train[~is_missing(train)]
+        if is_text(values):
+            in_train, hidden = Counter(present), self._hidden[name]
+            levels = {level: self._visible(in_train[level]) for level in sorted({*values[~missing]} - hidden)}
+            return ColumnReport(name, "text", bool(missing.any()), self._visible(len(present)), levels=levels,
+                                has_hidden=bool(hidden))
+        kind = "boolean" if is_boolean(self._frame[name]) else "number"
+        count = self._visible(len(present))
+        if not count:
+            return ColumnReport(name, kind, bool(missing.any()), 0)
+        mean = float(present.mean())
+        return ColumnReport(name, kind, bool(missing.any()), count, mean, float(((present - mean) ** 2).sum()))
+
+    def _visible(self, count: int) -> int:
+        """A number of rows, or 0 if it is below the minimum count."""
+        return count if count >= self._min_count else 0
+
+    def encode(self, encoding: TableEncoding, weights: Mapping[str, float] | None = None) -> FederatedData:
+        """The site's samples in the agreed encoding.
+
+        Args:
+            encoding: on which the sites have agreed.
+            weights: class -> factor of the weights of its rows, see ``row_weights``; None: rows have no weights.
+
+        A row with a hidden level has zeros in the inputs of its column, or the level of rare values if the encoding has
+        one, whatever other levels it has. So the
+        answer, and the models that leave the site, do not depend on whether the server has guessed a hidden level.
+
+        Raises:
+            Refusal: a value does not fit the encoding.
+        """
+        for column in encoding.columns:
+            self._check_column(column)
+        labels, label = self._frame[self._settings.label], self._settings.label
+        if unknown := {*self._classes} - {*encoding.classes}:
+            raise Refusal(RefusalCode.ENCODING, f"the label {shorten(repr(label))} has the class "
+                          f"{shorten(repr(min(unknown)))}, which the encoding does not have", column=label)
+        with refusing(RefusalCode.ENCODING):
+            x = encoding.encode_columns(self._visible_columns(), self._names)[self._order]
+        with refusing(RefusalCode.VALUES, label):
+            y = np.asarray(encoding.label.encode(labels, self._names))[self._order]
+        if encoding.task == "regression":
+            y = y.astype(np.result_type(y.dtype, np.float32))
+        starts = np.cumsum([0, *self._lengths.values()])
+        splits = {s: Split(np.array([starts[i]], np.int32), np.array([n], np.int32))
+                  for i, (s, n) in enumerate(self._lengths.items())}
+        sample_weights = None
+        if weights is not None:
+            names = ("",) if encoding.task == "regression" else encoding.classes
+            factors = np.array([weights.get(name, 1.0) for name in names])
+            of_rows = factors[0] if encoding.task == "regression" else factors[y.astype(np.int64)]
+            sample_weights = (self._row_weights[self._order] * of_rows).astype(np.float32)
+        return FederatedData(x, y, splits, (self.site,), encoding.task, encoding.classes, encoding.features,
+                             "table", encoding=encoding, weights=sample_weights)
+
+
+    def _check_column(self, column: NumberColumn | CategoryColumn) -> None:
+        """Raise an error if a column of the encoding does not fit that of the table."""
+        values, name = self._columns.get(column.name), column.name
+        if values is None or is_text(values) != isinstance(column, CategoryColumn):
+            raise Refusal(RefusalCode.ENCODING, f"the encoding has the column {shorten(repr(name))}, which the "
+                          "table does not have, or has with values of another kind")
+        if isinstance(column, CategoryColumn):
+            unknown = {*values[~is_missing(values)]} - {*column.levels, *column.rare} - self._hidden[name]
+            if unknown:
+                raise Refusal(RefusalCode.ENCODING, f"column {shorten(repr(name))} has the level "
+                              f"{shorten(repr(min(unknown)))}, which the encoding does not have", column=name)
+
+    def _visible_columns(self) -> Columns:
+        """The columns, with a text instead of hidden levels that is no level of any encoding."""
+        columns, no_level = dict(self._columns), secrets.token_hex()
+        for name, hidden in self._hidden.items():
+            if hidden:
+                values = self._columns[name].copy()
+                values[[value in hidden for value in values]] = no_level
+                columns[name] = values
+        return columns
+
+
+def _rare_levels(values: NDArray[Any], min_count: int) -> frozenset[str]:
+    """The levels of a column with fewer rows than ``min_count``."""
+    counts = Counter(values[~is_missing(values)].tolist())
+    return frozenset(level for level, count in counts.items() if count < min_count)
+
+
+def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], settings: TableSettings, site: str,
+                    party: int, min_count: int, held_out: Sequence[str] | None = None) -> SiteTable:
+    """Read a site's table from its file.
+
+    Args:
+        path: path of the file.
+        text: the format of a text file.
+        columns: the site's name of a column, by its name in the federation.
+        settings: settings of the experiment.
+        site: name of the site.
+        party: the site's number.
+        min_count: see ``SiteTable``.
+        held_out: see ``SiteTable``.
+
+    Raises:
+        Refusal: the file cannot be read, or a column or a value cannot be used.
+    """
+    label = columns.get(settings.label, settings.label)
+    with refusing(RefusalCode.TABLE):
+        frame, _ = read_table_file(path, text, (label,), (), lambda column: True)
+    names = [str(c) for c in frame.columns]
+    for name, local in columns.items():
+        if local not in names:
+            raise Refusal(RefusalCode.ABSENT, f"columns.{name}: the table has no column {shorten(repr(local))}: its "
+                          f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=name)
+    return SiteTable(frame.rename(columns={local: name for name, local in columns.items()}), settings, site, party,
+                     min_count, held_out)
+
+
+def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:
+    """The columns to predict from, in the order of the table or of ``features``."""
+    weight = [] if settings.weight is None else [settings.weight]
+    for name in [settings.label, *weight, *(settings.features or [])]:
+        if name not in names:
+            raise Refusal(RefusalCode.ABSENT, f"the table has no column {shorten(repr(name))}, which the experiment "
+                          f"needs: its columns are {shorten(', '.join(map(repr, names)))}; if it has another name, set "
+                          f"columns: {{{shorten(name)}: NAME}} in the site's file{nearest(name, names)}", column=name)
+    # The other names leave the site only from here on: with its label, the first line is one of names.
+    for name, count in Counter(names).items():
+        if not is_column_name(name):
+            raise Refusal(RefusalCode.TABLE, f"the name of a column has a line break, or more than 200 characters: "
+                          f"{shorten(repr(name))}")
+        if count > 1:
+            raise Refusal(RefusalCode.TWICE, f"two columns are named {shorten(repr(name))}: give each a different "
+                          "name, or leave one out of columns", column=name)
+    if settings.features:
+        return list(settings.features)
+    left_out = {settings.label, settings.party, *weight, *(settings.exclude or [])}
+    return [name for name in names if name not in left_out]

@@ -1,0 +1,1 @@
+"""The papers' experiments: claims, figures and their settings."""

@@ -1,0 +1,35 @@
+"""The runs of a reproduction, with checkpoints from which an interrupted one is continued."""
+
+import hashlib
+from pathlib import Path
+
+from resolvent.papers.reproductions.readings import Readings
+from resolvent.papers.reproductions.reproduction import PanelExperiment
+
+__all__ = ["Checkpoints"]
+
+
+class Checkpoints:
+    """Where the runs of a reproduction store their states, if anywhere.
+
+    Attributes:
+        restored_cpu_seconds: CPU seconds of the rounds that were restored and did not run again, so far.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self.restored_cpu_seconds = 0.0
+
+    def run(self, experiment: PanelExperiment, title: str, seed: int, number: int = 0) -> Readings:
+        """Run an experiment, or continue it, or read it if it is complete.
+
+        Args:
+            experiment: the experiment.
+            title: its panel.
+            seed: the seed.
+            number: its number among the panel's experiments.
+        """
+        digest = hashlib.sha256(title.encode()).hexdigest()[:12]  # a title may have characters that no path has
+        readings = Readings(experiment, None if self._folder is None else self._folder / f"{digest}-{seed}-{number}")
+        self.restored_cpu_seconds += readings.restored_cpu_seconds
+        return readings

@@ -1,0 +1,188 @@
+"""Rules about sweeps and costs: trends, optima, and the rounds or bytes to a target."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+
+from resolvent.papers.reproductions.curves import Curve, Item, Panels, name_of, quotient, rule
+
+__all__ = ["at_best", "average_rises", "cheaper", "contraction", "determined_by_product", "inside", "monotone",
+           "settles_sooner", "slope", "until"]
+
+_INF = float("inf")
+
+
+@rule
+def determined_by_product(figure: Panels, panels: Sequence[str], max_product: float, within: float = _INF,
+                          at_least: float = 1.0) -> list[Item]:
+    """In a sweep over ``eta`` and ``k``, methods with equal eta*(k-1) have similar last values.
+
+    The largest value divided by the smallest is between ``at_least`` and ``within``. Only products up to
+    ``max_product`` count: beyond, the terms that the paper neglects are no longer small.
+    """
+    items = []
+    for panel in panels:
+        groups: dict[float, list[float]] = {}
+        for curve in figure[panel].values():
+            groups.setdefault(float(f"{curve.point['eta'] * (curve.point['k'] - 1):.6g}"), []).append(curve.final)
+        for product, finals in sorted(groups.items()):
+            if product <= max_product and len(finals) > 1:
+                value = quotient(max(finals), min(finals))
+                items.append(Item(f"eta*(k-1) = {product:g}: largest gap / least", value, at_least <= value <= within))
+    return items
+
+
+@rule
+def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign: int = 1,
+             at: int | None = None) -> list[Item]:
+    """In a sweep, the values (the last, or those at round ``at``) rise with ``along``; with ``sign`` -1 they fall.
+
+    The number is the share of the pairs of methods with the same ``fixed`` that are in this order.
+    """
+    items = []
+    for panel in panels:
+        values = [(c.point[fixed], c.point[along], c.final if at is None else c.at(at)) for c in figure[panel].values()]
+        pairs = [(a, b) for a, b in combinations(values, 2) if a[0] == b[0]]
+        share = float(np.mean([sign * (a[1] - b[1]) * (a[2] - b[2]) > 0 for a, b in pairs]))
+        items.append(Item(f"{panel}: pairs in order", share, share == 1))
+    return items
+
+
+@rule
+def settles_sooner(figure: Panels, panels: Sequence[str], along: str, fixed: str, share: float = 1e-8,
+                   near: float = 1.1, at_most: float = 1.0) -> list[Item]:
+    """In a sweep, the rounds to a run's own end at a value of ``along`` divided by those at the next smaller value.
+
+    A run is at its end at ``near`` times its last value, or at ``share`` times its first one if that is larger. The
+    quotients are at most ``at_most``.
+    """
+    def rounds_to_end(curve: Curve) -> float:
+        return curve.rounds_to(max(share * float(curve.values[0]), near * curve.final))
+
+    return [Item(f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}", value, bool(value <= at_most))
+            for panel in panels for name, line in _lines(figure[panel], along, fixed, rounds_to_end).items()
+            for a, b in pairwise(line) for value in (float(quotient(b[1], a[1])),)]
+
+
+@rule
+def at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], share: float, at_most: float = _INF,
+            at_least: float = 0.0) -> list[Item]:
+    """In a sweep of several methods, the fewest rounds over the sweep of the first of each pair to its target.
+
+    The target is ``share`` times the first value. The rounds are divided by those of the second of the pair.
+    """
+    def fewest(panel: str, method: str) -> float:
+        return min(c.rounds_to(share * float(c.values[0])) for c in figure[panel].values()
+                   if c.point["method"] == method)
+
+    return [Item(f"{name_of(figure, panel, a)} / {b}", value, at_least <= value <= at_most)
+            for panel in panels for a, b in pairs.items() for value in (quotient(fewest(panel, a), fewest(panel, b)),)]
+
+
+@rule
+def inside(figure: Panels, panels: Sequence[str], along: str, fixed: str | None = None,
+           highest: bool = True) -> list[Item]:
+    """In a sweep, the best last value is at neither end of the parameter ``along``.
+
+    The number is the parameter's best value; with ``fixed``, for each value of that parameter.
+    """
+    items = []
+    for panel in panels:
+        for name, line in _lines(figure[panel], along, fixed).items():
+            x, y = line.T
+            best = float(x[np.argmax(y) if highest else np.argmin(y)])
+            items.append(Item(f"{name or panel}: best {along}", best, bool(x[0] < best < x[-1])))
+    return items
+
+
+@rule
+def slope(figure: Panels, panels: Sequence[str], along: str, fixed: str | None = None, at_most: float = _INF,
+          at_least: float = -_INF, log: bool = True) -> list[Item]:
+    """In a sweep, the least-squares slope of the last values along a parameter is between the bounds.
+
+    With ``log`` both are logarithms. With ``fixed``, there is a slope for each value of that parameter.
+    """
+    items = []
+    for panel in panels:
+        for name, line in _lines(figure[panel], along, fixed).items():
+            x, y = np.log(line).T if log else line.T
+            value = float(np.polyfit(x, y, 1)[0])
+            items.append(Item(f"{name or panel}: slope", value, at_least <= value <= at_most))
+    return items
+
+
+@rule
+def average_rises(figure: Panels, panels: Sequence[str], along: str, by: float = 0.0) -> list[Item]:
+    """In a sweep, the last values' mean over all methods rises by more than ``by`` with each step of a parameter."""
+    items = []
+    for panel in panels:
+        groups: dict[float, list[float]] = {}
+        for curve in figure[panel].values():
+            groups.setdefault(float(curve.point[along]), []).append(curve.final)
+        means = {x: float(np.mean(groups[x])) for x in sorted(groups)}
+        items += [Item(f"{panel}: {along} = {a:g} to {b:g}", means[b] - means[a], means[b] - means[a] > by)
+                  for a, b in pairwise(means)]
+    return items
+
+
+@rule
+def until(figure: Panels, panels: Sequence[str], along: str, target: float, fixed: str | None = None,
+          by: str = "rounds") -> list[Item]:
+    """In a sweep, the cost of a value of at most ``target`` never falls as the parameter grows, and rises overall.
+
+    The cost is in rounds or in another axis. The number is the smallest parameter's cost divided by the largest one's:
+    0 if only the largest never reaches the target. With ``fixed``, for each value of that parameter.
+    """
+    items = []
+    for panel in panels:
+        for name, line in _lines(figure[panel], along, fixed, lambda c: c.rounds_to(target, by)).items():
+            costs = line[:, 1]
+            grows = bool(np.all(costs[:-1] <= costs[1:]) and costs[0] < costs[-1])
+            items.append(Item(f"{name or panel}: {by} to {target:g}", costs[0] / costs[-1] if grows else 1.0, grows))
+    return items
+
+
+@rule
+def contraction(figure: Panels, panels: Sequence[str], methods: Sequence[str] | None = None, at_most: float = 1.0,
+                at_least: float = 0.0, begin: int = 0, end: int | None = None) -> list[Item]:
+    """The mean factor per round between the rounds ``begin`` and ``end`` is between the bounds."""
+    items = []
+    for panel in panels:
+        for method, curve in figure[panel].items():
+            if methods is None or method in methods:
+                last = int(curve.rounds[-1]) if end is None else end
+                value = quotient(curve.at(last), curve.at(begin)) ** (1 / (last - begin))
+                items.append(Item(name_of(figure, panel, method), value, at_least <= value <= at_most))
+    return items
+
+
+@rule
+def cheaper(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str, share: float, by: str = "rounds",
+            at_most: float = 1.0) -> list[Item]:
+    """The cost of reaching ``share`` times the first value is at most ``at_most`` times that of the method ``to``.
+
+    The cost is in rounds or in another axis.
+    """
+    items = []
+    for panel in panels:
+        for m in methods:
+            cost, cost_of_other = (c.rounds_to(share * c.values[0], by) for c in (figure[panel][m], figure[panel][to]))
+            value = quotient(cost, cost_of_other)
+            items.append(Item(f"{name_of(figure, panel, m)}: {by} / those of {to}", value, value <= at_most))
+    return items
+
+
+def _lines(methods: Mapping[str, Curve], along: str, fixed: str | None,
+           number: Callable[[Curve], float] = lambda c: c.final) -> dict[str, Any]:
+    """For each value of ``fixed``, rows of the parameter and of a curve's number, sorted by the parameter.
+
+    Curves without the parameter are left out.
+    """
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for curve in (c for c in methods.values() if along in c.point):
+        value = None if fixed is None else curve.point[fixed]
+        name = "" if value is None else value if isinstance(value, str) else f"{fixed} = {value:g}"
+        groups.setdefault(name, []).append((float(curve.point[along]), number(curve)))
+    return {name: np.array(sorted(points)) for name, points in groups.items()}

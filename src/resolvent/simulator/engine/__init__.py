@@ -1,0 +1,1 @@
+"""Rounds in compiled calls, and how the parties of a cohort are scheduled."""

@@ -1,0 +1,73 @@
+"""Chunks of rounds: the compiled call of a run, with everything that is the same in all of its calls."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.participation import Participation
+from resolvent.problem.problem import Problem
+from resolvent.simulator.engine.compiled_rounds import run_chunk
+from resolvent.simulator.engine.schedulers import Scheduler
+from resolvent.simulator.engine.states import Chunk, Federation
+
+__all__ = ["ChunkInputs", "ChunkRunner"]
+
+
+class ChunkInputs(NamedTuple):
+    """What a chunk of rounds reads.
+
+    Attributes:
+        problem: the objectives of all parties, or of the parties of the chunk's cohorts.
+        participation: draws the cohorts.
+        state: the state before the chunk; running the chunk donates its buffers.
+    """
+
+    problem: Problem
+    participation: Participation
+    state: Federation
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkRunner:
+    """Runs chunks of rounds.
+
+    Attributes:
+        algorithm: the algorithm.
+        seed: seed of all random numbers.
+        capacity: the maximum number of rounds in a chunk.
+        record: names of what each round records, see ``engine.run_chunk``.
+        scheduler: the scheduler.
+    """
+
+    algorithm: Algorithm
+    seed: int
+    capacity: int
+    record: tuple[str, ...]
+    scheduler: Scheduler
+
+    def __call__(self, inputs: ChunkInputs, start: int, rounds: int) -> Chunk:
+        """Run rounds start, ..., start+rounds-1."""
+        return run_chunk(
+            self.algorithm, *inputs, jnp.array(self.seed), jnp.array(start), jnp.array(rounds),
+            capacity=self.capacity, record=self.record, scheduler=self.scheduler)
+
+    def check(self, inputs: ChunkInputs) -> None:
+        """Trace a chunk without running it, which raises the errors of parts that do not fit together.
+
+        The trace is cached: the first chunk does not trace again.
+        """
+        run_chunk.eval_shape(
+            self.algorithm, *inputs, jnp.array(self.seed), jnp.array(0), jnp.array(1),
+            capacity=self.capacity, record=self.record, scheduler=self.scheduler)
+
+    def run_copy(self, inputs: ChunkInputs, scheduler: Scheduler) -> Chunk:
+        """Run the first round with another scheduler, and leave ``inputs`` as they are."""
+        copied = inputs._replace(state=jax.tree.map(jnp.copy, inputs.state))
+        return self.with_scheduler(scheduler)(copied, 0, 1)
+
+    def with_scheduler(self, scheduler: Scheduler) -> "ChunkRunner":
+        """The same runner with another scheduler."""
+        return replace(self, scheduler=scheduler)

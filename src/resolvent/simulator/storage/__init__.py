@@ -1,0 +1,1 @@
+"""Where the parties' data and states are: device, host, several processes."""

@@ -1,0 +1,112 @@
+"""Chunks of rounds whose parties' data and states are gathered from the host, in a thread, while other rounds run."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from resolvent.data.federated import FederatedData
+from resolvent.problem.models.model import Model
+from resolvent.problem.subset import Gatherer, PartySubset
+from resolvent.simulator.engine.predrawn import PredrawnCohorts, draw_cohorts
+from resolvent.simulator.plan import Plan
+from resolvent.simulator.storage.device_memory import tree_bytes
+from resolvent.simulator.storage.host_states import HostStates, StoredRows
+
+__all__ = ["GatheredChunk", "HostChunks", "PendingChunk", "gather_parties", "replace_rows", "to_device"]
+
+_CHUNK_BYTES = 2**28  # bytes of one chunk's data and states; the memory in use is about four times as much
+_SPLITS = ("train", "validation")  # the splits that the rounds read
+
+
+class GatheredChunk(NamedTuple):
+    """What was gathered for a chunk.
+
+    Attributes:
+        problem: the problem of the chunk's parties, in NumPy arrays.
+        stored: their states; the rows are padded to the number of slots.
+    """
+
+    problem: PartySubset
+    stored: StoredRows
+
+
+class PendingChunk(NamedTuple):
+    """A chunk that is being gathered.
+
+    Attributes:
+        start: number of the first round.
+        rounds: number of rounds.
+        participation: their cohorts.
+        ids: ids of the parties of the cohorts, ascending.
+        gathered: the data and states, when the thread has gathered them.
+    """
+
+    start: int
+    rounds: int
+    participation: PredrawnCohorts
+    ids: NDArray[np.int32]
+    gathered: Future[GatheredChunk]
+
+
+class HostChunks:
+    """Divides a run into chunks and gathers them.
+
+    Attributes:
+        capacity: the maximum number of rounds in a chunk, so that its data and states take at most 256 MiB.
+    """
+
+    def __init__(self, plan: Plan, gatherer: Gatherer, states: HostStates, worker: ThreadPoolExecutor) -> None:
+        self._plan, self._gatherer, self._states, self._worker = plan, gatherer, states, worker
+        self._sizes = jnp.asarray(gatherer.data.sizes())
+        parties, cohort = len(gatherer.data), plan.cohort_size
+        bytes_per_party = gatherer.bytes_of(1, _SPLITS) + tree_bytes(states.shapes) + 1
+        max_rounds = min(plan.evaluation.every, plan.rounds)
+        self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, max_rounds))
+        self._slots = min(parties, self.capacity * cohort)
+
+    def begin(self, start: int, limit: int) -> PendingChunk:
+        """Draw the cohorts of the chunk that begins with round ``start``, and let the thread gather their parties.
+
+        The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run.
+        """
+        every = self._plan.evaluation.every
+        rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
+        participation = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start, rounds=rounds,
+                                     capacity=self.capacity)
+        ids = np.unique(np.asarray(participation.cohorts.index)[:rounds]).astype(np.int32)
+        return PendingChunk(start, rounds, participation, ids, self._worker.submit(self._gather, ids))
+
+    def _gather(self, ids: NDArray[np.int32]) -> GatheredChunk:
+        problem = self._gatherer(ids, self._slots, _SPLITS)
+        stored = self._states.read(ids)
+        rows = jax.tree.map(
+            lambda leaf: np.pad(leaf, [(0, self._slots - len(ids)), *[(0, 0)] * (leaf.ndim - 1)]), stored.rows)
+        return GatheredChunk(problem, stored._replace(rows=rows))
+
+
+def gather_parties(model: Model, data: FederatedData, ids: NDArray[np.int32]) -> PartySubset:
+    """The problem of these parties, on the device."""
+    return to_device(Gatherer(model, data)(ids, len(ids)))
+
+
+def to_device(problem: PartySubset) -> PartySubset:
+    """The problem in arrays of the device.
+
+    It must be called by the main thread, because another thread has its own setting of the precision.
+    """
+    moved: PartySubset = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, problem)
+    return moved
+
+
+def replace_rows(ids: NDArray[np.int32], stored: StoredRows, newer_ids: NDArray[np.int32],
+                 newer_rows: PyTree[Any]) -> None:
+    """Overwrite the states of the parties that two chunks have in common with those of the other chunk."""
+    _, positions, newer_positions = np.intersect1d(ids, newer_ids, assume_unique=True, return_indices=True)
+    for leaf, newer in zip(jax.tree.leaves(stored.rows), jax.tree.leaves(newer_rows), strict=True):
+        leaf[positions] = np.asarray(newer)[newer_positions]
+    stored.is_stored[positions] = True

@@ -1,0 +1,207 @@
+"""Parties' data and states on the host; only the parties of the next chunk of rounds are on the device.
+
+The cost of a chunk depends on its cohorts, not on the number of parties. While one chunk runs, a thread writes the
+states of the chunk before it and gathers what the next one needs.
+"""
+
+import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
+
+from resolvent.algorithms import keys
+from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
+from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.round import initial_server
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+from resolvent.problem.subset import Gatherer, PartySubset
+from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.plan import Plan
+from resolvent.simulator.record.evaluate import personal_models
+from resolvent.simulator.storage.host_chunks import HostChunks, gather_parties, replace_rows, to_device
+from resolvent.simulator.storage.host_states import HostStates
+from resolvent.simulator.storage.parties_view import PartiesView, SampledParties
+from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, whole_cohort
+from resolvent.simulator.storage.tree_files import digest
+
+__all__ = ["HostStorage", "PartyRows"]
+
+
+class GatheredParties(NamedTuple):
+    """Some parties on the device: their problem, and the server's and their states."""
+
+    problem: PartySubset
+    state: Federation
+
+
+class HostStorage(Storage, PartiesView):
+    """Data stay in host memory or on disk; states are rows of a file.
+
+    Memory has the parties of a few chunks, a few numbers per party (sizes, offsets, shares, the positions of rows), and
+    the server's state.
+    """
+
+    problem: PartySubset
+
+    def __init__(self, plan: Plan) -> None:
+        """Compute the first state of the server, and begin to gather the first chunk."""
+        assert plan.task.model is not None
+        assert plan.task.data is not None
+        self._plan, self._model, self._data = plan, plan.task.model, plan.task.data
+        gatherer = Gatherer(self._model, self._data)
+        template = gatherer.template
+        self._server: ServerState = _initial_server(
+            plan.algorithm, template, plan.participation, jnp.asarray(self._data.sizes()), jnp.array(plan.seed))
+        self._states = HostStates(plan.algorithm, plan.description.party, len(self._data), plan.seed,
+                                  plan.checkpoint.rows_folder)
+        self._evaluated = plan.evaluation.parties
+        # One thread, so that what it writes is on the disk before it reads for a later chunk.
+        self._worker = ThreadPoolExecutor(1, "resolvent-memory")
+        self._chunks = HostChunks(plan, gatherer, self._states, self._worker)
+        self.capacity = self._chunks.capacity
+        self.problem = gather_parties(self._model, self._data, self._evaluated)
+        self._writes: list[Future[None]] = []
+        self._last_rows: tuple[NDArray[np.int32], PyTree[Any]] | None = None
+        self._cohort_problem: PartySubset | None = None
+        self._next = self._chunks.begin(0, 1)
+
+    @override
+    def first_inputs(self) -> ChunkInputs:
+        chunk = self._next.gathered.result()
+        rows = jax.tree.map(jnp.asarray, chunk.stored.rows)
+        return ChunkInputs(to_device(chunk.problem), self._next.participation, Federation(self._server, rows))
+
+    @override
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        """Run the gathered chunk; ``limit`` applies to the next one, which is gathered meanwhile."""
+        pending = self._next
+        assert pending.start == start
+        assert start + pending.rounds <= end
+        gathered = pending.gathered.result()
+        if self._last_rows is not None:  # they were not yet written when the thread read the rows of this chunk
+            replace_rows(pending.ids, gathered.stored, *self._last_rows)
+        if (following := start + pending.rounds) < self._plan.rounds:
+            self._next = self._chunks.begin(following, limit)
+        self._cohort_problem = to_device(gathered.problem)
+        parties = self._states.complete(self._cohort_problem, gathered.stored)
+        scheduler = run_chunk.scheduler
+        problem, participation = scheduler.constants_to_devices((self._cohort_problem, pending.participation))
+        inputs = ChunkInputs(problem, participation, scheduler.to_devices(Federation(self._server, parties)))
+        chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
+        jax.tree.leaves(chunk.record)[0].block_until_ready()
+        self._server = chunk.state.server
+        self._last_rows = (pending.ids, chunk.state.parties)
+        self._writes.append(self._worker.submit(self._states.write, *self._last_rows))
+        self._wait_for_writes(leave=1)
+        return chunk, pending.rounds
+
+    def _wait_for_writes(self, leave: int = 0) -> None:
+        """Wait until at most ``leave`` chunks are not yet written; errors of the thread are raised here."""
+        while len(self._writes) > leave:
+            self._writes.pop(0).result()
+
+    @override
+    def evaluated_parties(self) -> list[EvaluationView]:
+        return [EvaluationView(self.problem, self._state_of(self.problem, self._evaluated),
+                               jnp.asarray(self._evaluated), np.arange(len(self._evaluated)))]
+
+    @override
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        assert self._cohort_problem is not None
+        return [whole_cohort(self._cohort_problem, chunk)]
+
+    def _state_of(self, problem: PartySubset, ids: NDArray[np.int32]) -> Federation:
+        self._wait_for_writes()
+        return Federation(self._server, self._states.complete(problem, self._states.read(ids)))
+
+    @property
+    @override
+    def view(self) -> PartiesView:
+        return self
+
+    @override
+    def party_ids(self) -> NDArray[np.integer]:
+        return self.problem.party_ids()
+
+    @override
+    def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
+        problem, state = self.gather(ids)
+        models: Vector = personal_models(algorithm, problem, state, jnp.asarray(ids))
+        return models
+
+    @override
+    def sampled_parties(self, ids: NDArray[np.integer]) -> list[SampledParties]:
+        return [SampledParties(self.problem, np.arange(len(ids)))]
+
+    def gather(self, ids: NDArray[np.integer]) -> GatheredParties:
+        """The problem and the state of these parties, gathered now."""
+        ascending = np.unique(ids).astype(np.int32)
+        problem = gather_parties(self._model, self._data, ascending)
+        return GatheredParties(problem, self._state_of(problem, ascending))
+
+    @override
+    def final_state(self) -> Federation:
+        """The server's state; instead of arrays [N, ...], an object that reads the rows of parties by index."""
+        self._wait_for_writes()
+        self._worker.shutdown()
+        return Federation(self._server, PartyRows(self))
+
+    @override
+    def checkpoint_state(self) -> Federation:
+        """The server's state, and the positions of the parties' rows in the file."""
+        self._wait_for_writes()
+        return Federation(self._server, self._states.table())
+
+    @override
+    def facts(self) -> dict[str, Any]:
+        """The name of the file of rows."""
+        return {"rows": self._states.file_name}
+
+    @override
+    def confirm_checkpoint(self) -> None:
+        self._states.confirm_checkpoint()
+
+    @override
+    def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
+        self._server = state.server
+        self._next.gathered.result()
+        self._states.restore(state.parties, facts["rows"])
+        if rounds < self._plan.rounds:
+            self._next = self._chunks.begin(rounds, 1)
+
+    @override
+    def digest(self) -> str:
+        """SHA-256 of the server's state, and of the ids and rows of the parties that have taken part."""
+        self._wait_for_writes()
+        total = hashlib.sha256(digest(self._server).encode())
+        self._states.add_to_digest(total)
+        return total.hexdigest()
+
+
+class PartyRows:
+    """The parties' states on the host: ``rows[k]`` reads party k's, ``rows[[2, 5]]`` those of two, stacked."""
+
+    def __init__(self, storage: HostStorage) -> None:
+        self._storage = storage
+
+    def __getitem__(self, ids: ArrayLike) -> PartyState:
+        """The rows of these parties; leaves have the shape of ``ids`` in front."""
+        index = np.asarray(ids)
+        problem, state = self._storage.gather(index.ravel())
+        return tree.rows(state.parties, problem.row(jnp.asarray(index)))
+
+
+@jax.jit
+def _initial_server(algorithm: Algorithm, problem: Problem, participation: Participation, sizes: Int[Array, " N"],
+                    seed: Int[Array, ""]) -> ServerState:
+    """The server's state before the first round, as ``engine.initial_state`` computes it."""
+    return initial_server(algorithm, problem.init(keys.initial_key(seed)), participation.shares(sizes))

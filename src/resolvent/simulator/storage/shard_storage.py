@@ -1,0 +1,250 @@
+"""Storage of a run in several processes: each has the data and the states of its own parties only."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, PyTree
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.algorithms.cohort import check_ids
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.cohort_parts import sum_over_devices
+from resolvent.simulator.engine.compiled_rounds import initial_state
+from resolvent.simulator.engine.schedulers import AXIS
+from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
+from resolvent.simulator.plan import Plan
+from resolvent.simulator.record.evaluate import personal_models
+from resolvent.simulator.storage.device_memory import tree_bytes
+from resolvent.simulator.storage.parties_view import PartiesView, SampledParties
+from resolvent.simulator.storage.processes import sum_over_processes
+from resolvent.simulator.storage.shards import (
+    REPLICATED,
+    SHARDED,
+    PartyShard,
+    ShardLayout,
+    local_view,
+    on_every_device,
+    place_shards,
+    shard_specs,
+)
+from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, call_capacity
+from resolvent.simulator.storage.tree_files import BlockedLeaf, digest
+
+__all__ = ["ShardRows", "ShardStorage"]
+
+_BLOCK_BYTES = 2**24  # bytes of party states or models that the processes exchange at a time, outside of rounds
+
+
+class ShardStorage(Storage, PartiesView):
+    """The parties are divided among the devices of all processes. The server's state is on every device.
+
+    All processes call the same methods in the same order.
+    """
+
+    problem: PartyShard
+    is_shared = True
+
+    def __init__(self, plan: Plan) -> None:
+        """Read the samples of this process's parties, and compute their first states."""
+        assert plan.task.model is not None
+        assert plan.task.data is not None
+        self.capacity = call_capacity(plan)
+        self._layout = layout = ShardLayout.of_data(plan.task.data, Mesh(jax.devices(), (AXIS,)))
+        self._devices = layout.local_devices()
+        problem = place_shards(plan.task.model, plan.task.data, layout)
+        participation = layout.replicate(plan.participation)
+        state = initial_state(plan.algorithm, problem, participation, jnp.array(plan.seed))
+        self._inputs = ChunkInputs(problem, participation, state)
+        self._snapshot: Snapshot | None = None
+        self._problems = [local_view(problem, i) for i in range(len(self._devices))]
+        self.problem = self._problems[0]
+        self._evaluated = [np.flatnonzero(layout.device_of[plan.evaluation.parties] == device)
+                           for device in self._devices]
+        self._evaluated_ids = [jnp.asarray(plan.evaluation.parties[at]) for at in self._evaluated]
+
+    @override
+    def first_inputs(self) -> ChunkInputs:
+        return self._inputs
+
+    @override
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        rounds = min(end - start, limit, self.capacity)
+        chunk = run_chunk(self._inputs, start, rounds)
+        jax.tree.leaves(chunk.record)[0].block_until_ready()
+        self._inputs, self._snapshot = self._inputs._replace(state=chunk.state), chunk.snapshot
+        server, record, last_record, server_before = local_view(
+            (chunk.state.server, chunk.record, chunk.snapshot.record, chunk.snapshot.server_before), 0)
+        check_ids(np.asarray(record.index)[:rounds], parties=self.problem.parties,
+                  owner=type(self._inputs.participation).__name__, start=start)
+        snapshot = Snapshot(last_record, chunk.snapshot.models, server_before)
+        return Chunk(Federation(server, chunk.state.parties), record, snapshot), rounds
+
+    @override
+    def evaluated_parties(self) -> list[EvaluationView]:
+        return [EvaluationView(problem, local_view(self._inputs.state, i), index, positions)
+                for i, (problem, index, positions) in enumerate(
+                    zip(self._problems, self._evaluated_ids, self._evaluated, strict=True))]
+
+    @override
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        assert self._snapshot is not None
+        cohort = np.asarray(chunk.snapshot.record.index)
+        views = []
+        for i, (device, problem) in enumerate(zip(self._devices, self._problems, strict=True)):
+            positions = np.flatnonzero(self._layout.device_of[cohort] == device)
+            index = np.full(min(len(cohort), self._layout.slots), np.asarray(problem.smallest)[0], np.int32)
+            index[:len(positions)] = cohort[positions]
+            models, server, before = local_view(
+                (self._snapshot.models, self._inputs.state.server, self._snapshot.server_before), i)
+            views.append(CohortView(problem, models, jnp.asarray(index), positions, server, before))
+        return views
+
+    @override
+    def collect(self, positions: Sequence[NDArray[np.intp]], parts: Sequence[ArrayLike], size: int) -> NDArray[Any]:
+        return sum_over_processes(super().collect(positions, parts, size))
+
+    @property
+    @override
+    def view(self) -> PartiesView:
+        return self
+
+    @override
+    def party_ids(self) -> NDArray[np.integer]:
+        return np.arange(len(self._layout.device_of))
+
+    @override
+    def sampled_parties(self, ids: NDArray[np.integer]) -> list[SampledParties]:
+        return [SampledParties(problem, np.flatnonzero(self._layout.device_of[ids] == device))
+                for device, problem in zip(self._devices, self._problems, strict=True)]
+
+    @override
+    def sum_over_processes(self, values: NDArray[Any]) -> NDArray[Any]:
+        return sum_over_processes(values)
+
+    @override
+    def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
+        """The models that these parties use, leaves [M, ...]; all processes call it with the same ids."""
+        shapes = jax.eval_shape(self.problem.init, jax.random.key(0))
+        blocks = [self._models_of_block(algorithm, block) for block in _blocks(np.asarray(ids), shapes)]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
+
+    def _models_of_block(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> PyTree[NDArray[Any]]:
+        positions, models = [], []
+        for i, (device, problem) in enumerate(zip(self._devices, self._problems, strict=True)):
+            at = np.flatnonzero(self._layout.device_of[ids] == device)
+            index = np.full(len(ids), np.asarray(problem.smallest)[0], np.int32)  # one shape for all devices
+            index[:len(at)] = ids[at]
+            positions.append(at)
+            models.append(personal_models(algorithm, problem, local_view(self._inputs.state, i), jnp.asarray(index)))
+        return jax.tree.map(lambda *parts: self.collect(positions, parts, len(ids)), *models)
+
+    def rows(self, ids: NDArray[np.integer]) -> PartyState:
+        """The states of these parties, leaves [M, ...]; all processes call it with the same ids."""
+        return self._gather(self._inputs.state.parties, ids)
+
+    def _gather(self, states: PyTree[Array], ids: NDArray[np.integer]) -> PyTree[NDArray[Any]]:
+        gathered = _gather_rows(self._inputs.problem, states, jnp.asarray(ids, jnp.int32))
+        return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), gathered)
+
+    @override
+    def final_state(self) -> Federation:
+        """The server's state; instead of arrays [N, ...], an object that gathers the rows of parties by index."""
+        return Federation(local_view(self._inputs.state.server, 0), ShardRows(self))
+
+    @override
+    def checkpoint_state(self) -> Federation:
+        """The state in the form of one process; the parties' states are exchanged in blocks when they are read."""
+        state = self._inputs.state
+        return Federation(local_view(state.server, 0), jax.tree.map(self._in_blocks, state.parties))
+
+    def _in_blocks(self, leaf: Array) -> "_StateLeaf":
+        return _StateLeaf(leaf, self._layout, lambda ids: self._gather(leaf, ids))
+
+    @override
+    def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
+        self._inputs = self._inputs._replace(
+            state=Federation(self._layout.replicate(state.server), state.parties))
+
+    @override
+    def confirm_checkpoint(self) -> None:
+        pass
+
+    @override
+    def digest(self) -> str:
+        return digest(self.checkpoint_state())
+
+
+class ShardRows:
+    """The parties' states in all processes: ``rows[k]`` gathers party k's, ``rows[[2, 5]]`` those of two, stacked."""
+
+    def __init__(self, storage: ShardStorage) -> None:
+        self._storage = storage
+
+    def __getitem__(self, ids: ArrayLike) -> PartyState:
+        """The rows of these parties; leaves have the shape of ``ids`` in front."""
+        index = np.asarray(ids)
+        rows = self._storage.rows(index.ravel())
+        return jax.tree.map(lambda leaf: leaf.reshape(*index.shape, *leaf.shape[1:]), rows)
+
+
+class _StateLeaf(BlockedLeaf):
+    """One leaf of the states of all parties, [N, ...], in the order of their ids."""
+
+    def __init__(self, leaf: Array, layout: ShardLayout, gather: Callable[[NDArray[np.int32]], NDArray[Any]]) -> None:
+        self._layout, self._gather = layout, gather
+        self._ids = np.arange(len(layout.device_of), dtype=np.int32)
+        self.shape, self.dtype = (len(self._ids), *leaf.shape[1:]), np.dtype(leaf.dtype)
+        self._row = np.empty(leaf.shape[1:], self.dtype)
+
+    @override
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        size = _block_size(self._row)
+        for start in range(0, len(self._ids), size):
+            block = self._ids[start:start + size]
+            padded = np.resize(block, min(size, len(self._ids)))  # one shape for all blocks
+            yield self._gather(padded)[:len(block)]
+
+    @override
+    def from_blocks(self, read: Callable[[int, int], NDArray[Any]]) -> Array:
+        layout, devices = self._layout, self._layout.local_devices()
+        local_ids = [layout.parties_of(device) for device in devices]
+        parts = [np.zeros((layout.slots, *self.shape[1:]), self.dtype) for _ in devices]
+        size = _block_size(self._row)
+        for start in range(0, len(self._ids), size):
+            stop = min(start + size, len(self._ids))
+            rows = read(start, stop)
+            for ids, part in zip(local_ids, parts, strict=True):
+                first, last = np.searchsorted(ids, [start, stop])
+                part[first:last] = rows[ids[first:last] - start]
+        placed: Array = layout.concatenate(parts)
+        return placed
+
+
+@jax.jit
+def _gather_rows(problem: PartyShard, states: PyTree[Array], ids: Int[Array, " M"]) -> PyTree[Array]:
+    """The states of the parties ``ids`` on every device, from states [D*slots, ...]."""
+    def on_device(problem: PartyShard, states: PyTree[Array], ids: Array) -> PyTree[Array]:
+        is_own = problem.device_of[ids] == jax.lax.axis_index(AXIS)
+        rows = tree.rows(states, problem.row(ids))
+        return sum_over_devices(jax.tree.map(
+            lambda leaf: jnp.where(tree.column(is_own, leaf), leaf, jnp.zeros_like(leaf)), rows))
+
+    specs = (shard_specs(problem), SHARDED, REPLICATED)
+    return on_every_device(on_device, problem, specs, REPLICATED)(problem, states, ids)
+
+
+def _blocks(ids: NDArray[np.integer], row: PyTree[Any]) -> list[NDArray[np.integer]]:
+    return np.split(ids, range(_block_size(row), len(ids), _block_size(row)))
+
+
+def _block_size(row: PyTree[Any]) -> int:
+    """The number of rows of this shape in a block."""
+    return max(1, _BLOCK_BYTES // max(1, tree_bytes(row)))

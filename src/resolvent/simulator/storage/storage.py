@@ -1,0 +1,228 @@
+"""Where the parties' data and states are during a run: on the device, or on the host (``host_storage``).
+
+Both run the same compiled rounds, with bit-identical results.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import ServerState
+from resolvent.algorithms.cohort import check_ids
+from resolvent.problem.problem import Problem
+from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.compiled_rounds import initial_state
+from resolvent.simulator.engine.schedulers import Scheduler
+from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.plan import Plan
+from resolvent.simulator.storage.parties_view import PartiesView
+from resolvent.simulator.storage.tree_files import digest
+
+__all__ = ["CohortView", "DeviceStorage", "EvaluationView", "Storage", "call_capacity", "whole_cohort"]
+
+_MAX_RECORDS = 2**20  # parties' records in one compiled call; a record has about 10 bytes
+
+
+class EvaluationView(NamedTuple):
+    """Evaluated parties whose data are on one device of this process.
+
+    Attributes:
+        problem: a problem with these parties.
+        state: the server's state and the states of these parties.
+        parties: [m] their ids.
+        positions: [m] their positions among all evaluated parties.
+    """
+
+    problem: Problem
+    state: Federation
+    parties: Int[Array, " m"]
+    positions: NDArray[np.intp]
+
+
+class CohortView(NamedTuple):
+    """Parties of the last cohort whose data are on one device of this process.
+
+    Attributes:
+        problem: a problem with these parties.
+        models: their models before the aggregation, leaves [L, ...].
+        parties: [L] their ids; the first m rows count.
+        positions: [m] their positions in the cohort.
+        server: the server's state after the round.
+        server_before: the server's state before the round.
+    """
+
+    problem: Problem
+    models: PyTree[Any]
+    parties: Int[Array, " L"]
+    positions: NDArray[np.intp]
+    server: ServerState
+    server_before: ServerState
+
+
+class Storage(ABC):
+    """Holds the data and the states of a run, and runs rounds on them.
+
+    Attributes:
+        problem: the problem on which models are evaluated.
+        capacity: the maximum number of rounds in one compiled call.
+        is_shared: whether every process has a part only. Then all processes must call ``collect``,
+            ``checkpoint_state``, ``digest`` and the methods of the result together.
+    """
+
+    problem: Problem
+    capacity: int
+    is_shared: bool = False
+
+    @abstractmethod
+    def first_inputs(self) -> ChunkInputs:
+        """The inputs of the first compiled call."""
+
+    @abstractmethod
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        """Run rounds start, start+1, ... in one compiled call, and keep the state after them.
+
+        Args:
+            run_chunk: runs the rounds.
+            start: number of the first round.
+            end: number of the round at which the call must end at the latest.
+            limit: the preferred maximum number of rounds.
+
+        Returns:
+            The result of the call, and the number of rounds that it ran.
+        """
+
+    @abstractmethod
+    def evaluated_parties(self) -> list[EvaluationView]:
+        """The evaluated parties of this process in the current state, by device."""
+
+    @abstractmethod
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        """The parties of the last cohort of a chunk, by device."""
+
+    def collect(self, positions: Sequence[NDArray[np.intp]], parts: Sequence[ArrayLike], size: int) -> NDArray[Any]:
+        """An array [size, ...] from rows that the views have; of several processes, from the rows of all.
+
+        Args:
+            positions: for each view, the positions of its rows.
+            parts: for each view, its rows; further rows are ignored.
+            size: number of rows.
+        """
+        arrays = [np.asarray(part) for part in parts]
+        collected = np.zeros((size, *arrays[0].shape[1:]), arrays[0].dtype)
+        for at, rows in zip(positions, arrays, strict=True):
+            collected[at] = rows[:len(at)]
+        return collected
+
+    @abstractmethod
+    def final_state(self) -> Federation:
+        """The state for the result of the run."""
+
+    @property
+    def view(self) -> PartiesView | None:
+        """The models and the samples of the parties; None if all of them are on the device."""
+        return None
+
+    @abstractmethod
+    def checkpoint_state(self) -> PyTree[Any]:
+        """The arrays that a checkpoint must have."""
+
+    def facts(self) -> dict[str, Any]:
+        """Other facts that a checkpoint must have."""
+        return {}
+
+    @abstractmethod
+    def restore(self, state: PyTree[Any], facts: dict[str, Any], rounds: int) -> None:
+        """Continue from a checkpoint after this number of rounds."""
+
+    @abstractmethod
+    def confirm_checkpoint(self) -> None:
+        """Called when the last ``checkpoint_state`` is on the disk."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of the states of the server and of the parties."""
+
+
+class DeviceStorage(Storage):
+    """All parties' data and states are arrays on the device."""
+
+    def __init__(self, plan: Plan, problem: Problem, scheduler: Scheduler) -> None:
+        """Compute the first state and copy everything to the scheduler's devices.
+
+        Args:
+            plan: the plan of the run.
+            problem: the problem of all parties.
+            scheduler: the scheduler of the first rounds.
+        """
+        self.problem = problem
+        self.capacity = call_capacity(plan)
+        self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)
+        training = problem.pooled() if plan.pools_data else problem
+        participation = plan.training_participation
+        self._state: Federation = initial_state(plan.algorithm, training, participation, jnp.array(plan.seed))
+        training, participation = scheduler.constants_to_devices((training, participation))
+        self._inputs = ChunkInputs(training, participation, scheduler.to_devices(self._state))
+
+    @override
+    def first_inputs(self) -> ChunkInputs:
+        return self._inputs
+
+    @override
+    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
+        rounds = min(end - start, limit, self.capacity)
+        chunk = run_chunk(self._inputs, start, rounds)
+        jax.tree.leaves(chunk.record)[0].block_until_ready()
+        self._inputs = self._inputs._replace(state=chunk.state)
+        local: Chunk = self._scheduler.from_devices(chunk)
+        check_ids(np.asarray(local.record.index)[:rounds], parties=self._inputs.problem.parties,
+                  owner=type(self._inputs.participation).__name__, start=start)
+        self._state = local.state
+        return local, rounds
+
+    @override
+    def evaluated_parties(self) -> list[EvaluationView]:
+        return [EvaluationView(self.problem, self._state, self._evaluated, np.arange(len(self._evaluated)))]
+
+    @override
+    def last_cohort(self, chunk: Chunk) -> list[CohortView]:
+        return [whole_cohort(self.problem, chunk)]
+
+    @override
+    def final_state(self) -> Federation:
+        return self._state
+
+    @override
+    def checkpoint_state(self) -> Federation:
+        return self._state
+
+    @override
+    def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
+        self._state = state
+        self._inputs = self._inputs._replace(state=self._scheduler.to_devices(state))
+
+    @override
+    def confirm_checkpoint(self) -> None:
+        pass
+
+    @override
+    def digest(self) -> str:
+        return digest(self._state)
+
+
+def call_capacity(plan: Plan) -> int:
+    """The maximum number of rounds in one compiled call, if all parties are on devices."""
+    return max(1, min(plan.evaluation.every, plan.rounds, _MAX_RECORDS // plan.cohort_size))
+
+
+def whole_cohort(problem: Problem, chunk: Chunk) -> CohortView:
+    """The view of a cohort whose parties are all on one device."""
+    record = chunk.snapshot.record
+    return CohortView(problem, chunk.snapshot.models, record.index, np.arange(len(record.index)), chunk.state.server,
+                      chunk.snapshot.server_before)

@@ -1,0 +1,106 @@
+"""The table of algorithms: its computed properties are right, and every docstring has all paragraphs."""
+
+import importlib.util
+import inspect
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+import resolvent as rv
+from resolvent.algorithms import presets, traits
+from resolvent.comparisons.experiment import catalogue as c
+from resolvent.comparisons.experiment.binding import parameters
+from resolvent.comparisons.experiment.docstrings import LABELS, first_line, help_of, paragraphs
+
+ROOT = Path(__file__).parents[2]
+SOLVER = rv.SGD(0.1, steps=1)
+
+
+def entries():
+    return {entry.name: entry for entry in c.catalogue()}
+
+
+@pytest.mark.parametrize("name", presets.__all__)
+def test_docstring_has_every_paragraph_and_explains_every_parameter(name):
+    preset = getattr(presets, name)
+    assert first_line(preset).endswith(".")
+    texts = paragraphs(preset)
+    assert list(texts) == list(LABELS)
+    assert all(texts.values())
+    assert set(help_of(preset)) == set(parameters(preset))
+    assert all(help_of(preset).values())
+
+
+def test_every_preset_has_a_row_with_a_source():
+    assert sorted(entries()) == sorted(presets.__all__)
+    assert all(entry.source and entry.title for entry in entries().values())
+
+
+@pytest.mark.parametrize(("name", "keeps", "down", "up", "phases"), [
+    ("local", "1", "-", "-", 1), ("fedavg", "-", "1", "1", 1), ("scaffold", "1", "2", "2", 1),
+    ("feddane", "-", "3", "2", 2), ("fedplus_pull", "1", "1 + 1 number", "1", 1),
+    ("fedpi", "-", "1 + 1 number", "1", 1),
+])
+def test_sizes_of_states_messages_and_replies(name, keeps, down, up, phases):
+    entry = entries()[name]
+    assert (str(entry.keeps), str(entry.down), str(entry.up), entry.phases) == (keeps, down, up, phases)
+
+
+def test_personal_and_robust():
+    for name in ("local", "fedavg_plus", "ditto", "ifca"):
+        assert entries()[name].personal, name
+    for name in ("fedavg", "scaffold", "fedrp", "rfa"):
+        assert not entries()[name].personal, name
+    for name in ("local", "rfa", "coordinate_median", "fedgeomed_plus", "fedcomed_plus"):
+        assert entries()[name].robust, name
+    for name in ("fedavg", "fedavg_plus", "fedadam", "scaffold", "fedpi"):
+        assert not entries()[name].robust, name
+    # Robustness depends on the part, not on its kind.
+    assert traits.is_robust(rv.fedplus(SOLVER, rv.penalties.L2Norm()))
+    assert not traits.is_robust(rv.fedplus(SOLVER, rv.penalties.SquaredL2()))
+    assert traits.is_robust(rv.fedplus_pull(SOLVER, rv.aggregators.CoordinateMedian()))
+    assert not traits.is_personal(rv.splitting(SOLVER, decentralised=True, beta=1.5))
+    assert not traits.is_personal(rv.splitting(SOLVER, decentralised=True))
+
+
+def test_amounts_of_any_shape():
+    size = traits._MODEL_SIZE
+
+    def amount(*sizes):
+        return str(traits.amount_of([jnp.zeros(n) for n in sizes]))
+
+    assert [amount(), amount(5), amount(size), amount(2 * size, 1), amount(size // 2, 3)] == [
+        "-", "5 numbers", "1", "2 + 1 number", "1/2 + 3 numbers"]
+    assert str(traits.amount_of([jnp.zeros(size, jnp.int8)])) == "1/4"
+
+
+def test_command_line_prints_it_as_a_table_and_as_json(call, tmp_path):
+    shown = call("list", "algorithms", cwd=tmp_path)
+    head, rows = c.table([*entries().values()])
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    assert shown.code == 0
+    assert all(" ".join(row) in lines for row in (head, *rows))
+    as_json = call("list", "algorithms", "--json", cwd=tmp_path)
+    assert json.loads(as_json.out)["algorithms"] == [json.loads(json.dumps(e.record())) for e in entries().values()]
+    everything = json.loads(call("list", "--json", cwd=tmp_path).out)
+    assert everything["penalties"]["L1"]
+    assert sorted(everything["algorithms"]) == sorted(presets.__all__)
+
+
+def test_the_site_shows_the_same_table_and_sources():
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = hooks.on_page_markdown((ROOT / "docs" / "algorithms.md").read_text("utf-8"))
+    _, rows = c.table([*entries().values()])
+    for name, *computed, _source in rows:
+        if getattr(presets, name).__name__ != name:
+            continue  # an alias
+        row = next(line for line in page.splitlines() if f"| [`{name}`][" in line)
+        assert row.endswith(f"| {' | '.join(map(hooks.escaped, computed))} |")
+    page = hooks.on_page_markdown((ROOT / "docs" / "ditto.md").read_text("utf-8"))
+    assert inspect.getsource(presets.ditto) in page
+    row = next(block for block in page.split("```py\n") if block.startswith('    "ditto"')).splitlines()[0]
+    assert any(row in path.read_text("utf-8").splitlines() for path in (ROOT / "tests").rglob("*.py"))

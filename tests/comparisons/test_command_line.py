@@ -1,0 +1,252 @@
+"""The command line: exit codes and output."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from ruamel.yaml import YAML
+
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
+from resolvent.comparisons.experiment.registry import listings
+from resolvent.comparisons.runs import runner
+from resolvent.errors import InputError
+
+
+def flat(text):
+    """Text without line breaks, box drawing and repeated blanks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─━]", " ", text).split())
+
+
+# ------------------------------------------------------------------------------------------------------------- codes
+
+def test_done_is_0_and_the_table_has_the_numbers_of_the_summary(finished):
+    outcome = finished.outcome
+    assert outcome.code == 0
+    summary = json.loads((finished.folder / "summary.json").read_text())
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith("What each site should do")
+    first = next(i for i, line in enumerate(lines) if "test accuracy over 5 parties" in line)
+    for site in summary["sites"]:
+        row = next(line for line in lines[:first] if line.strip().startswith(site["name"]))
+        assert site["decision"]["advice"] in row
+    lines = lines[first:]
+    for name, method in summary["methods"].items():
+        final = method["final"]
+        row = next(line for line in lines if line.split("  ")[0].strip() == name)
+        shown = row.removeprefix(" ").removeprefix(name).split()
+        expected = ["-" if final[c] is None else f"{100 * final[c]:.1f}%"
+                    for c in ("mean", "p10", "worst", "global mean", "global p10", "global worst")]
+        expected += [] if name == summary["alone"] else [str(final[c]) for c in ("better", "level", "worse")]
+        assert shown == expected
+    assert flat(summary["finding"]) in flat(outcome.out)
+    assert lines[-1] == "Report: runs/small/report.html"
+    for name in summary["methods"]:
+        assert re.search(rf"{re.escape(name)} .*4/4 rounds", outcome.err)
+
+
+@pytest.mark.parametrize("columns", [80, 300])
+def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
+    final = {"mean": 0.123, "p10": 0.234, "worst": None, "global mean": 0.456, "global p10": 0.567,
+             "global worst": 0.678, "better": 71, "level": 72, "worse": 73}
+    label = "a label [of] [/many] words, longer than a narrow terminal is wide"
+    summary = {"score": "accuracy", "alone": "alone", "data": {"parties": ["a"]}, "finding": "[bold]Finding[/x].",
+               "methods": {label: {"final": final}}}
+
+    def run(file, out, *, progress, notify, **options):
+        progress("[/odd] label", 1, 2)
+        return tmp_path / "[/red]", summary
+
+    monkeypatch.setattr(runner, "run_experiment", run)
+    outcome = call("run", "digits", cwd=tmp_path, columns=columns)
+    assert outcome.code == 0
+    text = flat(outcome.out)
+    for shown in ("12.3%", "23.4%", "diverged", "45.6%", "56.7%", "67.8%", "71", "72", "73", *label.split()):
+        assert f" {shown} " in f" {text} "
+    assert "[bold]Finding[/x]." in outcome.out
+    assert re.search(r"\[/odd\] label .*1/2 rounds", outcome.err)
+    assert outcome.out.rstrip().endswith("[/red]/report.html")
+
+
+def test_wrong_input_is_2_and_names_what_is_allowed(call, tmp_path):
+    outcome = call("run", "nope", cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: there is no experiment 'nope'; there are ")
+    for name in experiments():
+        assert name in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_error_is_printed_as_it_is(call, tmp_path):
+    """Text that looks like markup of the terminal library is printed."""
+    outcome = call("show", "digits", "--set", "diagnostics=[lin]", cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: --set diagnostics=[lin]: diagnostics.0: 'lin' is not a valid value")
+    outcome = call("show", "digits", "--set", "title=[/red]", "rounds=[bold]x[/]", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "[bold]x[/]" in outcome.err
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), [
+    (["run", "digits", "--ronds", "3"], "--rounds"),
+    (["run", "digits", "--overwite"], "--overwrite"),
+    (["show", "digits", "--sett", "rounds=3"], "--set"),
+])
+def test_misspelt_option_suggests_the_right_one(arguments, wanted, call, tmp_path):
+    outcome = call(*arguments, cwd=tmp_path)
+    assert outcome.code == 2
+    assert arguments[2] in outcome.err
+    assert f"Perhaps you meant: {wanted}" in flat(outcome.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["frob"], ["run"], ["report"], ["list", "everything"],
+                                       ["run", "digits", "--rounds", "many"]])
+def test_incomplete_command_is_2(arguments, call, tmp_path):
+    outcome = call(*arguments, cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
+    runs = []
+
+    def stop(file, out, **options):
+        runs.append((file.bound.settings(), out, options["resume"], options["overwrite"]))
+        raise InputError("stop")
+
+    monkeypatch.setattr(runner, "run_experiment", stop)
+    assert call("run", "digits", "--rounds", 7, "--seed", 9, "--out", "here", "--resume", "--set", "title=x",
+                "data.parties=5", "--set", "model.l2=1", cwd=tmp_path).code == 2
+    settings, out, resume, overwrite = runs[0]
+    assert (settings["rounds"], settings["seed"], settings["title"]) == (7, 9, "x")
+    assert (settings["data"]["parties"], settings["model"]["l2"]) == (5, 1.0)
+    assert (str(out), resume, overwrite) == ("here", True, False)
+    assert call("run", "digits", "--overwrite", cwd=tmp_path).code == 2
+    assert runs[1][1:] == (None, False, True)
+    assert call("run", "digits", "--rounds", 0, cwd=tmp_path).err.startswith("error: --set rounds=0: rounds: 0 must be")
+
+
+def test_unexpected_error_is_not_hidden(call, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(runner, "run_experiment", fail)
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        call("run", "digits", cwd=tmp_path)
+
+
+def test_interruption_names_the_option_to_resume(call, tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_experiment", interrupt)
+    outcome = call("run", "digits", cwd=tmp_path)
+    assert outcome.code == 130
+    assert "--resume" in outcome.err
+
+
+def test_failure_is_1_with_its_traceback(tmp_path):
+    program = ("import sys, resolvent.comparisons.runs.runner as s\n"
+               "def fail(*a, **k): raise ZeroDivisionError('a defect')\n"
+               "s.run_experiment = fail\n"
+               "sys.argv = ['resolvent', 'run', 'digits']\n"
+               "from resolvent.cli import main\n"
+               "main()")
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "ZeroDivisionError: a defect" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------ prints
+
+@pytest.mark.parametrize(("command", "wanted"), [
+    ([], ["run", "list", "show", "report"]),
+    (["run"], ["NAME|FILE.yaml", "--set", "--rounds", "--seed", "--out", "--resume", "--overwrite"]),
+    (["list"], ["algorithms", "data", "models", "solvers", "--json"]),
+    (["show"], ["NAME|FILE.yaml", "--set"]),
+    (["report"], ["RUN"]),
+    (["data"], ["fetch", "check", "--to", "RESOLVENT_DATA"]),
+])
+def test_help_mentions_every_option(command, wanted, call, tmp_path):
+    outcome = call(*command, "--help", cwd=tmp_path)
+    assert outcome.code == 0
+    for word in wanted:
+        assert word in outcome.out
+    assert "None" not in outcome.out
+    assert ("Exit codes" in outcome.out) == (not command)
+    assert ("Try `" in outcome.out) == bool({"run", "list", "show"} & {*command})  # only in a command's own help
+
+
+def test_list_names_everything_that_a_file_can_use(call, tmp_path):
+    everything = call("list", cwd=tmp_path)
+    assert everything.code == 0
+    lines = [line.rstrip() for line in everything.out.splitlines()]
+    kinds = {"experiments": experiments(), **listings()}
+    for kind, names in kinds.items():
+        if kind == "algorithms":  # a table of its own, see test_catalogue.py
+            assert {line.split()[0] for line in lines if line} >= {*names}
+            continue
+        listed = call("list", kind, cwd=tmp_path)
+        assert listed.code == 0
+        first, *rows = listed.out.strip().splitlines()
+        assert first.strip() == kind
+        for name in names:
+            row = next(line for line in rows if line.split()[0] == name)
+            assert len(row.split()) > 2, row
+            assert row.rstrip() in lines
+        assert len([line for line in rows if not line.startswith(" ")]) == len(names)
+    assert "party k does effort[k] of the solver's work" in flat(everything.out)
+
+
+def test_data_are_checked_and_the_exit_code_says_when_they_are_damaged(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("RESOLVENT_DATA", str(tmp_path))
+    missing = call("data", "check", "shakespeare", cwd=tmp_path)
+    assert missing.code == 0
+    assert "missing" in missing.out
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist/train-images-idx3-ubyte").write_bytes(b"cut off")
+    damaged = call("data", "check", "mnist", cwd=tmp_path)
+    assert damaged.code == 1
+    assert "damaged" in damaged.out
+    for wrong in (["fetch"], ["fetch", "minst"], ["check", "minst"]):
+        refused = call("data", *wrong, cwd=tmp_path)
+        assert refused.code == 2
+        assert "mnist" in refused.err
+
+
+def test_show_prints_yaml_that_can_be_run(call, tmp_path):
+    outcome = call("show", "digits", "--set", "model.name=mlp", "model.width=8", cwd=tmp_path)
+    assert outcome.code == 0
+    assert YAML(typ="safe").load(outcome.out)["model"] == {"name": "mlp", "width": 8, "depth": 1, "l2": 0.0}
+    (tmp_path / "mine.yaml").write_text(outcome.out)
+    assert ExperimentFile.load(str(tmp_path / "mine.yaml")).bound.settings() == ExperimentFile.load(
+        "digits", ["model.name=mlp", "model.width=8"]).bound.settings()
+    assert call("show", "mine.yaml", cwd=tmp_path).out == outcome.out
+
+
+def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
+    for name in ("summary.json", "metrics.parquet", "experiment.yaml"):
+        (tmp_path / name).write_bytes((finished.folder / name).read_bytes())
+    outcome = call("report", ".", cwd=tmp_path)
+    assert (outcome.code, outcome.out) == (0, "Report: report.html\n")
+    assert (tmp_path / "report.html").read_bytes() == (finished.folder / "report.html").read_bytes()
+    for name in ("experiment.yaml", "metrics.parquet", "summary.json"):
+        content = (tmp_path / name).read_bytes()
+        middle = len(content) // 2
+        for damaged, wanted in ((None, f"{name} is missing"), (b"", f"{name}"), (content[:middle], f"{name}"),
+                                (content[:middle] + b"7" + content[middle + 1:], f"{name}")):
+            (tmp_path / name).unlink()
+            if damaged is not None:
+                (tmp_path / name).write_bytes(damaged)
+            outcome = call("report", ".", cwd=tmp_path)
+            assert (outcome.code, outcome.out) == (2, "")
+            assert wanted in outcome.err
+            assert outcome.err.count("\n") == 1
+            (tmp_path / name).write_bytes(content)
+    (tmp_path / "summary.json").write_text('{"name":\n "x"')
+    assert "summary.json:2: not JSON" in call("report", ".", cwd=tmp_path).err

@@ -1,0 +1,168 @@
+"""``resolvent check`` and ``rv.check``: files, exit codes, JSON, sites and the first lines of a run."""
+
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import resolvent as rv
+from resolvent import cli
+from resolvent.cli.check import shorten_groups
+from resolvent.comparisons.experiment.data_check import first_lines
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.judgement.power_forecast import smallest_gain
+from resolvent.data.checks.finding import Finding
+from resolvent.data.federated import SPLITS
+
+FILE = """
+data: {table: visits.csv, party: site, label: ill, test: 0.4}
+model: logistic
+solver: {name: SGD, learning_rate: 0.1, batch_size: 20, epochs: 1}
+algorithms: {alone: local, FedAvg: fedavg}
+rounds: 1
+"""
+
+
+def visits(rows=500):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": rng.choice(["Aachen", "Bonn", "Celle"], rows), "weight": rng.normal(75, 14, rows)})
+    return frame.assign(ill=np.where(frame["weight"] + rng.normal(0, 14, rows) > 75, "yes", "no"))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(FILE)
+    visits().to_csv("visits.csv", index=False)
+    return tmp_path
+
+
+def command(monkeypatch, *arguments):
+    """The exit code of a command."""
+    monkeypatch.setattr(sys, "argv", ["resolvent", *arguments])
+    try:
+        cli.main()
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def plant(folder):
+    """Pounds at Bonn, a date, a missing label and a missing number."""
+    frame = visits()
+    frame["weight"] = frame["weight"].where(frame["site"] != "Bonn", 2.2046 * frame["weight"]).where(frame.index != 9)
+    frame["ill"] = frame["ill"].where(frame.index != 4)
+    frame.assign(day="2024-05-01").to_csv(folder / "visits.csv", index=False)
+
+
+def test_a_clean_table_has_no_finding_and_exit_code_0(folder, monkeypatch, capsys):
+    assert command(monkeypatch, "check", "mine.yaml") == 0
+    printed = capsys.readouterr().out
+    assert "0 errors, 0 warnings, 0 notes" in printed
+    assert "points" in printed.split("Celle")[1]
+
+
+def test_errors_are_listed_together_and_the_exit_code_is_1(folder, monkeypatch, capsys):
+    plant(folder)
+    assert command(monkeypatch, "check", "mine.yaml") == 1
+    printed = capsys.readouterr().out
+    for part in ("'ill' is missing in 1 row (row 6)", "'weight' has 1 missing value (", "column 'day' holds dates",
+                 "dates: days", "pounds for kilograms?", "3 errors, 1 warning, 0 notes"):
+        assert part in printed
+    options = ("--set", "data.dates=days", "data.missing=impute")
+    assert command(monkeypatch, "check", "mine.yaml", "--json", *options) == 1
+    content = json.loads(capsys.readouterr().out)
+    assert [f["kind"] for f in content["findings"] if f["severity"] == "error"] == ["missing"]
+    units = next(f for f in content["findings"] if f["kind"] == "units")
+    assert (units["column"], units["site"], units["severity"]) == ("weight", "Bonn", "warning")
+    assert units["value"] == pytest.approx(2.2, rel=0.1)
+    assert {site["site"] for site in content["sites"]} == {"Aachen", "Bonn", "Celle"}
+
+
+def test_warnings_alone_have_exit_code_0(folder, monkeypatch):
+    visits().assign(constant=1).to_csv("visits.csv", index=False)
+    assert command(monkeypatch, "check", "mine.yaml") == 0
+
+
+def test_a_wrong_file_has_exit_code_2(folder, monkeypatch, capsys):
+    assert command(monkeypatch, "check", "yours.yaml") == 2
+    assert command(monkeypatch, "check", "mine.yaml", "--set", "data.table=absent.csv") == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_a_run_begins_with_all_errors_and_at_most_five_lines_of_others(folder, monkeypatch, capsys):
+    plant(folder)
+    assert len(first_lines(ExperimentFile.load("mine.yaml"))) == 4
+    frame = pd.read_csv("visits.csv")
+    frame.assign(**{f"day {i}": "2024-05-01" for i in range(4)}).to_csv("visits.csv", index=False)
+    lines = first_lines(ExperimentFile.load("mine.yaml"))
+    assert [line.partition(":")[0] for line in lines[:-1]] == ["error"] * 7
+    assert lines[-1] == "and 1 more finding about the data: resolvent check"
+    assert command(monkeypatch, "run", "mine.yaml", "--out", "out") == 2
+    assert capsys.readouterr().err.splitlines()[:2] == lines[:2]
+    visits().assign(**{f"constant {i}": 1 for i in range(9)}).to_csv("visits.csv", index=False)
+    assert len(first_lines(ExperimentFile.load("mine.yaml"))) == 5
+
+
+def test_a_frame_an_experiment_and_its_file_give_the_same_findings(folder):
+    plant(folder)
+    by_file, by_frame = rv.check("mine.yaml"), rv.check(pd.read_csv("visits.csv"), party="site", label="ill", test=0.4)
+    assert {(f.kind, f.column, f.site, f.value) for f in by_file.findings} == {
+        (f.kind, f.column, f.site, f.value) for f in by_frame.findings}
+    assert by_file.sites == by_frame.sites
+    assert by_file.has_errors
+    assert not rv.check(visits(), party="site", label="ill", test=0.4).findings
+
+
+def test_sites_have_the_rows_of_the_run(folder):
+    data = rv.datasets.from_frame(visits(), "site", "ill", test=0.4)
+    for k, site in enumerate(rv.check("mine.yaml").sites):
+        assert site.site == data.parties[k]
+        assert site.rows == tuple(data.sizes(split)[k] for split in SPLITS)
+
+
+def test_samples_of_a_data_set_are_counted_by_class():
+    checked = rv.check("digits")
+    data = rv.datasets.digits(parties=5, test=0.5)
+    assert len(checked.sites) == len(ExperimentFile.load("digits").build().data)
+    assert {f.kind for f in checked.findings} <= {"class absent", "few test rows", "power"}
+    assert data.task == "classification"
+
+
+def test_arguments_that_do_not_fit_are_refused(folder):
+    with pytest.raises(rv.InputError, match="a data frame needs party and label"):
+        rv.check(visits(), party="site")
+    with pytest.raises(rv.InputError, match=r"check\(labl=...\) is not a setting of a table.*label"):
+        rv.check(visits(), party="site", labl="ill")
+    with pytest.raises(rv.InputError, match="test='much'"):
+        rv.check(visits(), party="site", label="ill", test="much")
+    with pytest.raises(rv.InputError, match="party: an experiment file has these settings"):
+        rv.check("mine.yaml", party="site")
+    with pytest.raises(rv.InputError, match="has prices or a problem"):
+        rv.check("splitting")
+
+
+def test_many_findings_alike_are_shortened():
+    findings = tuple(Finding("power", "note", f"site {i}", "more rows", site=str(i)) for i in range(9))
+    shown, more = shorten_groups((*findings, Finding("leak", "warning", "a", "b", "x")))
+    assert (len(shown), more) == (5, 5)
+
+
+@pytest.mark.parametrize(("rows", "tolerance"), [(40, 0.1), (200, 0.05), (1000, 0.03)])
+def test_the_smallest_gain_is_shown_with_the_stated_probability(rows, tolerance):
+    gain, share = smallest_gain([rows]), 0.2
+    rng = np.random.default_rng(0)
+    better, worse = (share + gain) / 2, (share - gain) / 2
+    draws = rng.multinomial(rows, [better, worse, 1 - share], size=20_000)
+    difference = (draws[:, 0] - draws[:, 1]) / rows
+    error = np.sqrt(((draws[:, 0] + draws[:, 1]) / rows - difference**2) / rows)
+    assert (difference > 1.96 * error).mean() == pytest.approx(0.8, abs=tolerance)
+
+
+def test_the_smallest_gain_by_class_is_that_of_the_rare_class():
+    assert smallest_gain([500, 20]) > smallest_gain([520]) * 2
+    assert smallest_gain([10]) is None
+    assert smallest_gain([100, 0]) is None
+    assert smallest_gain([]) is None

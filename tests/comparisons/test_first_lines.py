@@ -1,0 +1,36 @@
+"""What a run prints about its table before it trains, or refuses it."""
+
+import pandas as pd
+
+from resolvent.comparisons.experiment.data_check import check, first_lines
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+
+EXPERIMENT = """
+data: {table: TABLE, party: site, label: ill}
+model: logistic
+solver: {name: SGD, learning_rate: 0.1}
+algorithms: [local, fedavg]
+"""
+
+
+def test_a_run_names_all_errors_of_its_table_at_once(tmp_path):
+    """Lung cancer, as survival tables ship it, has six columns with missing values: a list of five would hide two."""
+    frame = pd.DataFrame({"site": [*"aabb" * 10], "ill": ["no", "yes"] * 20, "unit": range(40)})
+    names = [f"column {i}" for i in range(7)]
+    for i, name in enumerate(names):
+        frame[name] = [None, *range(i, i + 39)]
+    frame.loc[3, "site"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    lines = first_lines(ExperimentFile.parse(EXPERIMENT.replace("TABLE", str(tmp_path / "t.csv")), "t.yaml", "t"))
+    assert all(any(line.startswith(f"error: column {name!r} has 1 missing") for line in lines) for name in names)
+    assert lines[0].startswith("error: the party 'site' is missing in 1 row (")
+
+
+def test_a_table_whose_sites_have_no_test_rows_is_refused_by_the_check_too():
+    """A column of patient numbers as the party: every site has one row."""
+    frame = pd.DataFrame({"patient": range(60), "ill": ["no", "yes"] * 30, "age": [40.5, 50.0, 60.25] * 20})
+    (error,) = [f for f in check(frame, party="patient", label="ill").findings if f.severity == "error"]
+    assert error.message == ("none of the 60 sites has test rows, on which methods are compared; they have at most 1 "
+                             "row each")
+    assert not [f for f in check(frame.assign(patient=[0, 1, 2] * 20), party="patient", label="ill").findings
+                if f.severity == "error"]

@@ -1,0 +1,200 @@
+"""Comparisons with folds: one score from all rows, no leak into a fold, one compilation, resumption, search inside."""
+
+import json
+from collections import Counter
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from folder_contents import digests
+
+import resolvent as rv
+from resolvent.comparisons.judgement.decisions import decide
+from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.comparisons.judgement.sites import CHOSEN, Evidence, judge_sites
+from resolvent.data.partition.folds import split_fold
+from resolvent.problem.metrics.metric import Predictions
+from resolvent.simulator.engine.rounds import compiled_programs
+
+SOLVER = rv.SGD(0.1)
+METHODS = {"alone": rv.local(SOLVER), "FedAvg": rv.fedavg(SOLVER), "FedProx": rv.fedprox(SOLVER, mu=0.5)}
+SIZES = [31, 12, 44]  # no multiple of the number of folds
+FILE = """\
+data: {table: visits.csv, party: hospital, label: outcome}
+model: logistic
+solver: {name: SGD, learning_rate: 0.1}
+algorithms: {alone: local, FedAvg: fedavg, FedProx: fedprox}
+rounds: 2
+evaluate_every: 2
+diagnostics: []
+folds: 2
+search: {over: {FedProx: {mu: [0.1, 10], solver.learning_rate: [0.001, 0.1]}}, strategy: grid, trials: 2}
+"""
+
+
+def federation(seed=0):
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(n, 2)) for n in SIZES]
+    return rv.FederatedData.from_arrays(xs, [(x[:, 0] + rng.normal(size=len(x)) > 0.3).astype(int) for x in xs],
+                                        seed=seed)
+
+
+def compared(data=None, **options):
+    return rv.compare(METHODS, rv.models.logistic(2, 2), federation() if data is None else data, **{
+        "rounds": 2, "evaluate_every": 2, "folds": 3, "decide_by": "roc_auc", "metrics": [rv.metrics.ROCAUC()],
+        "progress": False} | options)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compared(seeds=2)
+
+
+def log_odds(p):
+    return np.log(p[:, 1]) - np.log(p[:, 0])
+
+
+def test_the_score_of_a_site_is_that_of_all_its_rows(comparison):
+    """An area from the log-odds of all folds together, less their mean over the training rows, from single runs."""
+    data, runs = comparison.experiment.data, comparison.runs["FedAvg"]
+    parts = [[] for _ in SIZES]
+    for fold in range(3):
+        split = split_fold(data, fold, 3, seed=0)
+        result = rv.simulate(METHODS["FedAvg"], rv.models.logistic(2, 2), split.data, rounds=2, evaluate_every=2,
+                             diagnostics=("model_change", "line"), progress=False)
+        assert result.digest == runs[fold].digest
+        for k in range(3):
+            first, n = (int(part[k]) for part in (split.data.splits["test"].offset, split.data.splits["test"].length))
+            counts = ~split.is_repeated[first:first + n]
+            x, y = (part[first:first + n][counts] for part in (split.data.x, split.data.y))
+            fitted = result.fitted(k)
+            parts[k].append((y, log_odds(fitted.predict_proba(x))
+                             - log_odds(fitted.predict_proba(split.data.party(k)[0])).mean()))
+    for k, of_folds in enumerate(parts):
+        y, odds = (np.concatenate(part) for part in zip(*of_folds, strict=True))
+        p = np.stack([-odds, odds], axis=1)  # the area depends on their order alone
+        assert len(y) == SIZES[k]
+        mask = (comparison.rows.seed == 0) & (comparison.rows.party == k)
+        assert comparison.rows.values["FedAvg"][mask].mean() == pytest.approx(
+            rv.metrics.ROCAUC().value(Predictions(y, p.argmax(axis=1), p, p)), abs=1e-6)
+
+
+def test_every_row_is_tested_once_with_each_seed(comparison):
+    rows = comparison.rows
+    for seed in (0, 1):
+        for k, start in enumerate(np.cumsum([0, *SIZES[:-1]])):
+            assert sorted(rows.row[(rows.seed == seed) & (rows.party == k)]) == list(range(start, start + SIZES[k]))
+    assert [site.test_rows for site in comparison.verdict.sites.sites] == SIZES
+    means = comparison.table.set_index("method")["mean"]
+    for method in METHODS:
+        sites = [site.scores[method].value for site in comparison.verdict.sites.sites]
+        assert means[method] == pytest.approx(np.mean(sites))
+    assert "each tested once by 3 folds and 2 seeds" in comparison.finding or "better" in comparison.finding
+    assert {run.metrics["fold"].iloc[0] for run in comparison.runs["alone"]} == {0, 1, 2}
+
+
+def test_all_folds_share_their_programs(comparison):
+    """Only the first fold compiles: neither rounds nor evaluations nor predictions compile again."""
+    events, before = Counter(), compiled_programs()
+
+    def count(event, duration, **_):
+        events[event.rpartition("/")[2]] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        compared(seed=7)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    assert compiled_programs() == before
+    assert events["backend_compile_duration"] == 0
+
+
+def test_a_fold_does_not_read_its_test_rows():
+    """Other labels of the test rows of the first fold change neither its models nor its choice."""
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(n, 2)) for n in SIZES]
+    ys = [x[:, 0] + rng.normal(size=len(x)) for x in xs]
+    methods = METHODS
+    data = rv.FederatedData.from_arrays(xs, ys)
+    split = split_fold(data, 0, 3, seed=0)
+    tested = np.concatenate([np.arange(o, o + n) for o, n in zip(
+        split.data.splits["test"].offset, split.data.splits["test"].length, strict=True)])
+    other = np.array(data.y)
+    other[split.rows[tested]] += 100.0
+    changed = rv.FederatedData(data.x, other, data.splits, data.parties, "regression")
+    first, second = (rv.compare(methods, rv.models.linear(2), d, rounds=2, evaluate_every=2, folds=3, progress=False)
+                     for d in (data, changed))
+    for method in METHODS:
+        same = [a.digest == b.digest for a, b in zip(first.runs[method], second.runs[method], strict=True)]
+        assert same == [True, False, False]
+    assert first.fold_choices[0] == second.fold_choices[0]
+
+
+def test_the_gain_is_that_of_the_choice_of_each_fold():
+    """Two folds choose different methods: each row has the value of the method that its fold chooses."""
+    rng = np.random.default_rng(0)
+    n = 40
+    alone, a, b = (rng.integers(0, 2, 3 * n).astype(float) for _ in range(3))
+    party, row = np.repeat(np.arange(3), n), np.tile(np.arange(n), 3)
+    chosen = np.where(row < n // 2, a, b)  # the rows of the first fold and of the second
+    rows = RowValues(np.zeros(3 * n, int), party, row, {"alone": alone, "a": a, "b": b, CHOSEN: chosen})
+    metrics = pd.DataFrame([{"method": m, "round": 1, "party": k, "split": "validation", "metric": "accuracy",
+                             "value": v, "seed": 0, "fold": fold} for m, v in {"alone": 0.5, "a": 0.9, "b": 0.6}.items()
+                            for k in range(3) for fold in (0, 1)])
+    evidence = Evidence("accuracy", "test", True, ("alone", "a", "b"), "alone", ["p", "q", "r"], metrics, (0,), rows,
+                        folds=2, fold_choices=("a", "b"))
+    sites = decide(judge_sites(evidence), evidence)
+    assert sites.choice.method == "a"
+    assert sites.choice.folds == {"a": 1, "b": 1}
+    for k, site in enumerate(sites.sites):
+        assert site.decision.gain.value == pytest.approx((chosen - alone)[party == k].mean())
+        assert CHOSEN not in site.gains
+
+
+def test_an_interrupted_run_continues_with_every_fold(tmp_path):
+    def stop(label, done, total):
+        if label == "FedAvg, fold 2 of 3" and done == total:
+            raise KeyboardInterrupt
+
+    whole = compared()
+    with pytest.raises(KeyboardInterrupt):
+        compared(out=tmp_path / "run", progress=stop)
+    starts = {}
+    compared(out=tmp_path / "run", resume=True, progress=lambda label, done, total: starts.setdefault(label, done))
+    assert [starts[f"{m}, fold {f} of 3"] for m, f in [("alone", 1), ("FedProx", 1), ("FedAvg", 2), ("alone", 3)]] == [
+        2, 2, 2, 0]
+    assert digests(tmp_path / "run") == {m: runs[0].digest for m, runs in whole.runs.items()}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["folds"] == 3
+    assert {m: facts["digests"] for m, facts in summary["methods"].items()} == {
+        m: [run.digest for run in runs] for m, runs in whole.runs.items()}
+
+
+def test_a_file_searches_inside_each_fold(tmp_path, call):
+    rng = np.random.default_rng(0)
+    age = rng.normal(60, 12, 61)
+    pd.DataFrame({"hospital": np.repeat(["Bochum", "Essen"], [40, 21]), "age": age,
+                  "outcome": np.where(age + rng.normal(0, 6, 61) > 62, "ill", "well")}).to_csv(
+        tmp_path / "visits.csv", index=False)
+    (tmp_path / "mine.yaml").write_text(FILE)
+    outcome = call("run", "mine.yaml", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "2 folds x 3 methods = 6 runs of 2 rounds, after a search inside each of 2 folds" in " ".join(
+        outcome.err.split())
+    assert "Every row was tested once" in " ".join(outcome.out.split())
+    summary = json.loads((tmp_path / "runs/mine/summary.json").read_text())
+    assert summary["data"]["test"] == [40, 21]
+    points = summary["methods"]["FedProx"]["tuned"]
+    assert [set(point) for point in points] == [{"mu", "solver.learning_rate"}] * 2
+    assert "tuned" not in summary["methods"]["FedAvg"]
+    page = " ".join((tmp_path / "runs/mine/report.html").read_text().split())
+    assert "Every row was tested once" in page
+    assert "Inside the folds, FedProx chose" in page
+    calibrated = call("calibrate", "runs/mine", "--method", "FedAvg", cwd=tmp_path)
+    assert calibrated.code == 0, calibrated.err  # the rows of the first fold have the losses that its run recorded
+    refit = call("refit", "runs/mine", "--method", "FedProx", cwd=tmp_path)
+    assert "the hyperparameters of FedProx were chosen in each fold" in refit.err
+    refused = call("tune", "mine.yaml", cwd=tmp_path)
+    assert refused.code != 0
+    assert "mine.yaml:8: folds: 2: the search is part of each fold" in refused.err

@@ -1,0 +1,86 @@
+"""The number of further test rows that would show a gain, against simulated test rows."""
+
+import numpy as np
+import pytest
+
+from resolvent.cli.terminal import forecast_lines
+from resolvent.comparisons.judgement.power_forecast import Forecast, forecast, further_rows
+from resolvent.comparisons.judgement.wording import forecast_text
+from resolvent.problem.metrics.intervals import Interval
+from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares
+
+
+def test_the_formula():
+    """A deviation of 0.1 on 50 rows; (1.96 + 0.8416)^2 = 7.849 deviations are needed."""
+    interval = Interval(0.0, -0.195996, 0.195996)
+    assert further_rows(interval, 50, 0.1) == np.ceil(50 * (7.8489 - 1))
+    assert further_rows(interval, 50, -0.1) == further_rows(interval, 50, 0.1)
+    assert further_rows(interval, 50, 0.3) == 0
+    assert further_rows(interval, 50, 0.1, power=0.9) > further_rows(interval, 50, 0.1)
+    assert further_rows(interval, 50, 0.0) is None
+    assert further_rows(Interval(0.1, 0.1, 0.1), 50, 0.1) is None
+    assert further_rows(Interval(np.nan, np.nan, np.nan), 50, 0.1) is None
+    assert forecast(interval, 200, 20, 0.1) == Forecast(0.1, 10 * 137, 137)
+    assert forecast(Interval(0.2, 0.1, 0.3), 200, 0, 0.1) is None
+
+
+def shares(rng, rows, gained, lost):
+    """[1, rows] differences of two 0/1 values: 1, -1 or 0."""
+    return rng.choice([1.0, -1.0, 0.0], size=(1, rows), p=[gained, lost, 1 - gained - lost])
+
+
+@pytest.mark.parametrize(("rows", "gained", "lost"), [(60, 0.14, 0.06), (150, 0.10, 0.05)])
+def test_paired_shares_have_the_stated_power(rows, gained, lost):
+    """Forecasts from many first samples, each followed by test rows in the number that it states."""
+    rng = np.random.default_rng(0)
+    shown, trials = 0, 500
+    for _ in range(trials):
+        first = shares(rng, rows, gained, lost)
+        more = further_rows(gain_of_shares(first, np.ones_like(first, bool)), rows, gained - lost)
+        second = shares(rng, rows + more, gained, lost)
+        shown += gain_of_shares(second, np.ones_like(second, bool)).low > 0
+    assert 0.72 <= shown / trials <= 0.88  # 0.8 with a standard error of 0.018, and the uncertainty of the first rows
+
+
+def test_areas_have_the_stated_power():
+    """The area under the ROC curve, with 15 % of the rarer class: the further rows keep the shares of the classes."""
+    rng, trials, (rows, rarest), shown = np.random.default_rng(0), 400, (200, 30), 0
+
+    def gain(rows, rarest):
+        y = (np.arange(rows) < rarest).astype(int)
+        signal = rng.normal(size=rows) + 1.2 * y
+        scores = [signal, signal + rng.normal(size=rows)]  # areas of 0.80 and 0.73
+        parts = [np.where(y == 1, (s[:, None] > s[y == 0]).mean(axis=1), (s[y == 1] > s[:, None]).mean(axis=1))
+                 for s in scores]
+        return RankScores.of(np.array(parts)[:, None], np.ones((1, rows), bool), y).gain(0, 1)
+
+    truth = np.mean([gain(2000, 300).value for _ in range(20)])
+    for _ in range(trials):
+        more = further_rows(gain(rows, rarest), rarest, truth)
+        shown += gain(rows * (rarest + more) // rarest, rarest + more).low > 0
+    assert 0.7 <= shown / trials <= 0.92
+
+
+def test_the_sentence():
+    of_class = {"forecast": {"gain": 0.02, "rows": 1140, "rarest": 30, "power": 0.8}}
+    assert forecast_text(of_class, "accuracy") == "1,140 more test rows, 30 of the rarest class, would show +2.0 points"
+    assert forecast_text({"forecast": {"gain": 0.02, "rows": 0, "rarest": 0, "power": 0.8}}, "accuracy") == (
+        "these test rows would show +2.0 points")
+    assert forecast_text({"forecast": None}, "accuracy") == forecast_text({}, "accuracy") == ""
+
+
+def test_the_lines_on_the_terminal():
+    """At most ten sites that are undecided, those that need the fewest rows first."""
+    def site(name, rows):
+        forecast = {"gain": 0.02, "rows": rows, "rarest": 0, "power": 0.8}
+        return {"name": name, "decision": {"forecast": rows and forecast}}
+
+    sites = [site("Bochum", 300), site("Essen", None), site("Ulm", 20)]
+    assert forecast_lines({"sites": sites, "score": "accuracy"}) == [
+        "How many more test rows would show a gain on own rows, with a probability of 80%:",
+        "  Ulm: 20 more test rows would show +2.0 points", "  Bochum: 300 more test rows would show +2.0 points"]
+    many = {"sites": [site(f"site {k}", 100 + k) for k in range(12)], "score": "accuracy"}
+    assert forecast_lines(many)[-1] == "  2 more sites: in the report"
+    assert len(forecast_lines(many)) == 12
+    decided = [site("Essen", None), {"name": "Ulm", "decision": None}]
+    assert forecast_lines({"sites": decided, "score": "accuracy"}) == []

@@ -1,0 +1,279 @@
+"""Methods that are trained again on all rows: oracles, decisions, the folder, and what uses it."""
+
+import shutil
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from six_sites import EXPERIMENT, SITES, visits
+
+import resolvent as rv
+from resolvent.comparisons.after import refit_folder
+from resolvent.comparisons.after.refit import refit_run
+from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_refit
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.comparison_runs import compare_file
+from resolvent.comparisons.runs.load import load_start
+from resolvent.comparisons.runs.run_folder import begin, write_results
+from resolvent.comparisons.runs.summary import Source, read_summary
+from resolvent.data.files.digests import SEAL, read_sealed, write_sealed
+from resolvent.data.tables.party_tables import from_frame
+
+TEXT = EXPERIMENT.replace("FedAvg+: fedavg_plus", "FedAvg: fedavg, FedAvg+: fedavg_plus").replace(
+    "evaluate_every: 10", "evaluate_every: 2").replace("missing: impute", "missing: impute, test: 0.3")
+
+
+def write_run(folder, text=TEXT):
+    """A run without its report."""
+    folder.mkdir(exist_ok=True)
+    visits().drop(columns="patient").to_csv(folder / "visits.csv", index=False)
+    file = ExperimentFile.parse(text.replace("visits.csv", str(folder / "visits.csv")), "mine.yaml", "mine")
+    begin(folder, file, resume=False)
+    write_results(folder, Source.of_file(file), compare_file(file))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("refit") / "run")
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    """A copy of a finished run, whose table is that of the original."""
+    return shutil.copytree(original, tmp_path / "run")
+
+
+def decide(run, **use):
+    """Let the run's decisions be these: site -> the method to use."""
+    summary = read_sealed(run / "summary.json", "")
+    for site in summary["sites"]:
+        decision = site["decision"]
+        decision["use"] = use.get(site["name"], decision["federation"])
+        decision["advice"] = "stay alone" if decision["use"] == "alone" else "join"
+    write_sealed(run / "summary.json", {key: value for key, value in summary.items() if key != SEAL})
+
+
+def all_rows():
+    """The table of the run, of which all rows train."""
+    return from_frame(visits().drop(columns="patient"), "hospital", "outcome", missing="impute", validation=0, test=0)
+
+
+SUMMARY = {
+    "methods": {"alone": {}, "FedAvg": {}, "Fed+": {}}, "alone": "alone", "score": "accuracy", "higher_is_better": True,
+    "choice": {"method": "FedAvg"}, "data": {"parties": ["a", "b"], "train": [30, 10]},
+    "sites": [{"name": "a", "decision": {"federation": "FedAvg", "use": "FedAvg"}},
+              {"name": "b", "decision": {"federation": "FedAvg", "use": "alone"}}]}
+
+
+def curves(*scores, method="FedAvg"):
+    """Metrics: for each seed the validation scores of the two sites after rounds 0, 2, 4, 6."""
+    return pd.DataFrame([
+        {"seed": seed, "method": method, "round": 2 * i, "party": party, "split": "validation", "metric": "accuracy",
+         "value": value} for seed, of_seed in enumerate(scores) for party, of_site in enumerate(of_seed)
+        for i, value in enumerate(of_site)])
+
+
+def same(a, b, **tolerance):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, **tolerance)
+
+
+def test_a_refit_is_the_training_on_all_rows_and_follows_the_decisions(run):
+    """The oracle is ``simulate`` with data of which no row is held out."""
+    decide(run, Essen="alone", Ulm="alone")
+    plan = refit_run(run)
+    chosen = read_summary(run)["choice"]["method"]
+    assert plan.use == {site: "alone" if site in ("Essen", "Ulm") else chosen for site in plan.use}
+    data, solver = all_rows(), rv.SGD(0.1, epochs=2)
+    algorithms = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedAvg+": rv.fedavg_plus(solver)}
+    model = rv.models.logistic(len(data.features), 2)
+    for site, label in {"Essen": "alone", "Gera": chosen}.items():
+        result = rv.simulate(algorithms[label], model, data, rounds=plan.rounds[label], progress=False)
+        fitted = rv.load(run, site=site)  # without a method: the one that the site uses
+        assert (fitted.method, fitted.site) == (label, site)
+        same(fitted.params, result.personal_model(site), rtol=1e-6)
+        assert fitted.encoding == data.encoding
+    before = rv.load(run, site="Essen", method="alone", before_refit=True)
+    assert before.encoding != data.encoding
+    assert not np.allclose(before.params["weight"], rv.load(run, site="Essen").params["weight"])
+
+
+def test_a_closed_form_is_that_of_all_rows():
+    """Ridge regression: training alone with an exact solver, and pooled training, in float64."""
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(n, 3)) for n in (20, 31, 42)]
+    y = [a @ [1.0, -2.0, 0.5] + rng.normal(0, 0.3, len(a)) for a in x]
+    with jax.enable_x64(True):
+        data = rv.FederatedData.from_arrays(x, y, validation=0.25, test=0.3)
+        model = rv.models.linear(3, l2=0.1)
+        comparison = rv.compare({"alone": rv.local(rv.solvers.GD(0.5, steps=200))}, model, data, rounds=1,
+                                progress=False)
+        refit = comparison.refit(progress=False)
+        assert refit.plan.use == {f"party {k}": "alone" for k in range(3)}
+        for k in range(3):
+            features = np.hstack([x[k], np.ones((len(x[k]), 1))])
+            gram = features.T @ features / len(x[k]) + 0.1 * np.eye(4)
+            params = refit.fitted(k).params
+            np.testing.assert_allclose(np.append(np.ravel(params["weight"]), params["bias"]),
+                                       np.linalg.solve(gram, features.T @ y[k] / len(x[k])), atol=1e-9)
+
+
+def test_the_number_of_rounds_has_the_best_pooled_validation_score():
+    """Site a has three times the rows of site b; the first model does not count, and the first of equals is taken."""
+    cases = [
+        (curves(([9, 1, 2, 2], [9, 2, 1, 1])), 4),
+        (curves(([9, 1, 2, 2], [9, 9, 1, 1])), 2),
+        (curves(([0, 1, 2, 3],) * 2, ([0, 1, 5, 3],) * 2), 4),
+        (curves(([0, 1, np.nan, 3],) * 2, ([0, 9, 9, 1],) * 2), 2),  # diverged with one seed
+        (curves(([0, 1, 1, 1], [np.nan] * 4)), 2),  # site b has no validation rows
+        (pd.concat([curves(([0, 1, 2, 3],) * 2).assign(split="train"), curves(([np.nan] * 4,) * 2)]), 6)]
+    for metrics, rounds in cases:
+        assert plan_refit({**SUMMARY, "sites": []}, metrics).rounds == {"FedAvg": rounds}
+    both = pd.concat([cases[0][0], cases[1][0].assign(method="alone")])
+    assert plan_refit({**SUMMARY, "higher_is_better": False}, both).rounds == {"alone": 4, "FedAvg": 2}
+    assert plan_refit(SUMMARY, both, rounds=7).rounds == {"alone": 7, "FedAvg": 7}
+
+
+def test_a_plan_follows_the_decisions():
+    metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in SUMMARY["methods"]])
+    assert plan_refit(SUMMARY, metrics) == ("FedAvg", {"alone": 6, "FedAvg": 6}, {"a": "FedAvg", "b": "alone"})
+    assert plan_refit(SUMMARY, metrics, "Fed+").use == {"a": "Fed+", "b": "alone"}
+    assert plan_refit(SUMMARY, metrics, "alone") == ("alone", {"alone": 6}, {"a": "alone", "b": "alone"})
+    undecided = {"name": "b", "decision": {"federation": None, "use": "alone"}}
+    assert plan_refit({**SUMMARY, "sites": [undecided]}, metrics).use == {"a": "FedAvg", "b": "FedAvg"}
+    with pytest.raises(rv.InputError, match=r"chose no method.*--method, such as FedAvg"):
+        plan_refit({**SUMMARY, "sites": [], "choice": None}, metrics)
+    with pytest.raises(rv.InputError, match=r"no method 'FedAv'.*FedAvg"):
+        plan_refit(SUMMARY, metrics, "FedAv")
+
+
+def test_a_method_that_chooses_by_validation_rows_keeps_them():
+    data = from_frame(visits().drop(columns="patient"), "hospital", "outcome", missing="impute", validation=0.25)
+    solver = rv.SGD(0.1, epochs=1)
+    methods = {"mixed": rv.combinators.HeldOutInterpolation(rv.fedavg(solver), solver, points=3)}
+    comparison = rv.compare(methods, rv.models.logistic(len(data.features), 2), data, rounds=1, progress=False)
+    refit = comparison.refit(progress=False)
+    assert set(refit.rows["mixed"].values()) == {(30, 40)}
+    trained = refit.results["mixed"].data
+    assert trained.sizes("validation").tolist() == [10] * 6
+    for k in range(6):  # the same rows, encoded by all rows
+        np.testing.assert_allclose(data.encoding.numbers[0].deviation * data.party(k, "validation")[0][:, 0]
+                                   + data.encoding.numbers[0].mean,
+                                   trained.encoding.numbers[0].deviation * trained.party(k, "validation")[0][:, 0]
+                                   + trained.encoding.numbers[0].mean, atol=1e-4)
+    assert trained.encoding == all_rows().encoding
+
+
+def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
+    private = rv.solvers.DPSGD(0.1, batch_size=5, steps=2)
+    data = rv.datasets.synthetic(parties=2, features=3)
+    comparison = rv.compare({"FedAvg": rv.fedavg(private)}, rv.models.linear(3), data, rounds=1, progress=False,
+                            out=tmp_path / "program")
+    with pytest.raises(rv.InputError, match="FedAvg is differentially private"):
+        comparison.refit(progress=False)
+    with pytest.raises(rv.InputError, match="server is differentially private"):
+        check_can_be_refitted("server", rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), clip=1.0,
+                                                                      noise_multiplier=1.0, cohort=2))
+    with pytest.raises(rv.InputError, match="another one than this comparison"):
+        rv.compare({"alone": rv.local(rv.SGD(0.1))}, rv.models.linear(3), data, rounds=1, progress=False).refit(
+            folder=tmp_path / "program", progress=False)
+    outcome = call("refit", tmp_path / "program", cwd=tmp_path)
+    assert outcome.code == 2
+    assert "comparison.refit(folder=...)" in outcome.err
+    assert call("refit", tmp_path / "absent", cwd=tmp_path).code == 2
+    prices = rv.compare({"a": rv.local(rv.solvers.GD(0.1, steps=1))}, rv.problems.QuadraticProblem.least_squares(
+        np.ones((2, 3, 1)), np.ones((2, 3))), rounds=1, progress=False)
+    with pytest.raises(rv.InputError, match="nothing to train again"):
+        prices.refit(progress=False)
+
+
+def test_another_table_than_that_of_the_run_is_refused(original):
+    path = original / "visits.csv"
+    text, table = path.read_text(), pd.read_csv(path)
+    try:
+        for changed in (*(table.assign(age=table["age"] + (np.arange(len(table)) == row)) for row in (7, 8, 9, 10)),
+                        table.iloc[:-6]):
+            changed.to_csv(path, index=False)
+            with pytest.raises(rv.InputError, match=r"changed since|not those of the run"):
+                refit_run(original)
+    finally:
+        path.write_text(text)
+    assert not (original / "refit").exists()
+
+
+def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
+    decide(run, Essen="alone")
+    outcome = call("refit", run, "--method", "FedAvg+", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "Essen uses alone, trained on all 40 rows of Essen; accuracy" in outcome.out
+    assert "Ulm uses FedAvg+, trained on all 40 rows of Ulm and 200 rows of 5 other sites; accuracy" in outcome.out
+    assert "measured before on its 12 test rows, by models trained on 20 of its rows" in outcome.out
+    visits(seed=1, rows=60).to_csv(tmp_path / "new.csv", index=False)
+    frame = visits(seed=1, rows=60).drop(columns="patient")
+    for written, label, is_refitted in (
+            ("--site Essen", "alone", True), ("--site Ulm", "FedAvg+", True), ("", "FedAvg+", True),
+            ("--method FedAvg --site Ulm", "FedAvg", False),
+            ("--method alone --site Ulm --before-refit", "alone", False)):
+        arguments = written.split()
+        outcome = call("predict", run, "new.csv", *arguments, "--overwrite", cwd=tmp_path)
+        assert outcome.code == 0, outcome.err
+        assert ("all 40 rows" in outcome.out or "240 rows of 6 sites" in outcome.out) == is_refitted
+        site = arguments[arguments.index("--site") + 1] if "--site" in arguments else None
+        fitted = rv.load(run, method=label, site=site, before_refit=not is_refitted)
+        with pytest.warns(rv.UnusualRowsWarning):
+            expected = fitted.predict_proba(frame)
+        np.testing.assert_allclose(pd.read_csv(tmp_path / "predictions.csv")["probability ill"], expected[:, 0],
+                                   rtol=1e-6)
+        assert fitted.provenance in " ".join(outcome.out.split())
+    evaluated = call("evaluate", run, "new.csv", "--site", "Ulm", cwd=tmp_path)
+    assert "all 40 rows of Ulm" in evaluated.out
+    help_text = call("refit", "--help", cwd=tmp_path).out
+    assert "resolvent refit runs/mine" in help_text
+    assert "No row is left to measure the new models" in help_text
+
+
+def test_a_run_does_not_start_from_a_model_that_has_seen_its_test_rows(run):
+    before = rv.load(run, method="FedAvg")
+    refit_run(run, "FedAvg", 3)
+    summary = read_sealed(run / "summary.json", "")
+    assert not np.allclose(rv.load(run, method="FedAvg").params["weight"], before.params["weight"])
+    shutil.rmtree(run / "models" / "FedAvg-plus")
+    shutil.rmtree(run / "models" / "alone")
+    summary["methods"] = {"FedAvg": summary["methods"]["FedAvg"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("resolvent.comparisons.runs.summary.read_summary", lambda folder: summary)
+        same(load_start(run, None, is_private=False).params, before.params)
+
+
+@pytest.mark.parametrize("name", ["write_model_folder", "sync_to_disk", "write_sealed", "remove_folder"])
+def test_a_refit_that_is_killed_leaves_the_one_before(name, run, monkeypatch):
+    """At each step; only the removal of the older models comes after the new ones are in use."""
+    refit_run(run, "FedAvg", 2)
+    models = {}
+    for _ in range(2):
+        old = rv.load(run, site="Ulm", method="FedAvg").params["weight"]
+        with monkeypatch.context() as patch:
+            patch.setattr(refit_folder, name, lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                refit_run(run, "FedAvg", 3)
+        models[name] = rv.load(run, site="Ulm", method="FedAvg").params["weight"]
+        assert np.array_equal(models[name], old) == (name != "remove_folder" or _ == 1)
+    refit_run(run, "FedAvg", 3)
+    assert not np.array_equal(rv.load(run, site="Ulm", method="FedAvg", before_refit=True).params["weight"],
+                              rv.load(run, site="Ulm", method="FedAvg").params["weight"])
+    assert len([path for path in (run / "refit").iterdir() if path.is_dir()]) == 1  # nothing is left of the others
+
+
+def test_a_damaged_refit_and_that_of_another_run_are_refused(run):
+    refit_run(run, "FedAvg", 2)
+    note = (run / "refit" / "refit.json").read_text()
+    (run / "refit" / "refit.json").write_text(note.replace("FedAvg", "FedAvh"))
+    with pytest.raises(rv.InputError, match="run resolvent refit again, or use the models of the run with"):
+        rv.load(run, site="Ulm")
+    (run / "refit" / "refit.json").write_text(note)
+    decide(run)
+    with pytest.raises(rv.InputError, match="another run"):
+        rv.load(run, site="Ulm")
+    assert rv.load(run, method="FedAvg", site="Ulm", before_refit=True).site in SITES

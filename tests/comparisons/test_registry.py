@@ -1,0 +1,153 @@
+"""Parts are found by base class and ``__all__``, and every one of them has help and types that a file can hold."""
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+
+import equinox as eqx
+import pydantic
+import pytest
+
+from resolvent.algorithms.aggregators import Aggregator
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.attacks import Attack
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.comparisons.experiment.binding import bind, parameters
+from resolvent.comparisons.experiment.docstrings import first_line, help_of
+from resolvent.comparisons.experiment.experiment_file import Experiment
+from resolvent.comparisons.experiment.registry import REGISTRIES, Registry
+from resolvent.data.federated import FederatedData
+from resolvent.errors import InputError
+from resolvent.math.codecs import Codec, Identity
+from resolvent.problem.models import Model
+from resolvent.problem.solvers import LocalSolver
+
+PARTS = [pytest.param(registry, name, id=f"{registry.title}-{name}")
+         for registry in REGISTRIES.values() for name in registry.functions]
+FUNCTIONS = [("experiment", Experiment), *((name, f) for r in REGISTRIES.values() for name, f in r.functions.items())]
+PARAMETERS = [pytest.param(name, function, key, id=f"{name}-{key}")
+              for name, function in FUNCTIONS for key in parameters(function)]
+
+
+class Halved(Identity):
+    """A codec that this file defines."""
+
+    factor: float = 0.5
+
+
+class Indescribable(Halved):
+    """A codec with an argument that a file cannot hold."""
+
+    make: Callable[[], float] = eqx.field(kw_only=True)
+
+
+def halved(factor: float) -> Codec:
+    """A function that returns a codec."""
+    return Halved(factor)
+
+
+def unresolvable(frame: "NotImported") -> Codec:
+    """A function that takes what only a type checker knows."""
+    raise AssertionError
+
+
+def module(**parts):
+    """A module with these parts in ``__all__``."""
+    result = ModuleType("mine")
+    vars(result).update(parts)
+    result.__all__ = [*parts]
+    return result
+
+
+def test_what_a_module_lists_is_a_part():
+    listed = module(Halved=Halved, halved=halved)
+    registry = Registry(Codec, "codec", "codecs", (listed,))
+    assert dict(registry.functions) == {"Halved": Halved, "halved": halved}
+    listed.unlisted = Indescribable
+    assert set(Registry(Codec, "codec", "codecs", (listed,)).functions) == {"Halved", "halved"}
+
+
+def test_bases_other_kinds_and_what_a_file_cannot_hold_are_not_parts():
+    listed = module(Codec=Codec, Halved=Halved, Indescribable=Indescribable, unresolvable=unresolvable, Full=Full,
+                    first_line=first_line, number=3)
+    # Halved is a base of Indescribable, whose argument is a function.
+    assert not Registry(Codec, "codec", "codecs", (listed,)).functions
+    assert "from_flax" not in REGISTRIES[Model].functions
+    assert "from_frame" not in REGISTRIES[FederatedData].functions
+
+
+@pytest.mark.parametrize(("kind", "name", "written"), [
+    (Participation, "BySize", ["BySize", "by_size", "bysize", "Bysize"]), (Attack, "NaN", ["nan", "NaN"]),
+    (Codec, "RandK", ["rand_k", "randk", "RandK"]), (LocalSolver, "SGD", ["SGD", "sgd"]),
+    (Algorithm, "attacked", ["attacked"]), (Algorithm, "Attacked", ["Attacked", "ATTACKED"])])
+def test_spellings_of_one_name(kind, name, written):
+    assert [REGISTRIES[kind].name_of(spelling) for spelling in written] == [name] * len(written)
+
+
+def test_capitals_of_functions_matter():
+    assert REGISTRIES[Algorithm].name_of("FedAvg") is None
+    assert REGISTRIES[Participation].name_of("by size") is None
+
+
+def test_simple_parts_are_listed_first():
+    assert next(iter(REGISTRIES[LocalSolver].functions)) == "SGD"
+    assert next(iter(REGISTRIES[Aggregator].functions)) == "Mean"
+
+
+def test_defaults_of_a_kind_are_parts_of_it():
+    for registry in REGISTRIES.values():
+        named = {registry.default, registry.typical, registry.number and registry.number[0]} - {None}
+        assert named <= set(registry.functions), registry.title
+
+
+@pytest.mark.parametrize(("registry", "name"), PARTS)
+def test_part_has_a_first_line_and_documents_only_what_it_has(registry, name):
+    function = registry.functions[name]
+    line = first_line(function)
+    assert len(line) > 10, line
+    assert line.endswith("."), line
+    fields = {name for base in getattr(function, "__mro__", ()) for name in getattr(base, "__annotations__", ())}
+    assert set(help_of(function)) <= fields | set(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(("name", "function", "key"), PARAMETERS)
+def test_parameter_has_help_and_a_type_that_a_file_can_hold(name, function, key):
+    p = parameters(function)[key]
+    assert p.help, f"the docstring of {name} does not describe {key}"
+    assert "``" not in p.help
+    assert inspect.signature(function).parameters[key].annotation is not inspect.Parameter.empty
+    if p.component is None:
+        adapter = pydantic.TypeAdapter(p.type)
+        adapter.json_schema()
+        if not p.is_required:
+            written = adapter.dump_json(adapter.validate_python(p.default))
+            assert adapter.validate_json(written, strict=True) == p.default
+        return
+    functions = p.component.registry.functions
+    if isinstance(p.default, float):
+        part, argument = p.component.registry.number  # a number is short for this part
+        assert getattr(bind(functions[part], {argument: p.default}).build(), argument) == p.default
+    elif not p.is_required and p.default is not None:
+        assert bind(functions[p.default_part], {}).build() == p.default  # `show` prints the name alone
+
+
+def test_what_the_experiment_supplies_is_a_parameter_of_some_part():
+    for registry in REGISTRIES.values():
+        known = {key for function in registry.functions.values() for key in inspect.signature(function).parameters}
+        assert registry.supplied <= known
+
+
+def test_refusal_of_a_function_starts_with_its_path():
+    def picky(x: int) -> int:
+        raise KeyError(f"no {x}")
+
+    with pytest.raises(InputError, match=r"^here\.there: no 3$"):
+        bind(picky, {"x": 3}, path="here.there").build()
+
+
+def test_defects_are_not_reported_as_wrong_input():
+    def broken(x: int) -> int:
+        return object().missing
+
+    with pytest.raises(AttributeError):
+        bind(broken, {"x": 3}).build()

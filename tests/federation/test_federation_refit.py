@@ -1,0 +1,165 @@
+"""The methods of a run of a federation, trained again on all rows: parity, rights of the sites, folders."""
+
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession
+from resolvent import load
+from resolvent.comparisons.after.refit import refit_run
+from resolvent.comparisons.after.refit_folder import RefitFolder
+from resolvent.comparisons.runs.summary import read_summary
+from resolvent.data.partition.refit_rows import join_splits
+from resolvent.data.tables.encoding_files import read_encoding
+from resolvent.data.tables.party_tables import from_frame
+from resolvent.errors import InputError
+from resolvent.federation.lead import refit as federation_refit
+from resolvent.federation.lead import watchdog as federation_watchdog
+from resolvent.federation.lead.refit import RefitOrder, write_federated_refit
+from resolvent.federation.protocol.limits import Limits
+from resolvent.simulator.run import simulate
+
+TEXT = EXPERIMENT.replace("evaluate_every: 3", "evaluate_every: 1")
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """A complete run."""
+    consortium = Consortium(tmp_path_factory.mktemp("refit"), text=TEXT)
+    assert consortium.serve() == {"status": "complete"}
+    return consortium
+
+
+@pytest.fixture
+def consortium(complete, tmp_path):
+    """The same run in other folders."""
+    copy = Consortium(tmp_path, text=TEXT)
+    for name in ("out", *SITES):  # the server has a folder for each run
+        shutil.copytree(complete.folder / name, tmp_path / name)
+    copy.files = dict(complete.files)  # rounds are counted for each table
+    return copy
+
+
+def refit(consortium, method="FedAvg", rounds=2, limits=()):
+    """Train again as ``resolvent refit --kit`` does, without an engine."""
+    for site, limit in dict(limits).items():
+        consortium.files[site] = replace(consortium.files[site], limits=limit)
+    order = RefitOrder(consortium.folder / "out", method, rounds)
+    outcome = consortium.serve(order.job(), results="refit")
+    if outcome["status"] == "complete":
+        write_federated_refit(order, consortium.folder / "refit")
+    return order, outcome
+
+
+@pytest.mark.parametrize("held_out", [(), ("test",)])
+def test_the_models_are_those_of_a_simulation_on_all_rows(held_out, consortium):
+    """With the agreed encoding; in the second case, the sites keep their test rows out of the training."""
+    limits = Limits(refit_with_test_rows=not held_out)
+    order, outcome = refit(consortium, limits=dict.fromkeys(SITES, limits))
+    assert outcome == {"status": "complete"}
+    assert order.plan.rounds == {"alone": 2, "FedAvg": 2}
+    encoding = read_encoding(consortium.folder / "aachen" / order.name / "encoding.json")
+    before = read_encoding(consortium.folder / "aachen" / "mine-1" / "encoding.json")
+    frame = consortium.frame
+    if not held_out:
+        age = frame["age"].to_numpy()
+        assert encoding.numbers[0].mean == pytest.approx(age.mean())
+        assert encoding.numbers[0].deviation == pytest.approx(age.std())
+    assert encoding.numbers[0].mean != before.numbers[0].mean
+    data = join_splits(from_frame(frame, "site", "ill", encoding=encoding, test=0.3), held_out)
+    model = order.experiment.model(encoding)
+    for label in ("alone", "FedAvg"):
+        result = simulate(order.experiment.algorithm(label), model, data, rounds=2, progress=False)
+        for k, site in enumerate(SITES):
+            fitted = load(consortium.folder / site / "mine-1", method=label, site=site)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), fitted.params,
+                         result.personal_model(k))
+            rows = data.sizes()[k]
+            assert fitted.provenance.startswith(
+                f"trained on {'' if held_out else 'all '}{rows} rows of {site}; accuracy"), fitted.provenance
+            assert load(consortium.folder / site / "mine-1", site=site).method in ("alone", "FedAvg")
+    shared = load(consortium.folder / "out", method="FedAvg")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), shared.params, result.server_model)
+    assert f"trained on {data.sizes().sum()} rows of 2 sites" in shared.provenance
+    notes = RefitFolder(consortium.folder / "out").rows["FedAvg"]
+    assert {site: counts[0] for site, counts in notes.items()} == dict(zip(SITES, data.sizes(), strict=True))
+    assert load(consortium.folder / "aachen" / "mine-1", method="FedAvg", site="aachen",
+                before_refit=True).encoding == before
+
+
+@pytest.mark.parametrize(("limit", "message"), [
+    (Limits(max_rounds=1), "at most 1 round"), (Limits(max_total_rounds=9), "allows 9 rounds"),
+    (Limits(algorithms=("fedavg",)), "algorithms fedavg")])
+def test_the_limits_of_a_site_hold(limit, message, consortium):
+    """The run has used 6 rounds, and the refit needs 4 more."""
+    _, outcome = refit(consortium, limits={"berlin": limit})
+    assert outcome["status"] == "refused"
+    assert pd.Series([outcome["message"]]).str.contains(message).all(), outcome
+    assert not (consortium.folder / "berlin" / "mine-1" / "refit").exists()
+    assert load(consortium.folder / "berlin" / "mine-1", method="FedAvg", site="berlin").rounds == 3
+
+
+def test_a_site_without_the_run_and_wrong_orders_are_refused(consortium):
+    order = RefitOrder(consortium.folder / "out", "FedAvg", 2)
+    shutil.rmtree(consortium.folder / "berlin" / "mine-1")
+    outcome = consortium.serve(order.job(), results="refit")
+    assert outcome["status"] == "refused"
+    assert "berlin" in outcome["message"]
+    for wrong in ({"FedAvg": 4}, {"other": 1}, {"FedAvg": "2"}, {}, ["FedAvg"]):
+        with pytest.raises(InputError, match="refit: give methods of the experiment"):
+            order.experiment.with_refit(None, False).with_refit(wrong, False)
+    private = TEXT.replace("{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}",
+                           "{name: DPSGD, learning_rate: 0.1, batch_size: 5, steps: 2}")
+    experiment = Consortium(consortium.folder, text=private).experiment
+    with pytest.raises(InputError, match="FedAvg is differentially private"):
+        experiment.with_refit({"FedAvg": 2}, False)
+
+
+def test_the_rounds_of_a_refit_are_those_of_the_best_validation_score(complete):
+    metrics, summary = complete.metrics(), read_summary(complete.folder / "out")
+    order = RefitOrder(complete.folder / "out")
+    for label, rounds in order.plan.rounds.items():
+        rows = metrics[(metrics["method"] == label) & (metrics["metric"] == summary["score"])
+                       & (metrics["split"] == "validation") & (metrics["round"] > 0)]
+        curve = {round_: (of_round.sort_values("party")["value"] * summary["data"]["train"]).sum()
+                 for round_, of_round in rows.groupby("round")}
+        assert rounds == max(curve, key=lambda round_: (curve[round_], -round_))
+
+
+def test_the_command_of_the_lead_continues_where_it_was_killed(consortium, monkeypatch):
+    """The first job is lost; the command is killed before it writes the models; the second command starts no job."""
+    session = FakeSession(consortium, {"stops": 0})
+    monkeypatch.setattr(federation_watchdog, "open_session", session.open)
+    run, notes = consortium.folder / "out", []
+    note = SimpleNamespace(engine="nvflare", kit=consortium.folder)
+
+    def command(rounds=2):
+        return federation_refit.refit_federation(note, RefitOrder(run, "FedAvg", rounds), lambda event: None,
+                                                 notify=notes.append)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(federation_refit, "write_refit", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            command()
+    jobs = len(session.jobs)
+    assert not RefitFolder.of_run(run)
+    assert command().rounds == {"alone": 2, "FedAvg": 2}
+    assert len(session.jobs) == jobs
+    assert load(run, method="FedAvg").rounds == 2
+    assert [path.name for path in (run / "refit").iterdir() if path.name != "refit.json"] == [
+        load_models(run).parent.name]
+    shutil.rmtree(consortium.folder / "server")  # the server has a folder for each run
+    command(rounds=1)
+    assert len(session.jobs) > jobs
+    assert load(run, method="FedAvg").rounds == 1
+    with pytest.raises(InputError, match="give the lead's --kit"):
+        refit_run(run)
+
+
+def load_models(run):
+    return next(iter(RefitFolder(run).models.values()))

@@ -1,0 +1,333 @@
+"""A federation over NVIDIA FLARE on this machine: processes, certificates, and a process that is killed.
+
+Needs the extra ``nvflare`` in an environment of its own: ``make federation-test``. Every process is bounded in time and
+ended by its id; servers listen on the loopback address only.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+import psutil
+from nvflare.apis.shareable import Shareable
+from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
+from nvflare.fuel.utils import fobs
+
+from federation.rehearsals import SITES, two_sites
+from resolvent.errors import InputError
+from resolvent.federation.engines.nvflare import adapter as nvflare
+from resolvent.federation.engines.nvflare import stream as nvflare_stream
+from resolvent.federation.engines.nvflare.jobs import job_text
+from resolvent.federation.engines.nvflare.lead import open_session
+from resolvent.federation.engines.nvflare.processes import start_engine
+from resolvent.federation.engines.nvflare.programs import FederationServer
+from resolvent.federation.engines.nvflare.provisioning import make_kits
+from resolvent.federation.engines.processes import ENGINE_LOG, running
+from resolvent.federation.lead.lead import FederationEndedError, federate
+from resolvent.federation.lead.rehearsal import _compare
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
+from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
+from resolvent.federation.server.waits import wait_text
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),
+              pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
+
+MEMBER, LEAD = "eye@example.org", "lead@example.org"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """A rehearsal's server and two sites, and the kits."""
+    with two_sites(tmp_path_factory.mktemp("federation"), "nvflare", rounds=10) as parts:
+        yield parts
+
+
+def worker_of(kit):
+    """The process of the job of a participant."""
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if str(kit) in line and any(name in " ".join(line) for name in ("worker_process", "runner_process")):
+            return process
+    return None
+
+
+def test_a_killed_worker_changes_no_model(federation):
+    """The lead's watchdog starts the job again; the models are those of the simulation."""
+    rehearsal, kits, folder = federation
+    killed, notes = [], []
+
+    def kill(event):
+        if event["event"] == "round" and event["round"] >= 4 and not killed:
+            process = worker_of(kits["berlin"])
+            if process is not None:
+                process.send_signal(signal.SIGKILL)
+                killed.append(process.pid)
+
+    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
+    federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, kill, notify=notes.append)
+    assert killed
+    assert any("started again" in note for note in notes)
+    (parity,) = _compare(rehearsal, folder / "run", {site: kits[site] for site in SITES})
+    assert parity.is_equal, parity
+    assert (folder / "run" / "report.html").is_file()
+
+
+def test_a_stopped_run_continues(federation):
+    """A site cannot write its disk: the run stops, and the same command continues it when there is room."""
+    rehearsal, kits, folder = federation
+    obstacles, resumed = [], []
+
+    def fill_disk(event):
+        if event["event"] == "round" and event["round"] >= 4 and not obstacles:
+            run = max(path for path in (kits["berlin"] / "runs").iterdir() if path.is_dir())
+            obstacles.append(run / "stores" / "00" / ".party.record.partial")
+            obstacles[0].mkdir()  # in the place of the file that the record is written to first
+
+    def follow(event):
+        if event["event"] == "start":
+            resumed.append(event["resumed"])
+
+    job = FederationJob("", rehearsal.experiment.text, SITES, retries=0)
+    arguments = kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "stopped", job
+    for _ in range(2):
+        with pytest.raises(FederationEndedError, match=r"berlin: refused \(storage\)"):
+            federate(*arguments, fill_disk, notify=print)
+    obstacles[0].rmdir()
+    federate(*arguments, follow, notify=print)
+    assert resumed[0] >= 4
+    (parity,) = _compare(rehearsal, folder / "stopped", {site: kits[site] for site in SITES})
+    assert parity.is_equal, parity
+
+
+def start_copy(kit):
+    """Start a copy of a kit until it is refused; returns the output of its process."""
+    with running(start_engine(KitNote(kit), ALLOWED_CLASSES, {})) as site:
+        site.wait_for("The client could not register", 600)
+        return site.output()
+
+
+def test_a_copy_of_a_kit_is_refused(federation, tmp_path):
+    """The server, both processes and the lead hear of it; the run continues with the first process.
+
+    Meanwhile the other site does not answer, and the lead hears for whom the run waits.
+    """
+    rehearsal, kits, folder = federation
+    copy, has_waited = tmp_path / "copy", threading.Event()
+    events, waits, outputs, threads = [], [], [], []
+    shutil.copytree(kits["aachen"], copy, ignore=shutil.ignore_patterns("runs", "engine*", "*.lock", "*-*-*"))
+
+    def disturb(process):
+        process.send_signal(signal.SIGSTOP)
+        try:
+            outputs.append(start_copy(copy))
+            has_waited.wait(600)
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def observe(event):
+        events.append(event)
+        if event["event"] == "round" and not threads:
+            threads.append(threading.Thread(target=disturb, args=(worker_of(kits["berlin"]),)))
+            threads[0].start()
+        if event["event"] == "waiting" and event.get("message") == "work" and "berlin" in event["missing"]:
+            waits.append(wait_text(event))
+            has_waited.set()
+
+    # The lead hears of a round up to half a second later: enough rounds must be left.
+    text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 200", rehearsal.experiment.text)
+    experiment = experiment_from_text(text, "mine")
+    try:
+        federate(kit_note(kits[LEAD], "person"), experiment, folder / "copied", FederationJob("", text, SITES), observe,
+                 notify=print)
+    finally:
+        has_waited.set()
+        threads[0].join()
+    assert {"event": "second session", "site": "aachen"} in events
+    assert re.fullmatch(r"waiting for .*berlin: its reply of Scaffold, round \d+ of 200, phase 1 \([01] of 2 have .*\)",
+                        waits[0])
+    assert "Successfully registered" not in outputs[0]
+    for name in ("aachen", SERVER_KIT):
+        assert "resolvent: second session of aachen" in (kits[name] / ENGINE_LOG).read_text("utf-8", "replace")
+
+
+def address_of(kit):
+    host, port = KitNote(kit).address.split(":")
+    return host, int(port)
+
+
+def test_the_server_listens_on_the_loopback_address_only(federation):
+    _, kits, _ = federation
+    _, port = address_of(kits[SERVER_KIT])
+    listeners = [c.laddr.ip for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
+    assert listeners
+    assert {*listeners} <= {"127.0.0.1", "::1"}
+
+
+def test_a_connection_without_encryption_or_certificate_is_refused(federation):
+    _, kits, _ = federation
+    with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=600) as plain,
+          contextlib.suppress(ConnectionResetError)):
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert plain.recv(1000)[:1] in (b"", b"\x15")  # the connection ends, or a TLS alert
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    refused = False
+    try:
+        with (socket.create_connection(address_of(kits[SERVER_KIT]), timeout=600) as connection,
+              context.wrap_socket(connection) as encrypted):
+            encrypted.sendall(b"hello")
+            refused = encrypted.recv(1000) == b""
+    except OSError:  # ssl.SSLError is one: the server wants a certificate
+        refused = True
+    assert refused
+
+
+def test_a_certificate_of_another_federation_is_refused(federation, tmp_path):
+    _, kits, _ = federation
+    _, port = address_of(kits[SERVER_KIT])
+    others = make_kits(tmp_path / "others", name="rehearsal", host="localhost", port=port, sites=SITES, lead=LEAD)
+    with pytest.raises(InputError, match="no connection to the server"), open_session(kit_note(others[LEAD], "person")):
+        pass
+    with running(start_engine(kit_note(others["aachen"], "site"), ALLOWED_CLASSES, {})) as site:
+        site.wait(6)  # until it ends: a site that is refused may wait
+        assert "Successfully registered" not in site.output()
+
+
+def test_a_site_cannot_join_under_the_name_of_another(federation, tmp_path):
+    rehearsal, kits, _ = federation
+    kit = tmp_path / "kit"
+    shutil.copytree(kits["aachen"], kit, ignore=shutil.ignore_patterns("runs", "engine*", "*.lock", "*-*-*"))
+    path = kit / "startup" / "fed_client.json"
+    content = json.loads(path.read_text())
+    content["client"]["fqsn"] = "berlin"
+    path.write_text(json.dumps(content))
+    with running(start_engine(KitNote(kit), ALLOWED_CLASSES, {})) as site:
+        site.wait(8)  # until it ends: a site that is refused may wait
+        assert "Successfully registered" not in site.output()
+    assert rehearsal.sites
+
+
+def test_a_member_may_not_start_an_experiment(federation):
+    """The member's kit is made later by the same authority, as for a person who joins."""
+    rehearsal, kits, folder = federation
+    _, port = address_of(kits[SERVER_KIT])
+    members = make_kits(folder / "work" / "kits", name="rehearsal", host="localhost", port=port, sites=SITES, lead=LEAD,
+                        members=(MEMBER,))
+    assert list(members) == [MEMBER]
+    job = FederationJob("x", rehearsal.experiment.text, SITES)
+    with open_session(kit_note(members[MEMBER], "person")) as session:
+        assert session.connected_sites() >= {*SITES}
+        with pytest.raises(InputError, match="the server refuses the job"):
+            session.submit("mine", job.plain(), SERVER_CLASS, SITE_CLASS)
+
+
+@pytest.mark.nightly
+def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_at_the_lead(federation, tmp_path):
+    rehearsal, kits, folder = federation
+    site_file = folder / "work" / "sites" / "berlin" / "site.yaml"
+    before = site_file.read_text()
+    site_file.write_text(f"{before}limits: {{max_rounds: 3}}\n")
+    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
+    try:
+        with pytest.raises(InputError, match="berlin: 10 rounds are more than the allowed 3"):
+            federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, tmp_path / "run", job, print, notify=print)
+    finally:
+        site_file.write_text(before)
+    assert SITE_FILE.startswith("RESOLVENT")
+
+
+@pytest.mark.nightly
+def test_a_job_that_names_another_class_is_not_run(federation):
+    """The class is installed, and not among those that the site allows."""
+    rehearsal, kits, _ = federation
+    job = FederationJob("x", rehearsal.experiment.text, SITES)
+    with open_session(kit_note(kits[LEAD], "person")) as session:
+        number = session.submit("mine", job.plain(), SERVER_CLASS,
+                                "resolvent.federation.engines.nvflare.adapter.SiteProgram")
+        end = time.monotonic() + 600
+        while not session.state(number).is_done and time.monotonic() < end:
+            time.sleep(0.5)
+        assert session.state(number).text != "FINISHED:COMPLETED"
+
+
+@pytest.mark.parametrize(("data", "number"), [({"since": 1}, 1), ({"since": "1"}, 0), ({"since": -1}, 0), ([], 0),
+                                              ({"since": True}, 0)])
+def test_a_request_for_progress_is_checked(data, number):
+    server = FederationServer(job_text({}))
+    for event in range(3):
+        server.report({"event": event})
+    answer = server._answer_progress("", data, None)
+    assert answer == {"events": [{"event": n} for n in range(number, 3)], "next": 3, "waiting": {}}
+
+
+def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypatch):
+    monkeypatch.setattr(nvflare, "_MAX_VALUE", 10)
+    monkeypatch.setattr(nvflare_stream, "_BLOCK", 4)
+    for content in (bytes(10), bytes(range(11))):
+        sent = nvflare._shareable_of(content)
+        assert isinstance(sent["message"], nvflare_stream.LargeMessage) == (len(content) > 10)
+        assert nvflare._message_of(fobs.loads(fobs.dumps(sent))) == content
+    source, target, state = nvflare_stream._Source(sent["message"]), nvflare_stream._Target(), None
+    while (part := source.produce(state, "site"))[0] == ProduceRC.OK:
+        _, block, state = part
+        assert target.consume("", state, block) == state
+    assert part[0] == ProduceRC.EOF
+    assert bytes(target.content) == content
+    for status, left in ((DownloadStatus.FAILED, content), (DownloadStatus.SUCCESS, b"")):
+        source.downloaded_to_one("site", status)
+        assert sent["message"].content == left
+    assert source.produce(None, "site")[0] == ProduceRC.ERROR
+
+
+@pytest.mark.parametrize("value", [None, 1, [b"x"], "text"])
+def test_a_shareable_without_bytes_has_no_message(value):
+    assert nvflare._message_of(Shareable({"message": value})) is None
+
+
+@pytest.mark.parametrize(("state", "block"), [({"start": -1}, None), ({"start": "0"}, None), ({}, "text"),
+                                              ({}, bytes(9))])
+def test_a_request_for_a_block_and_a_block_are_checked(state, block, monkeypatch):
+    monkeypatch.setattr(nvflare_stream, "MAX_BYTES", 8)
+    if block is None:
+        assert nvflare_stream._Source(nvflare_stream.LargeMessage(b"12")).produce(state, "")[0] == ProduceRC.ERROR
+    else:
+        with pytest.raises(ValueError, match="a block is not bytes, or the message has more than 8 bytes"):
+            nvflare_stream._Target().consume("", state, block)
+
+
+def test_a_process_ends_soon_after_its_parent(tmp_path):
+    """The middle process starts one that would run for an hour, and ends."""
+    child = ("import os, time; from resolvent.federation.engines.processes import end_without_parent; "
+             "end_without_parent(); print(os.getpid(), flush=True); time.sleep(3600)")
+    parent = f"import subprocess, sys; sys.stdout.write(str(subprocess.Popen([sys.executable, '-c', {child!r}], " \
+             "stdout=subprocess.PIPE).stdout.readline().decode()))"
+    number = int(subprocess.run([sys.executable, "-c", parent], check=True, capture_output=True).stdout)
+    end = time.monotonic() + 600
+    while psutil.pid_exists(number) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+
+
+def test_all_processes_of_a_kit_end_with_its_command(tmp_path):
+    """The sites of a killed command would keep their connections."""
+    kits = make_kits(tmp_path / "kits", name="x", host="localhost", port=1, sites=SITES, lead=LEAD)
+    process = start_engine(kit_note(kits["aachen"], "site"), ALLOWED_CLASSES, {})
+    assert process.is_running
+    process.stop()
+    assert not process.is_running
+    assert not psutil.pid_exists(process.pid) or os.getpgid(process.pid) != process.pid

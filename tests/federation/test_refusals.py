@@ -1,0 +1,271 @@
+"""No text about an error leaves a site: an attack with malformed tables, and the sentences that the server makes."""
+
+import json
+import logging
+import warnings
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, pooled_table
+from resolvent.comparisons.runs.summary import read_summary
+from resolvent.data.tables.encoding_files import to_plain
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.errors import InputError
+from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, read_refusal, refusing
+from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
+from resolvent.federation.protocol.schema import agree
+from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.protocol.transport import TransportError
+from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.site.site import Site
+from resolvent.federation.site.table import SiteTable
+
+SECRET = "Zaphod Beeblebrox"
+NUMBER = "8374652910"  # a number of a patient, which no other text has
+
+
+class Wiretap(InProcess):
+    """A transport that remembers every byte that leaves a site."""
+
+    def __init__(self, handlers):
+        super().__init__(handlers)
+        self.left = []
+
+    def broadcast(self, messages, **rules):
+        try:
+            replies = super().broadcast(messages, **rules)
+        except InputError as error:  # an engine sends no text of an exception
+            raise TransportError(type(error).__name__) from None
+        self.left += replies.values()
+        return replies
+
+
+def _lines(frame):
+    return frame.to_csv(index=False).splitlines()
+
+
+def _with_cell(column, value, rows=1):
+    def change(frame):
+        frame[column] = frame[column].astype(object)
+        frame.loc[frame.index[3:3 + rows], column] = value
+        return "\n".join(_lines(frame))
+
+    return change
+
+
+def _with_line(text, position=4):
+    def change(frame):
+        lines = _lines(frame)
+        lines.insert(position, text)
+        return "\n".join(lines)
+
+    return change
+
+
+def _mostly_numbers(frame):
+    frame["pulse"] = [f"{n}.5" for n in range(len(frame))]
+    frame.loc[5, "pulse"] = f"pos. ({SECRET}, ward 3)"
+    return "\n".join(_lines(pd.concat([frame] * 6).assign(pulse=lambda f: [*f["pulse"][:-80], *map(str, range(80))])))
+
+
+def _free_text(frame):
+    frame["ward"] = [f"{SECRET} {n}" for n in range(len(frame))]
+    return "\n".join(_lines(frame))
+
+
+def _many_categories(frame):
+    frame = pd.concat([frame] * 4, ignore_index=True)
+    frame["ward"] = [f"{SECRET} {n}" for n in range(len(frame))]
+    return "\n".join(_lines(frame))
+
+
+def _first_line_is_a_row(frame):
+    return "\n".join([f"{SECRET},{NUMBER},3", *_lines(frame)[1:]])
+
+
+def _open_quotation(frame):
+    return "\n".join(['age,ill,"ward', f"44.5,yes,{SECRET}", *_lines(frame)[1:]])
+
+
+def _open_quotation_in_a_name(frame):
+    return "\n".join(['age,"ward', f'44.5,{SECRET}",ill', *_lines(frame)[1:]])
+
+
+MALFORMED = {
+    "a word among numbers": _with_cell("age", f"pos. ({SECRET}, ward 3)"),
+    "mostly numbers": _mostly_numbers,
+    "free text": _free_text,
+    "many categories": _many_categories,
+    "a rare level": _with_cell("ward", SECRET),
+    "a rare class": _with_cell("ill", SECRET),
+    "a label without text": _with_cell("ill", ""),
+    "a missing value": _with_cell("age", ""),
+    "a date": _with_cell("age", f"2020-01-01 {SECRET}"),
+    "dates": lambda frame: "\n".join(_lines(frame.assign(ward="2020-01-01"))),
+    "a huge number": _with_cell("age", f"{NUMBER}e300"),
+    "infinity": _with_cell("age", "-inf"),
+    "a whole number of 400 digits": _with_cell("age", NUMBER * 40),
+    "two decimal marks": _with_cell("age", f"{NUMBER},5"),
+    "a line with more values": _with_line(f"44.5,east,yes,{SECRET},{NUMBER}"),
+    "a line with fewer values": _with_line(f"{NUMBER}"),
+    "an open quotation mark": _with_line(f'44.5,"{SECRET},yes'),
+    "an open quotation mark in the first line": _open_quotation,
+    "a name with rows": _open_quotation_in_a_name,
+    "no names": _first_line_is_a_row,
+    "a title": _with_line(f"Patients of {SECRET}", 0),
+    "a title without a comma": _with_line(SECRET.replace(" ", ""), 0),
+    "two columns of a name": lambda frame: "\n".join(["age,ill,ill", *_lines(frame)[1:]]),
+    "a null character": _with_line(f"44.5,{SECRET}\0,yes"),
+    "another character encoding": lambda frame: "\n".join(_lines(frame)).encode() + f"\n44,{SECRET} \xe4,yes".encode(
+        "latin-1"),
+    "no rows": lambda frame: _lines(frame)[0],
+    "nothing": lambda frame: "",
+    "another format": lambda frame: f"PK\x03\x04{SECRET}",
+    "tabs": lambda frame: "\n".join(_lines(frame)).replace(",", "\t") + f"\n{SECRET}",
+    "other separators": lambda frame: "\n".join(_lines(frame)).replace(",", ";") + f"\n{SECRET},{NUMBER}",
+}
+SETTINGS = ("label: ill, missing: impute", "label: ill", "label: ward", "label: age, task: regression",
+            "label: ill, features: [age]", "label: ill, weight: age", "label: ill, features: [ward, pulse]")
+ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
+
+
+@cache
+def _encodings(label):
+    """Encodings that a server has of other sites, or has made up."""
+    settings = TableSettings("site", label, missing="impute", task="regression" if label == "age" else "auto")
+    report = SiteTable(pooled_table().drop(columns="site"), settings, "x", 0).report()
+    plain = to_plain(agree({"x": TableReport.from_plain(report.plain())}, settings).encoding)
+    wrong = [plain, {**plain, "categories": [{"name": "age", "imputed": "a", "levels": ["a"]}]},
+             {**plain, "numbers": [{"name": "ward", "imputed": 0.0}]},
+             # a deviation so small that inputs overflow
+             *({**plain, "numbers": [{**number, "deviation": 1e-300}]} for number in plain["numbers"])]
+    if plain["categories"]:
+        ward = plain["categories"][0]
+        wrong += [{**plain, "categories": [{**ward, "levels": [*ward["levels"], SECRET]}]},
+                  {**plain, "categories": [{**ward, "levels": ward["levels"][:1], "imputed": ward["levels"][0]}]}]
+    return wrong
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL)  # the texts are in the site's log
+    content = MALFORMED[case](pooled_table().drop(columns="site").head(60))
+    table = tmp_path / "patients.csv"
+    table.write_bytes(content if isinstance(content, bytes) else content.encode())
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table)))
+    transport, refused = Wiretap({"aachen": site.handle}), []
+
+    def ask(kind, **content):
+        request = request_bytes(kind, run="mine", **content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pandas and the library warn at the site
+            transport.broadcast({"aachen": request}, deadline=None, quorum=1, grace=0.0)
+        answer = json.loads(transport.left[-1])
+        refused.append(answer.get("refused"))
+
+    for settings in SETTINGS:
+        (tmp_path / "mine.yaml").write_text(ONE_METHOD.replace("label: ill", settings))
+        text = experiment_of_file(str(tmp_path / "mine.yaml")).text
+        ask("describe", experiment=text, party=0, version=library_version())
+        if refused[-1] is None:
+            encodings = _encodings(settings.split(",")[0].removeprefix("label: "))
+            for encoding in encodings if settings == SETTINGS[0] else encodings[1:]:
+                ask("prepare", encoding=encoding, decide_by=None, weights=None)
+            ask("finish")
+    site.close()
+    assert any(refused)
+    for words in (SECRET, SECRET.split()[0], NUMBER, str(tmp_path)):
+        for data in transport.left:
+            assert words.lower() not in bytes(data).decode("utf-8", "replace").lower()
+            assert json.dumps(words)[1:-1] not in bytes(data).decode("utf-8", "replace")
+    for refusal in filter(None, refused):
+        assert {*refusal} == {"code", "column", "limits"}
+        assert refusal["column"] in (None, "ill", "ward", "age", "pulse")
+        assert refusal["limits"] == {}
+
+
+def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
+    """The report, the agreement, the replies, the scores and the judgement."""
+    consortium = Consortium(tmp_path)
+    table = tmp_path / "berlin.csv"
+    lines = table.read_text().splitlines()
+    lines[5] = lines[5].replace("east", SECRET).replace("west", SECRET)
+    table.write_text("\n".join(lines))
+    sites = {site: Site(site, tmp_path / site, consortium.files[site]) for site in SITES}
+    transport = Wiretap({name: site.handle for name, site in sites.items()})
+    job = consortium.job()
+    outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), transport, tmp_path / "server",
+                               tmp_path / "out", lambda event: None)
+    for site in sites.values():
+        site.close()
+    assert outcome == {"status": "complete"}
+    assert len(transport.left) > 20
+    assert not any(SECRET.split()[0].encode() in bytes(data) for data in transport.left)
+    assert read_summary(tmp_path / "out")["data"]["notes"] == [
+        "berlin has levels with fewer rows than its min_count, in 'ward': in training these rows have no level"]
+
+
+@pytest.mark.parametrize(("min_count", "splits", "judged"), [(8, {"train", "test"}, SITES),
+                                                             (10, {"train"}, ("berlin",))])
+def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, min_count, splits, judged):
+    """The site has 9 test rows and 6 validation rows."""
+    consortium = Consortium(tmp_path, {"aachen": {"min_count": min_count}}, text=ONE_METHOD)
+    assert consortium.serve()["status"] == "complete"
+    metrics = consortium.metrics()
+    assert {*metrics[(metrics["metric"] == "accuracy") & (metrics["party"] == 0)]["split"]} == splits
+    assert tuple(site["name"] for site in read_summary(tmp_path / "out")["sites"]) == judged
+
+
+def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):
+    table = tmp_path / "patients.csv"
+    table.write_text("age,ill\n1,yes\n,no\n")
+    (tmp_path / "mine.yaml").write_text(EXPERIMENT)
+    text = experiment_of_file(str(tmp_path / "mine.yaml")).text
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), min_count=1))
+    reply = json.loads(site.handle(request_bytes("describe", run="mine", experiment=text, party=0,
+                                                 version=library_version())))
+    assert reply == {"refused": {"code": "missing values", "column": "age", "limits": {}}}
+    assert "row 3, column 'age': the value is missing" in caplog.text
+
+
+@pytest.mark.parametrize("error", [
+    ValueError(SECRET), KeyError(SECRET), InputError(SECRET), MemoryError(SECRET), FileNotFoundError(2, SECRET, SECRET),
+    UnicodeDecodeError("utf-8", SECRET.encode(), 0, 1, SECRET), np.linalg.LinAlgError(SECRET), type(
+        SECRET.replace(" ", ""), (RuntimeError,), {})(SECRET), Refusal(RefusalCode.VALUES, SECRET, column="age")])
+def test_no_error_has_a_text_that_leaves(error, caplog):
+    sent = outgoing(error, "aachen")
+    assert SECRET.split()[0] not in json.dumps(sent)
+    code, sentence = read_refusal(json.loads(json.dumps(sent)))
+    assert code == sent["code"]
+    assert sentence.startswith(f"refused ({code}): ")
+    assert SECRET in caplog.text or "Zaphod" in caplog.text
+
+
+def test_errors_within_a_block_are_refusals_with_the_column_of_the_block():
+    with pytest.raises(Refusal, match=SECRET) as refused, refusing(RefusalCode.VALUES, "age"):
+        raise InputError(SECRET)
+    assert (refused.value.code, refused.value.column) == ("values", "age")
+
+
+@pytest.mark.parametrize("content", [None, 3, [], {}, {"code": "x" * 9999}, {"code": "values", "column": [1]},
+                                     {"code": "limits", "limits": {"max_rounds": {"a": "b" * 9999}, "x": 1}}])
+def test_a_refusal_that_is_none_is_read_without_an_error(content):
+    assert len(read_refusal(content)[1]) < 500
+
+
+def test_a_refusal_names_limits_with_their_values():
+    refusal = Refusal(RefusalCode.LIMITS, "for the site", limits={"max_rounds": 7, "solvers": ("SGD", "GD")})
+    assert read_refusal(json.loads(json.dumps(outgoing(refusal, "aachen"))))[1] == (
+        "refused (limits): the site allows at most 7 rounds of a method; the site allows the solvers SGD, GD; the "
+        "site's log has the details")
+
+
+def test_a_request_that_cannot_be_read_is_none():
+    with pytest.raises(InputError):
+        read_request(b"request\n[]")

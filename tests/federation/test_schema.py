@@ -1,0 +1,215 @@
+"""The encoding that sites agree on from sums is that of the pooled rows, and conflicts are named."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from resolvent.data.tables.party_tables import from_frame
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.errors import InputError
+from resolvent.federation.protocol.refusals import Refusal, outgoing
+from resolvent.federation.protocol.row_weights import agree_weights
+from resolvent.federation.protocol.schema import agree, misfits
+from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.site.table import SiteTable
+
+SITES = ("aachen", "berlin", "celle")
+SETTINGS = TableSettings("site", "ill", test=0.3, validation=0.1, seed=4)
+
+
+def pooled_table(seed=0):
+    rng = np.random.default_rng(seed)
+    n = 90
+    return pd.DataFrame({
+        "site": np.repeat(SITES, [20, 30, 40]),
+        "age": rng.normal(60, 10, n) + np.repeat([0.0, 5, -5], [20, 30, 40]),
+        "pulse": rng.integers(50, 90, n),
+        "constant": 0.1,
+        "smoker": rng.random(n) < 0.4,
+        "ward": rng.choice(["east", "north", "west"], n),
+        "ill": rng.choice(["no", "yes"], n),
+    })
+
+
+def site_tables(frame, settings=SETTINGS, sites=SITES, min_count=1):
+    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number, min_count)
+            for number, site in enumerate(sites)}
+
+
+def agreed(tables, settings=SETTINGS):
+    reports = {site: TableReport.from_plain(json.loads(json.dumps(table.report().plain())))
+               for site, table in tables.items()}
+    return agree(reports, settings)
+
+
+def test_scaling_from_sums_is_that_of_the_pooled_rows():
+    frame = pooled_table()
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4)
+    tables = site_tables(frame)
+    encoding, conflicts = agreed(tables)
+    assert not conflicts
+    assert encoding.classes == data.classes
+    assert encoding.features == data.features
+    for mine, pooled in zip(encoding.numbers, data.encoding.numbers, strict=True):
+        np.testing.assert_allclose([mine.mean, mine.deviation], [pooled.mean, pooled.deviation], rtol=1e-13)
+        assert mine.low is mine.high is None  # a smallest value is the value of one row
+    for site, table in tables.items():
+        samples = table.encode(encoding)
+        for split in ("train", "validation", "test"):
+            (x, y), (pooled_x, pooled_y) = samples.party(0, split), data.party(site, split)
+            np.testing.assert_allclose(x, pooled_x, atol=1e-6)
+            np.testing.assert_array_equal(y, pooled_y)
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_missing_numbers_become_the_pooled_mean(scale):
+    frame = pooled_table()
+    frame.loc[frame.index % 7 == 0, "age"] = np.nan
+    frame.loc[3, "ward"] = None
+    settings = SETTINGS._replace(missing="indicate", scale=scale)
+    tables = site_tables(frame, settings)
+    encoding, _ = agreed(tables, settings)
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, missing="indicate", scale=scale)
+    assert encoding.features == data.features
+    assert encoding.categories == data.encoding.categories
+    x = np.concatenate([t.encode(encoding).party(0)[0] for t in tables.values()])
+    age = x[:, encoding.features.index("age")]
+    train = [t._frame["age"].to_numpy()[t._train] for t in tables.values()]
+    mean = np.nanmean(np.concatenate(train))
+    filled = np.where(np.isnan(np.concatenate(train)), mean, np.concatenate(train))
+    expected = (filled - filled.mean()) / filled.std() if scale == "standard" else filled
+    np.testing.assert_allclose(age, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_regression_and_integer_classes_have_the_order_of_the_pooled_table():
+    frame = pooled_table()
+    frame["ill"] = np.arange(90) % 12
+    assert agreed(site_tables(frame))[0].classes == from_frame(frame, "site", "ill").classes == tuple(
+        map(str, range(12)))
+    frame["ill"] = frame["age"] / 3
+    encoding, _ = agreed(site_tables(frame))
+    assert (encoding.task, encoding.classes) == ("regression", ())
+
+
+def test_conflicts_name_the_site_and_the_column():
+    frame = pooled_table()
+    parts = {site: frame[frame["site"] == site].reset_index(drop=True) for site in SITES}
+    parts["berlin"] = parts["berlin"].drop(columns="age").assign(weight=1.0)
+    parts["celle"] = parts["celle"].assign(pulse="high", ill=1)
+    tables = {site: SiteTable(part, SETTINGS, site, k) for k, (site, part) in enumerate(parts.items())}
+    encoding, conflicts = agreed(tables)
+    assert encoding is None
+    starts = [line.split(":")[0] for line in conflicts]
+    assert starts == ["berlin", "celle", "aachen, celle", "celle"]
+    for line, column in zip(conflicts, ["age", "pulse", "weight", "ill"], strict=True):
+        assert repr(column) in line
+
+
+def test_a_rare_level_is_not_named_and_not_used_whatever_the_server_guesses():
+    """The answer of the site and its inputs are the same, whether or not the encoding has the hidden level."""
+    frame = pooled_table()
+    frame.loc[0, "ward"] = secret = "the mayor's room"
+    tables = site_tables(frame, min_count=3)
+    reports = {site: table.report() for site, table in tables.items()}
+    assert "mayor" not in json.dumps([report.plain() for report in reports.values()])
+    assert [report.columns[4].has_hidden for report in reports.values()] == [True, False, False]
+    encoding, _ = agree(reports, SETTINGS)
+    ward = encoding.categories[0]
+    guessed = replace(encoding, categories=(replace(ward, levels=(*ward.levels, secret)),))
+    wrong = replace(encoding, categories=(replace(ward, levels=(*ward.levels, "another guess")),))
+    x, x_guessed, x_wrong = (tables["aachen"].encode(sent).x for sent in (encoding, guessed, wrong))
+    np.testing.assert_array_equal(x_guessed, x_wrong)
+    np.testing.assert_array_equal(x_guessed[:, :-1], x)
+    of_ward = [encoding.features.index(name) for name in ward.features]
+    assert np.sort(x[:, of_ward].sum(axis=1)).tolist() == [0.0] + [1.0] * 19
+
+
+def test_a_rare_class_is_refused_before_anything_leaves():
+    """The refusal does not depend on an encoding, and says neither the class nor its number of rows."""
+    frame = pooled_table()
+    frame.loc[[0, 1], "ill"] = "plague"
+    with pytest.raises(Refusal) as refused:
+        site_tables(frame, min_count=3)
+    assert "plague" in str(refused.value)  # for the site itself
+    assert outgoing(refused.value, "aachen") == {"code": "rare", "column": "ill", "limits": {}}
+
+
+def test_no_mean_over_few_values_is_reported():
+    """With two values, their mean and sum of squares give both of them."""
+    frame = pooled_table()
+    frame.loc[2:19, "age"] = np.nan
+    settings = SETTINGS._replace(missing="impute")
+    tables = site_tables(frame, settings, min_count=5)
+    reports = {site: table.report() for site, table in tables.items()}
+    few = reports["aachen"].columns[0]
+    assert (few.name, few.count, few.mean, few.squares) == ("age", 0, 0.0, 0.0)
+    assert all(reports[site].columns[0].count > 5 for site in ("berlin", "celle"))
+    encoding, _ = agree(reports, settings)
+    others = np.concatenate([t._frame["age"].to_numpy()[t._train] for t in list(tables.values())[1:]])
+    assert encoding.numbers[0].mean == pytest.approx(others.mean(), rel=1e-12)
+
+
+def test_no_sum_of_few_weights_is_reported():
+    settings = SETTINGS._replace(weight="sure")
+    frame = pooled_table().assign(sure=1.5)
+    assert site_tables(frame, settings, min_count=2)["aachen"].report(with_weights=True).label.weights
+    frame.loc[:19, "ill"] = ["yes"] * 6 + ["no"] * 14
+    with pytest.raises(Refusal, match="a sum of weights"):
+        site_tables(frame, settings, min_count=6)["aachen"].report(with_weights=True)
+
+
+def test_a_column_without_values_is_a_conflict():
+    frame = pooled_table()
+    frame["age"] = np.nan
+    settings = SETTINGS._replace(missing="impute")
+    assert "at no site as many values" in agreed(site_tables(frame, settings), settings).conflicts[0]
+
+
+@pytest.mark.parametrize("content", [
+    None, [], {}, {"rows": {}, "columns": [{}], "label": {}},
+    {"rows": {"train": float("nan")}, "columns": [], "label": {"kind": "text", "classes": {}}}])
+def test_a_reply_that_is_no_report_is_refused(content):
+    with pytest.raises(InputError, match="no report"):
+        TableReport.from_plain(content)
+
+
+def test_a_missing_column_says_how_the_site_can_name_it():
+    with pytest.raises(InputError, match=r"columns: \{ill: NAME\}"):
+        SiteTable(pd.DataFrame({"a": [1.0]}), SETTINGS, "aachen", 0)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", "balanced_per_party", {"no": 1.0, "yes": 3.0}], ids=str)
+def test_weights_from_sums_are_those_of_the_pooled_rows(class_weight):
+    frame = pooled_table().assign(sure=np.random.default_rng(1).uniform(0.5, 2, 90))
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, weight="sure")
+    data = data if class_weight is None else data.with_class_weights(class_weight)
+    settings = SETTINGS._replace(weight="sure")
+    tables = site_tables(frame, settings)
+    encoding, _ = agreed(tables, settings)
+    reports = {site: table.report(with_weights=True) for site, table in tables.items()}
+    factors = agree_weights({site: r.label.weights for site, r in reports.items()},
+                            {site: r.rows["train"] for site, r in reports.items()}, SITES, class_weight)
+    weights = [tables[site].encode(encoding, factors[site]).weights for site in SITES]
+    np.testing.assert_allclose(np.concatenate(weights), data.weights, rtol=1e-6)
+    assert tables["aachen"].report().label.weights is None  # nothing leaves that the experiment does not need
+
+
+def test_a_class_without_a_weight_is_named():
+    with pytest.raises(InputError, match="there is no class 'maybe'; the classes of the sites are no, yes"):
+        agree_weights({"aachen": {"no": 1.0, "yes": 2.0}}, {"aachen": 3}, ("aachen",), {"maybe": 1, "no": 1, "yes": 1})
+
+
+def test_a_site_that_joins_fits_the_encoding_or_is_refused_by_column():
+    frame = pooled_table()
+    encoding, _ = agreed(site_tables(frame[frame["site"] != "celle"], sites=SITES[:2]))
+    joining = frame[frame["site"] == "celle"].reset_index(drop=True)
+    assert misfits("celle", SiteTable(joining, SETTINGS, "celle", 2).report(), encoding) == []
+    other = joining.drop(columns="pulse").assign(smoker=3.5, ward="south", extra=1, ill=["maybe", "yes"] * 20)
+    text = "\n".join(misfits("celle", SiteTable(other, SETTINGS, "celle", 2).report(), encoding))
+    for line in ("celle: column 'pulse' is absent", "column 'extra' is not a column of the run",
+                 "column 'smoker' holds number values, and boolean values in the run",
+                 "column 'ward' has the level 'south'", "the label has the class 'maybe'"):
+        assert line in text

@@ -1,0 +1,218 @@
+"""The rules of claims, on given curves: the numbers, and whether they are as claimed."""
+
+import json
+
+import numpy as np
+import pytest
+from portfolio_rule_cases import BOOTSTRAPS
+from portfolio_rule_cases import CASES as PORTFOLIO_CASES
+
+from resolvent.errors import InputError
+from resolvent.papers.reproductions.claims import NOT_DECIDED, RULES, check, is_borderline, thresholds, verdict_of
+from resolvent.papers.reproductions.curves import Curve, Item
+
+
+def curve(*values, **point):
+    return Curve(np.arange(len(values)), np.array(values, float), point)
+
+
+def ending(final, **point):
+    return curve(0.0, final, **point)
+
+
+def costed(*values, each=1, **point):
+    rounds = np.arange(len(values))
+    return Curve(rounds, np.array(values, float), point, {"bytes_up": each * rounds.astype(float)})
+
+
+P = {"panels": ["p"]}
+FALLING = {"p": {"slow": costed(16, 8, 4, 2, 1, each=4), "fast": costed(16, 4, 1, 1, 1),
+                 "never": costed(16, 9, 9, 9, 9)}}
+COSTS = {"p": {f"{m} {a}": costed(*values, alpha=a, method=m) for m, a, values in (
+    ("A", 0.1, (4, 1)), ("A", 0.5, (4, 3, 1)), ("A", 1.0, (4, 4, 4)), ("B", 0.5, (4, 3, 1)), ("B", 1.0, (4, 1, 1)),
+    ("C", 0.5, (4, 3, 1)), ("C", 1.0, (4, 3, 1)))} | {"baseline": costed(1, 1)}}
+COSTS_OF_METHODS = {"p": {label: c for label, c in COSTS["p"].items() if label != "baseline"}}
+LEADS = {"one": {"A": ending(0.5), "B": ending(0.75), "C": ending(0.625)},
+         "two": {"A": ending(0.5), "B": ending(0.25), "C": ending(1.0)}}
+RISES = {"s": {f"{m} {n}": ending(value, N=n, method=m) for m, n, value in
+               (("A", 3, 0.5), ("B", 3, 0.25), ("A", 10, 0.25), ("B", 10, 0.75), ("A", 30, 0.5), ("B", 30, 0.25))}}
+WORLD = {"one": {"A": curve(100, 10, 1, 1e-9), "B": curve(100, 50, 20, 20), "C": curve(100, 1, np.inf, np.inf)},
+         "two": {"A": curve(100, 10, 1, 1e-3), "B": curve(100, 60, 30, 60), "C": curve(100, 1, 2, 500)}}
+SWEEP = {"s": {f"{k} {eta}": curve(1, value, k=k, eta=eta) for k, eta, value in
+               ((2, 2e-6, 1.0), (3, 1e-6, 1.2), (2, 1e-6, 0.5), (3, 2e-6, 9.0), (5, 1e-6, 30.0))}}
+PANEL = {"panels": ["one"]}
+BOTH = {"panels": ["one", "two"]}
+ALPHA = {"a": {f"{m} {a}": curve(0, value, alpha=a, method=m) for m, a, value in
+               (("A", 1.0, 4.0), ("A", 2.0, 8.0), ("A", 4.0, 1.0), ("B", 4.0, 16.0), ("B", 2.0, 4.0), ("B", 1.0, 1.0))}}
+SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
+
+
+@pytest.mark.parametrize(("rule", "arguments", "figure", "expected"), [
+    ("relative_gap", PANEL | {"methods": ["A", "B"], "at_most": 1e-10}, WORLD, [(1e-11, True), (0.2, False)]),
+    ("relative_gap", PANEL | {"methods": ["C"], "at_least": 1}, WORLD, [(np.inf, True)]),
+    ("gain", PANEL | {"methods": ["A", "B"], "at_least": 0.9}, WORLD, [(1e-10, False), (0.4, False)]),
+    ("gain", PANEL | {"methods": ["B"], "since": 0.67, "at_most": 1}, WORLD, [(1, True)]),
+    ("rise", {"panels": ["two"], "methods": ["A", "C"], "at_least": 100}, WORLD, [(1, False), (500, True)]),
+    ("climb", {"panels": ["two"], "methods": ["A", "B", "C"], "begin": 2, "at_most": 2}, WORLD,
+     [(1, True), (2, True), (500, False)]),
+    ("climb", PANEL | {"methods": ["B"], "begin": 10, "at_least": 1}, WORLD, [(1, True)]),
+    ("climb", {"panels": ["two"], "methods": ["C"], "begin": 2, "over": ["A", "B"], "at_least": 250}, WORLD,
+     [(250, True)]),
+    ("spike", PANEL | {"methods": ["A", "B"], "at_most": 3}, SHAKY, [(1, True), (1, True)]),
+    ("spike", {"panels": ["two"], "methods": ["A", "B", "C"], "at_least": 10}, WORLD,
+     [(10, True), (1, False), (250, True)]),
+    ("spike", {"panels": ["two"], "methods": ["A"], "begin": 3, "at_least": 1}, WORLD, [(1, True)]),
+    ("ratio_of_panels", BOTH | {"methods": ["A", "B"], "at_least": 4, "negligible": 1e-3}, WORLD, [(3, False)]),
+    ("ratio", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.5}, WORLD, [(5e-11, True), (np.inf, False)]),
+    ("ratio_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 4}, WORLD,
+     [(1e6, True), (3, False)]),
+    ("best", {"panels": ["one", "two"], "methods": ["A"]}, WORLD, [(5e-11, True), (1e-3 / 60, True)]),
+    ("best", PANEL | {"methods": ["B"], "among": ["C"]}, WORLD, [(0, True)]),
+    ("sooner", PANEL | {"pairs": {"A": "B"}, "at_most": 0.4}, WORLD, [(0.5, False)]),
+    ("sooner", PANEL | {"pairs": {"B": "A"}, "share": 0.5, "at_least": 1}, WORLD, [(1, True)]),
+    ("same_limit", PANEL | {"pairs": {"A": "B"}}, WORLD, [(5e-11, False)]),
+    ("same_limit", PANEL | {"pairs": {"A": "A"}, "within": 0}, WORLD, [(1, True)]),
+    ("determined_by_product", {"panels": ["s"], "max_product": 1, "within": 2}, SWEEP, [(1.2, True), (10 / 3, False)]),
+    ("determined_by_product", {"panels": ["s"], "max_product": 3e-6, "within": 2}, SWEEP, [(1.2, True)]),
+    ("determined_by_product", {"panels": ["s"], "max_product": 1, "at_least": 2}, SWEEP,
+     [(1.2, False), (10 / 3, True)]),
+    ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta"}, SWEEP, [(1, True)]),
+    ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta", "sign": -1, "at": 1}, SWEEP, [(0, False)]),
+    ("difference", BOTH | {"methods": ["B"], "to": "A", "at_least": 25}, WORLD,
+     [(20 - 1e-9, False), (60 - 1e-3, True)]),
+    ("difference", BOTH | {"methods": ["B"], "to": "A", "at_least": 25, "mean": True}, WORLD,
+     [(40 - (1e-9 + 1e-3) / 2, True)]),
+    ("difference", PANEL | {"methods": ["B"], "to": "A", "at_most": 39, "at": 1}, WORLD, [(40, False)]),
+    ("difference_of_panels", BOTH | {"methods": ["A", "B"], "at_least": 1, "at_most": 40}, WORLD,
+     [(1e-3 - 1e-9, False), (40, True)]),
+    ("level", PANEL | {"methods": ["A", "B"], "at_least": 1, "at_most": 20}, WORLD, [(1e-9, False), (20, True)]),
+    ("highest", BOTH | {"methods": ["C"]}, WORLD, [(np.inf, True), (440, True)]),
+    ("highest", {"panels": ["two"], "methods": ["B"], "among": ["A"], "by": 60}, WORLD, [(60 - 1e-3, False)]),
+    ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method"}, ALPHA, [(2, True), (4, False)]),
+    ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method", "highest": False}, ALPHA,
+     [(4, False), (1, False)]),
+    ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_least": 2}, ALPHA, [(-1, False), (2, True)]),
+    ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_most": 0, "log": False}, ALPHA,
+     [(-19 / 14, True), (36 / 7, False)]),
+    ("steadier", PANEL | {"methods": ["A"], "to": "B", "at_most": 0.5}, SHAKY, [(1 / 3, True)]),
+    ("steadier", PANEL | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
+    ("steadier_panels", {"pairs": {"two": "one"}, "methods": ["A", "B"], "at_most": 1.1}, WORLD,
+     [(np.std([-90, -9, -1 + 1e-3]) / np.std([-90, -9, -1]), True),
+      (np.std([-40, -30, 30]) / np.std([-50, -30, 0]), False)]),
+    ("lately", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.05}, WORLD, [(0.025, True), (np.inf, False)]),
+    ("lately", PANEL | {"methods": ["B"], "to": "A", "minus": True, "at_least": 19, "since": 0.6}, WORLD,
+     [(19.5, True)]),
+    ("lately", {"panels": ["one", "two"], "methods": ["A"], "to": "B", "mean": True, "at_most": 0.01}, WORLD,
+     [((0.025 + 0.5005 / 45) / 2, False)]),
+    ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 2}, WORLD,
+     [(1.001, False), (2.25, True)]),
+    ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_most": 2}, WORLD,
+     [(1.001, True), (2.25, False)]),
+    ("largest_growth", {"panels": ["two"], "methods": ["A", "B", "C"], "within": 1, "at_most": 30}, WORLD,
+     [(1e-3 - 1, True), (30, True), (498, False)]),
+    ("largest_growth", PANEL | {"methods": ["A", "C"], "within": 2, "at_least": 1}, WORLD,
+     [(1e-9 - 10, False), (np.inf, True)]),
+    ("rounds_of_panels", BOTH | {"methods": ["A", "B"], "near": 1, "at_most": 1}, WORLD, [(1, True), (1, True)]),
+    ("rounds_of_panels", {"panels": ["two", "one"], "methods": ["C"], "near": 1, "at_least": 2}, WORLD, [(1, False)]),
+    ("when_stopped", {"panels": {"two": "one"}, "methods": ["A"], "to": "B", "within": 1, "at_least": 0}, WORLD,
+     [(1e-3 - 60, False)]),
+    ("when_stopped", {"panels": {"two": "two"}, "methods": ["C"], "to": "A", "within": 1, "at_least": 0}, WORLD,
+     [(500 - 1e-3, True)]),
+    ("when_stopped", {"panels": {"one": "two"}, "methods": ["C"], "to": "A", "within": 1, "by": 0.5, "at_least": 0},
+     WORLD, [(np.inf, True)]),
+    ("when_stopped", {"panels": {"one": "one"}, "methods": ["A"], "to": "B", "change": 1.5, "at_least": -10}, WORLD,
+     [(1e-9 - 20, False)]),
+    ("when_stopped", {"panels": {"one": "one"}, "methods": ["A"], "to": "B", "change": 40, "at_least": 0}, WORLD,
+     [(1 - 20, False)]),
+    ("contraction", P | {"at_most": 0.5}, FALLING, [(0.5, True), (0.5, True), ((9 / 16)**0.25, False)]),
+    ("contraction", P | {"methods": ["fast"], "end": 2, "at_least": 0.3}, FALLING, [(0.25, False)]),
+    ("contraction", P | {"methods": ["never"], "begin": 1, "at_least": 1}, FALLING, [(1, True)]),
+    ("until", P | {"along": "alpha", "target": 1, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
+    ("until", P | {"along": "alpha", "target": 3, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
+    ("settles_sooner", P | {"along": "alpha", "fixed": "method"}, COSTS,
+     [(2, False), (0, True), (0.5, True), (1, True)]),
+    ("at_best", P | {"pairs": {"A": "C"}, "share": 1 / 4, "at_least": 1}, COSTS_OF_METHODS, [(0.5, False)]),
+    ("cheaper", P | {"methods": ["fast", "never"], "to": "slow", "share": 1 / 16}, FALLING,
+     [(0.5, True), (np.inf, False)]),
+    ("cheaper", P | {"methods": ["fast"], "to": "slow", "share": 1 / 4, "by": "bytes_up", "at_most": 0.1}, FALLING,
+     [(1 / 8, False)]),
+    ("slope", P | {"along": "alpha", "fixed": "method", "log": False, "at_least": -1}, COSTS,
+     [(210 / 61, True), (0, True), (0, True)]),
+    ("lead", {"panels": ["one", "two"], "methods": ["A", "B"], "over": ["C"], "at_least": 0.1}, LEADS,
+     [(0.125, True), (-0.5, False)]),
+    ("lead", {"panels": ["one", "two"], "methods": ["A", "B"], "over": ["C"], "at_least": -0.2, "mean": True}, LEADS,
+     [(-0.1875, True)]),
+    ("average_rises", {"panels": ["s"], "along": "N"}, RISES, [(0.125, True), (-0.125, False)]),
+])
+def test_rules(rule, arguments, figure, expected):
+    items = check(rule, figure, **arguments)
+    assert [item.value for item in items] == pytest.approx([value for value, _ in expected])
+    assert [item.holds for item in items] == [holds for _, holds in expected]
+    json.dumps([(item.value, item.holds) for item in items])  # a record can hold them
+
+
+def test_every_rule_has_a_case():
+    cases = next(mark for mark in test_rules.pytestmark if mark.name == "parametrize").args[1]
+    assert {case[0] for case in [*cases, *PORTFOLIO_CASES]} | BOOTSTRAPS == set(RULES)
+
+
+def test_verdicts():
+    yes, no = Item("a", 1, True), Item("b", 2, False)
+    assert [verdict_of(s) for s in ([[yes], [yes]], [[yes], [no]], [[yes, no]], [[no], [no]])] == [
+        "holds", "holds in part", "holds in part", "does not hold"]
+
+
+def test_labels_of_means_are_the_same_in_every_seed():
+    first, second = ({"s": {f"{n}": ending(n / scale, N=n) for n in (3, 10)}} for scale in (10, 30))
+    names = [[item.name for item in check("average_rises", figure, panels=["s"], along="N")]
+             for figure in (first, second)]
+    assert names[0] == names[1] == ["s: N = 3 to 10"]
+
+
+def of_claim(*items, rule="difference", seeds=3, **arguments):
+    """A claim of a record: for each item its mean, standard deviation and the number of seeds in which it holds."""
+    records = [{"name": str(i), "mean": mean, "std": std, "holds": holds} for i, (mean, std, holds) in enumerate(items)]
+    verdict = verdict_of([[Item("", 0, bool(holds)), Item("", 0, holds == seeds)] for _, _, holds in items])
+    return {"rule": rule, "args": arguments, "items": records, "verdict": verdict}
+
+
+@pytest.mark.parametrize(("claim", "spreads", "expected"), [
+    (of_claim((0.01, 0.02, 2), at_least=0.0), None, True),
+    (of_claim((0.03, 0.02, 3), at_least=0.0), None, False),
+    (of_claim((0.03, 0.02, 3), at_least=0.0), [0.04], True),
+    (of_claim((0.03, 0.02, 3), at_least=0.0), [0.01, 0.04], True),  # of other panels: the largest
+    (of_claim((0.01, 0.02, 3), (0.5, 0.02, 3), at_least=0.0), None, True),
+    (of_claim((0.01, 0.02, 3), (-0.5, 0.02, 0), at_least=0.0), None, True),
+    (of_claim((0.01, 0.02, 3), (0.5, 0.02, 3), (-0.5, 0.02, 0), at_least=0.0), None, False),  # in part with either
+    (of_claim((0.0, 0.0, 3), at_most=0.0), None, False),  # equal to its threshold in every seed
+    (of_claim((None, None, 0), at_least=0.0), None, False),
+    (of_claim((0.99, 0.02, 3), rule="best"), None, True),
+    (of_claim((0.08, 0.02, 3), rule="highest", by=0.07), None, True),
+    (of_claim((0.96, 0.02, 3), rule="same_limit"), None, True),
+    (of_claim((1.0, 0.1, 3), rule="monotone", along="k"), None, False),
+    (of_claim((0.01, 0.02, 2), at_least=0.0) | {"verdict": NOT_DECIDED}, None, False),
+])
+def test_a_verdict_within_the_spread_of_the_seeds_is_borderline(claim, spreads, expected):
+    assert is_borderline(claim, 3, spreads) is expected
+
+
+def test_thresholds_are_numbers_that_items_are_compared_with():
+    assert thresholds("when_stopped", {"at_least": 0.2, "within": 10}) == [0.2]
+    assert thresholds("determined_by_product", {"max_product": 1.0, "within": 1.5}) == [1.5]
+    assert thresholds("steadier", {"to": "A"}) == [1.0]
+
+
+@pytest.mark.parametrize(("rule", "arguments", "message"), [
+    ("ration", {}, "there is no rule 'ration'.*ratio"),
+    ("ratio", {"panels": ["one"], "methods": ["Z"], "to": "B"}, "the rule ratio cannot be checked: 'Z'"),
+    ("ratio", {"panels": []}, "the rule ratio cannot be checked"),
+    ("ratio", {"panels": [], "methods": ["A"], "to": "B"}, "checks nothing"),
+])
+def test_what_cannot_be_checked_is_refused(rule, arguments, message):
+    with pytest.raises(InputError, match=message):
+        check(rule, WORLD, **arguments)
+
+
+def test_an_axis_that_was_not_measured_is_refused():
+    with pytest.raises(InputError, match="the rule cheaper cannot be checked: 'seconds'"):
+        check("cheaper", FALLING, panels=["p"], methods=["fast"], to="slow", share=0.5, by="seconds")
