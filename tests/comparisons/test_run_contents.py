@@ -15,6 +15,7 @@ import resolvent
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.comparison_runs import compare_file
+from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,7 @@ def test_summary_says_what_ran_with_what(summary, finished):
         "resolvent": resolvent.__version__, "jax": jax.__version__, "jaxlib": metadata.version("jaxlib"),
         "numpy": np.__version__, "python": platform.python_version()}
     data = file.build().data
+    assert summary["data"].pop("digest") == fingerprint_of(data)
     assert summary["data"] == {
         "name": "digits", "parties": list(data.parties), "train": data.sizes().tolist(),
         "test": data.sizes("test").tolist(),

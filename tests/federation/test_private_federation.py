@@ -209,7 +209,7 @@ def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path)
 
     monkeypatch.setattr(federation_server, "Coordinator", make)
     experiment = SimpleNamespace(
-        seeds=(0,), labels=("a",), is_rehearsal=False, rounds=1, algorithm=lambda label: PRIVATE,
+        seeds=(0,), labels=("a",), is_rehearsal=False, rounds_of=lambda label: 1, algorithm=lambda label: PRIVATE,
         participation=lambda: None, model=lambda encoding: rv.models.logistic(2, 2),
         file=SimpleNamespace(bound=SimpleNamespace(values={"evaluate_every": None})))
     job = federation_server.FederationJob("run", "", ("a",), rehearsal=True)

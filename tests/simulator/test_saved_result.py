@@ -98,7 +98,9 @@ def test_a_damaged_file_is_refused(name, result, tmp_path):
     result.save(tmp_path / "mine")
     path = tmp_path / "mine" / name
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    # A letter: the last digit of a long number can change without a change of the number.
+    at = next(i for i in range(len(content) // 2, len(content)) if chr(content[i]).isalpha())
+    content[at] ^= 1
     path.write_bytes(content)
     with pytest.raises(rv.InputError, match=r"damaged"):
         rv.load(tmp_path / "mine").fitted()

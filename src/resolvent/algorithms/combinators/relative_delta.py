@@ -64,7 +64,7 @@ class RelativeDelta(Combinator):
         InputError: the inner algorithm has no such anchor and centre.
 
     Example:
-        >>> multiple = rv.fedgeomed_plus(rv.SGD(0.1), delta=2.0)
+        >>> multiple = rv.fedgeomed_plus(rv.SGD(0.1), sigma=0.5, delta=2.0)
         >>> algorithm = rv.combinators.RelativeDelta(multiple)  # 2 median distances
     """
 
