@@ -1,9 +1,6 @@
-"""The command line in this process, and one small comparison that many tests read."""
+"""One small comparison that many tests read."""
 
-import contextlib
-import io
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent import cli
+from command_line import Outcome, call, call_command
 from resolvent.comparisons.judgement.verdict import finding, score_table
 from resolvent.comparisons.runs.report import write_report
 from resolvent.comparisons.runs.summary import write_summary
+
+__all__ = ["call"]
 
 # The three federated methods are one algorithm under three names, so that only two programs are compiled.
 SMALL = """\
@@ -35,15 +34,6 @@ seed: 7
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The outcome of a command: exit code, standard output, standard error."""
-
-    code: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
 class Finished:
     """A finished run."""
 
@@ -52,31 +42,12 @@ class Finished:
     outcome: Outcome
 
 
-def _call(*arguments, cwd, columns=200):
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr(sys, "argv", ["resolvent", *map(str, arguments)])
-        patch.setenv("COLUMNS", str(columns))
-        patch.chdir(cwd)
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    return Outcome(code, out.getvalue(), err.getvalue())
-
-
-@pytest.fixture(scope="session")
-def call():
-    """Run the command line in this process: call(*arguments, cwd=folder)."""
-    return _call
-
-
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """The small comparison, run. Tests read it and never write to it."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "small.yaml").write_text(SMALL)
-    outcome = _call("run", "small.yaml", cwd=folder)
+    outcome = call_command("run", "small.yaml", cwd=folder)
     assert outcome.code == 0, outcome.err
     return Finished(folder / "small.yaml", folder / "runs" / "small", outcome)
 
