@@ -1,4 +1,4 @@
-"""No text about an error leaves a site: an attack with malformed tables, and the sentences that the server makes."""
+"""Refusals are codes: malformed tables make a site send no text of an error, and the server writes the sentences."""
 
 import json
 import logging

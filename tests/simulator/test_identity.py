@@ -210,7 +210,7 @@ def test_programs_do_not_depend_on_the_process(tmp_path):
 
 
 def test_the_program_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(tmp_path):
-    """Nor on where the data are; of runs with other diagnostics, it is compared with the same ones."""
+    """It does not depend on where the data are. Runs with other diagnostics are compared with one another."""
     module = module_of(SOURCE, tmp_path)
 
     def programs(**settings):

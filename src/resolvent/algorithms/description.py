@@ -234,7 +234,7 @@ class _Log:
 
 
 class _Probe(ShapeOracle):
-    """Notes what it is asked. JAX copies the object, and the copies share the log."""
+    """An oracle that records its calls. JAX copies the object, and the copies share the log."""
 
     first_memory: PyTree[Any] = eqx.field(kw_only=True)
     log: _Log = eqx.field(static=True, kw_only=True)

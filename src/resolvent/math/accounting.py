@@ -26,7 +26,7 @@ _LARGE_EPSILON, _LOOSE = 10.0, 1.2
 
 
 class Releases(NamedTuple):
-    """Noisy sums with one setting, which a party has released.
+    """The noisy sums that a party has released with one setting.
 
     Attributes:
         noise_multiplier: standard deviation of the noise of a sum with sensitivity 1.

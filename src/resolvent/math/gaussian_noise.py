@@ -1,4 +1,4 @@
-r"""Noisy sums of vectors whose length is bounded: the release of every differentially private mechanism of the library.
+r"""Noisy sums of vectors of bounded length, which all differentially private methods of the library release.
 
 .. code-block:: text
 

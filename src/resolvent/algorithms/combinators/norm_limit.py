@@ -1,4 +1,4 @@
-"""NormLimit: any algorithm, with another bound on the norms of the updates that count."""
+"""NormLimit: any algorithm, with another limit: replies with a longer update do not count."""
 
 import equinox as eqx
 from typing_extensions import override

@@ -133,7 +133,7 @@ class PrivateParties(Combinator):
     @property
     @override
     def norm_multiple(self) -> None:
-        """No bound: updates are clipped, and a median of the replies would let a party change which others count."""
+        """None: updates are clipped. With a median as the limit, one party could change whose replies count."""
         return
 
     @property

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from resolvent.problem.metrics.intervals import Interval
 
 __all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "count_of", "duration_text",
-           "enumerate_names", "forecast_text", "format_gain", "format_interval", "format_signed"]
+           "enumerate_names", "forecast_text", "format_gain", "format_signed"]
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -50,13 +50,6 @@ def format_gain(gain: "Interval", score: str) -> str:
     """A gain with its interval, such as ``+1.2 points [−0.3, +2.7]``."""
     ends = ", ".join(format_signed(end, score, unit=False) for end in gain[1:])
     return format_signed(gain.value, score) + ("" if math.isnan(gain.low) else f" [{ends}]")
-
-
-def format_interval(interval: "Interval", score: str) -> str:
-    """A score with its interval, such as ``92.0% [88.1%, 95.0%]``."""
-    value = "–" if math.isnan(interval.value) else format_value(interval.value, score)
-    return value if math.isnan(interval.low) else (
-        f"{value} [{format_value(interval.low, score)}, {format_value(interval.high, score)}]")
 
 
 def advice_of(decision: Mapping[str, Any]) -> str:

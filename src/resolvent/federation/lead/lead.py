@@ -162,8 +162,9 @@ def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExpe
         return _Progress(job)
     earlier = FederationJob.from_plain(content["job"])
     if (earlier.experiment, earlier.rehearsal, earlier.refit) != (job.experiment, job.rehearsal, job.refit):
+        advice = "give --out another folder" if job.refit is None else "remove this folder"
         raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
-                         "give --out another folder")
+                         f"{advice}")
     job = replace(job, run=earlier.run, sites=job.sites if has_sites else earlier.sites)
     jobs = tuple(content["jobs"])
     return _Progress(job, jobs, earlier if jobs else None)

@@ -35,7 +35,7 @@ class RefusedNodes:
         self._reported: set[str] = set()
 
     def answered(self, request: bytes, status: int) -> None:
-        """Note the answer to a request to activate a node, which contains the key."""
+        """Record the answer to a request to activate a node; the request contains the key."""
         for site in [site for site, key in self._keys.items() if key in request]:
             if status < _FAILED:
                 self._since.pop(site, None)
