@@ -1,10 +1,9 @@
 """Searches of hyperparameters: closed forms, budgets in rounds, one program for all trials, resumption."""
 
 import itertools
-import json
 import math
+import re
 from collections import Counter
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,8 @@ from resolvent.comparisons.tuning import searching
 from resolvent.comparisons.tuning.files import TUNED_FILE, party_table, tune_file
 from resolvent.comparisons.tuning.space import Choices, combinations, draw_combinations, draw_points, read_space
 from resolvent.comparisons.tuning.strategies import halving_rungs
-from resolvent.comparisons.tuning.trials import Ledger, Reading
+from resolvent.comparisons.tuning.trials import Reading, TrialFiles
+from resolvent.data.files.digests import read_sealed
 from resolvent.errors import InputError
 from resolvent.simulator.engine.rounds import compiled_programs, run_rounds
 from resolvent.simulator.together import simulate_together
@@ -136,37 +136,31 @@ def test_interrupted_search_continues_from_its_finished_trials(problem, tmp_path
     with pytest.raises(KeyboardInterrupt):
         search(tmp_path / "part")
     monkeypatch.setattr(searching, "simulate", recorded)
-    with (tmp_path / "part" / "trials.jsonl").open("a") as file:
-        file.write('{"trial": "cut o')  # killed while it was written
-    with pytest.warns(UserWarning, match="the last line was cut off"):
-        resumed = search(tmp_path / "part")
+    resumed = search(tmp_path / "part")
     assert len(simulated) == 4
     assert resumed.table.equals(whole.table)
     assert search(tmp_path / "part").table.equals(whole.table)
     assert len(simulated) == 4
     with pytest.raises(InputError, match="belongs to another search"):
         search(tmp_path / "part", trials=5)
-    with (tmp_path / "part" / "trials.jsonl").open("a") as file:
-        file.write('{"trial": \n')
-    with pytest.raises(InputError, match="is damaged"):
-        search(tmp_path / "part")
 
 
-@pytest.mark.parametrize("change", [
-    lambda lines: [lines[0], lines[1].replace('"score": 0.25', '"score": 0.99'), *lines[2:]],
-    lambda lines: [lines[0], lines[2]],
-    lambda lines: [lines[0], lines[2], lines[1]],
-    lambda lines: [line.split(', "sha256"')[0] + "}" for line in lines],
-], ids=["edited", "removed", "exchanged", "without digests"])
-def test_edited_trials_are_refused(change, tmp_path):
-    path = tmp_path / "trials.jsonl"
-    ledger = Ledger(path, "a search")
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda first, second: first.write_text(first.read_text().replace("0.25", "0.99")), "is damaged"),
+    (lambda first, second: second.replace(first), "is the file of another trial"),
+    (lambda first, second: first.write_text(re.sub(r',\s*"sha256": "\w*"', "", first.read_text())), "has no SHA-256"),
+], ids=["edited", "exchanged", "without a digest"])
+def test_edited_trials_are_refused(change, message, tmp_path):
+    trials = TrialFiles(tmp_path / "trials", "a search")
+    files = []
     for number in (1, 2):
-        ledger.add("run", number, {"rate": 0.1}, 3, Reading(number / 4, {}, {}), ["digest of the run"])
-    assert json.loads(path.read_text().splitlines()[1])["runs"] == ["digest of the run"]
-    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-    with pytest.raises(InputError, match=r"trials\.jsonl:[12]: the line (is damaged|has no SHA-256)"):
-        Ledger(path, "a search")
+        before = {*(tmp_path / "trials").iterdir()}
+        trials.write("run", number, {"rate": 0.1}, 3, Reading(number / 4, {}, {}), ["digest of the run"])
+        files += {*(tmp_path / "trials").iterdir()} - before
+    assert read_sealed(files[0], "")["runs"] == ["digest of the run"]
+    change(*files)
+    with pytest.raises(InputError, match=message):
+        trials.read("run", 1, {"rate": 0.1}, 3)
 
 
 def test_a_search_of_edited_code_is_another_search(problem, tmp_path):
@@ -180,18 +174,12 @@ def test_a_search_of_edited_code_is_another_search(problem, tmp_path):
         search(0.5)
 
 
-def test_a_reading_is_appended_without_reading_the_file(tmp_path, monkeypatch):
-    ledger = Ledger(tmp_path / "trials.jsonl", "a search")
+def test_a_reading_is_the_one_that_was_written(tmp_path):
     reading = Reading(0.5, {"A": 0.25, "B": math.nan}, {})
-    monkeypatch.setattr(Path, "read_bytes", None)
-    ledger.add("run", 1, {"rate": 0.1}, 3, reading)
-    monkeypatch.undo()
-    again = Ledger(tmp_path / "trials.jsonl", "a search").get("run", 1, {"rate": 0.1}, 3)
+    TrialFiles(tmp_path, "a search").write("run", 1, {"rate": 0.1}, 3, reading)
+    again = TrialFiles(tmp_path, "a search").read("run", 1, {"rate": 0.1}, 3)
     np.testing.assert_equal(again._asdict(), reading._asdict())
-    (tmp_path / "cut.jsonl").write_text('{"search": "a s')  # killed while the first line was written
-    with pytest.warns(UserWarning, match="cut off"):
-        Ledger(tmp_path / "cut.jsonl", "a search")
-    assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "trials.jsonl").read_bytes().splitlines(True)[0]
+    assert TrialFiles(tmp_path, "a search").read("run", 1, {"rate": 0.1}, 4) is None
 
 
 @nightly.parametrize("strategy", ["halving", "random"])
@@ -363,7 +351,7 @@ def test_file_search_is_that_of_separate_runs(tuned_file):
 def test_folder_has_the_table_the_page_and_an_experiment_with_the_chosen_values(tuned_file):
     folder, tuned = tuned_file
     assert {path.name for path in folder.iterdir()} == {"trials.csv", "parties.csv", "tuning.html", TUNED_FILE,
-                                                        "trials.jsonl"}
+                                                        "trials"}
     page = (folder / "tuning.html").read_text()
     assert page.count("<svg") == 2
     assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(

@@ -45,7 +45,7 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
 
     The folder has ``trials.csv`` (a row per trial), ``parties.csv`` (the choice of each party, with ``per_site``),
     ``tuning.html`` (the tables and a picture per method), ``tuned.yaml`` (the experiment with the chosen values, for
-    ``resolvent run``) and ``trials.jsonl`` (the finished trials, from which an interrupted search continues).
+    ``resolvent run``) and ``trials`` (a file per finished trial, from which an interrupted search continues).
 
     Args:
         file: the checked experiment.

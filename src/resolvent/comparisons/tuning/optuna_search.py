@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
-from resolvent.comparisons.tuning.candidates import Candidates, RunTrials, segments
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import Choices, Point, Space
-from resolvent.comparisons.tuning.trials import Reading, Trial
+from resolvent.comparisons.tuning.trials import Candidates, Reading, RunTrials, Trial, segments
 from resolvent.errors import InputError
 
 __all__ = ["run_optuna"]
@@ -27,9 +26,7 @@ def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[T
                          "or use the strategy random or halving") from error
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    is_maximized = candidates.better(1.0, 0.0)
-    study = optuna.create_study(direction="maximize" if is_maximized else "minimize",
-                                pruner=_pruner(optuna, search, candidates.rounds))
+    study = optuna.create_study(pruner=_pruner(optuna, search, candidates.rounds))  # minimizes
     ends = segments(candidates.rounds) if search.pruner != "none" else [candidates.rounds]
     budget, spent, trials = search.trials_of_a_method * candidates.rounds, 0, list[Trial]()
     while spent + candidates.rounds <= budget:
@@ -42,16 +39,14 @@ def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[T
             reading = run({number: point}, rounds)[0]
             if not math.isfinite(reading.score):
                 break
-            proposal.report(reading.score, rounds)
+            proposal.report(candidates.loss(reading.score), rounds)
             if rounds < candidates.rounds and proposal.should_prune():
                 break
         is_complete = rounds == candidates.rounds
-        state = optuna.trial.TrialState
-        if not math.isfinite(reading.score):
-            study.tell(proposal, state=state.FAIL)
-        else:
-            study.tell(proposal, reading.score if is_complete else None,
-                       state=state.COMPLETE if is_complete else state.PRUNED)
+        states = optuna.trial.TrialState
+        state = (states.FAIL if not math.isfinite(reading.score) else
+                 states.COMPLETE if is_complete else states.PRUNED)
+        study.tell(proposal, candidates.loss(reading.score) if state == states.COMPLETE else None, state=state)
         trials.append(Trial(candidates.label, number, point, rounds, rounds * search.seeds, reading, is_complete))
         spent += rounds
     return trials

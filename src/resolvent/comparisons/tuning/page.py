@@ -38,9 +38,7 @@ def write_page(path: Path, tuned: Tuned, title: str) -> None:
 
 def _sorted(tuned: Tuned, label: str) -> list[Any]:
     """The trials from the best to the worst; stopped ones last."""
-    sign = -1 if tuned.criterion.higher_is_better else 1
-    return sorted(tuned.trials[label], key=lambda t: (
-        not t.is_complete, t.reading.score != t.reading.score, sign * t.reading.score))
+    return sorted(tuned.trials[label], key=lambda t: (not t.is_complete, tuned.criterion.loss(t.reading.score)))
 
 
 def _parties(tuned: Tuned) -> list[dict[str, Any]]:

@@ -12,11 +12,10 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.judgement.metrics import GAP, title_of
-from resolvent.comparisons.tuning.candidates import Candidates, segments
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import Point, Space
 from resolvent.comparisons.tuning.strategies import check_budgets, halving_rungs, run_strategy
-from resolvent.comparisons.tuning.trials import Ledger, Reading, Trial
+from resolvent.comparisons.tuning.trials import Candidates, Reading, Trial, TrialFiles, segments
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.atomic_files import remove_folder
 from resolvent.data.files.folder_lock import make_temporary_folder
@@ -65,11 +64,9 @@ class Criterion(NamedTuple):
     metrics: Mapping[str, Metric]
     split: str
 
-    def better(self, a: float, b: float) -> bool:
-        """Whether score a is better than score b; a score that is not finite is worse than any number."""
-        if not (math.isfinite(a) and math.isfinite(b)):
-            return math.isfinite(a)
-        return a > b if self.higher_is_better else a < b
+    def loss(self, score: float) -> float:
+        """A number that is smaller for better scores, and infinite for a score that is not finite."""
+        return math.inf if not math.isfinite(score) else -score if self.higher_is_better else score
 
 
 class Subject(NamedTuple):
@@ -183,15 +180,11 @@ class Tuned:
                             f"{self.criterion.split} {title_of(self.criterion.name)}")
 
     def _best(self, label: str, score_of: Callable[[Trial], float]) -> Trial:
-        best: Trial | None = None
-        for trial in self.trials[label]:
-            if trial.is_complete and math.isfinite(score_of(trial)) and (
-                    best is None or self.criterion.better(score_of(trial), score_of(best))):
-                best = trial
-        if best is None:
+        complete = [trial for trial in self.trials[label] if trial.is_complete and math.isfinite(score_of(trial))]
+        if not complete:
             raise InputError(f"{label}: no trial has a {self.criterion.name}: the training of each diverged; search "
                              "smaller learning rates")
-        return best
+        return min(complete, key=lambda trial: self.criterion.loss(score_of(trial)))
 
     def _only(self, values: dict[str, Any]) -> Any:
         if len(values) > 1:
@@ -221,7 +214,7 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
     """
     check_budgets(search, {label: method.space for label, method in methods.items()})
     rounds = search.rounds or rounds
-    ledger = Ledger(None if folder is None else folder / "trials.jsonl", identity)
+    files = TrialFiles(None if folder is None else folder / "trials", identity)
     trials = {}
     with contextlib.ExitStack() as stack:
         work = folder
@@ -230,9 +223,9 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
             stack.callback(remove_folder, work)
         checkpoints = work / "checkpoints"
         for number, (label, method) in enumerate(methods.items()):
-            runner = _Runner(search, label, method, subject, criterion, rounds, ledger, progress,
+            runner = _Runner(search, label, method, subject, criterion, rounds, files, progress,
                              checkpoints / f"{number:02d}" if folder is not None or _continues(search) else None)
-            trials[label] = run_strategy(search, Candidates(label, method.space, rounds, criterion.better), runner.run)
+            trials[label] = run_strategy(search, Candidates(label, method.space, rounds, criterion.loss), runner.run)
         remove_folder(checkpoints)
     return Tuned(search, criterion, trials, methods, subject.parties)
 
@@ -243,13 +236,13 @@ def _continues(search: Search) -> bool:
 
 
 class _Runner:
-    """Runs the trials of a method; parts of trials whose readings are in the ledger are not run again."""
+    """Runs the trials of a method; parts of trials whose readings are stored are not run again."""
 
     def __init__(self, search: Search, label: str, method: TunableMethod, subject: Subject, criterion: Criterion,
-                 rounds: int, ledger: Ledger, progress: ProgressOfSearch | None, checkpoints: Path | None) -> None:
+                 rounds: int, files: TrialFiles, progress: ProgressOfSearch | None, checkpoints: Path | None) -> None:
         self._search, self._label, self._method, self._subject, self._criterion = (
             search, label, method, subject, criterion)
-        self._rounds, self._ledger, self._progress, self._checkpoints = rounds, ledger, progress, checkpoints
+        self._rounds, self._files, self._progress, self._checkpoints = rounds, files, progress, checkpoints
         self._budget = search.trials_of_a_method * rounds * search.seeds
         self._reached: dict[int, int] = {}  # trial -> rounds
         self._results: dict[tuple[int, int], Result] = {}  # (trial, seed) -> the run side by side that can continue
@@ -262,7 +255,7 @@ class _Runner:
 
     def run(self, trials: Mapping[int, Point], rounds: int) -> list[Reading]:
         """The reading of each trial after a number of rounds, as ``RunTrials``."""
-        readings = {number: self._ledger.get(self._label, number, point, rounds) for number, point in trials.items()}
+        readings = {number: self._files.read(self._label, number, point, rounds) for number, point in trials.items()}
         finished = {number: reading for number, reading in readings.items() if reading is not None}
         self._report(finished, rounds)
         algorithms = {number: self._method.make(point) for number, point in trials.items() if number not in finished}
@@ -272,7 +265,7 @@ class _Runner:
             for number, of_trial in zip(group, zip(*of_seeds, strict=True), strict=True):
                 of_runs, digests = zip(*of_trial, strict=True)
                 finished[number] = _mean(of_runs)
-                self._ledger.add(self._label, number, trials[number], rounds, finished[number], digests)
+                self._files.write(self._label, number, trials[number], rounds, finished[number], digests)
             self._report(group, rounds)
         return [finished[number] for number in trials]
 

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from resolvent.comparisons.tuning.candidates import Candidates, RunTrials
 from resolvent.comparisons.tuning.optuna_search import run_optuna
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import Point, Space, draw_combinations, draw_points
-from resolvent.comparisons.tuning.trials import Trial
+from resolvent.comparisons.tuning.trials import Candidates, RunTrials, Trial
 from resolvent.errors import InputError
 
 __all__ = ["check_budgets", "count_trials", "halving_rungs", "run_strategy"]
@@ -115,16 +114,6 @@ def _run_halving(search: Search, candidates: Candidates, run: RunTrials) -> list
             trials[number] = Trial(candidates.label, number, points[number - 1], rung.rounds,
                                    rung.rounds * search.seeds, reading, i == len(rungs) - 1)
         if i < len(rungs) - 1:
-            remaining = sorted(_ordered(remaining, trials, candidates)[:rungs[i + 1].trials])
+            losses = {number: candidates.loss(trials[number].reading.score) for number in remaining}
+            remaining = sorted(sorted(remaining, key=losses.__getitem__)[:rungs[i + 1].trials])
     return [trials[number] for number in sorted(trials)]
-
-
-def _ordered(numbers: Sequence[int], trials: dict[int, Trial], candidates: Candidates) -> list[int]:
-    """Trials from the best to the worst; equal ones in the order of their numbers."""
-    ordered: list[int] = []
-    for number in numbers:
-        score = trials[number].reading.score
-        position = next((i for i, other in enumerate(ordered)
-                         if candidates.better(score, trials[other].reading.score)), len(ordered))
-        ordered.insert(position, number)
-    return ordered

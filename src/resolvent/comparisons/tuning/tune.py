@@ -119,8 +119,6 @@ def tune(
     identity = hashlib.sha256("".join(describe(subject)).encode()).hexdigest()
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     with bars as report:
-        bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
-    with bars as report:
         return run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
                           rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
                           progress=report)
