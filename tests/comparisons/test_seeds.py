@@ -10,7 +10,7 @@ from folder_contents import digests
 
 import resolvent as rv
 from resolvent.comparisons.runs.summary import read_summary
-from resolvent.data.partition.resplit import resplit
+from resolvent.data.partition.splits import resplit
 from resolvent.simulator.engine.rounds import compiled_programs
 
 SITES = ["Bochum", "Essen", "Ulm"]

@@ -5,7 +5,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.data.federated import SPLITS
-from resolvent.data.partition.resplit import resplit
+from resolvent.data.partition.splits import resplit
 
 
 @pytest.fixture(scope="module")

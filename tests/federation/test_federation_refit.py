@@ -14,7 +14,7 @@ from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
 from resolvent.comparisons.runs.summary import read_summary
-from resolvent.data.partition.refit_rows import join_splits
+from resolvent.data.partition.splits import join_splits
 from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from resolvent.data.encoded_rows import Encoding
     from resolvent.data.tables.encoding import UnencodedRows
 
-__all__ = ["SPLITS", "FederatedData", "Split", "Task"]
+__all__ = ["SPLITS", "FederatedData", "Split", "Task", "consecutive_splits"]
 
 SPLITS = ("train", "validation", "test")
 _MAX_HTML_ROWS = 20
@@ -59,6 +59,17 @@ class Split:
     def rows(self) -> NDArray[np.int64]:
         """The rows of all parties' samples, party by party."""
         return np.concatenate([np.arange(first, first + n) for first, n in zip(self.offset, self.length, strict=True)])
+
+
+def consecutive_splits(lengths: NDArray[np.int32], dtype: type[np.integer] = np.int32) -> dict[str, Split]:
+    """The splits of samples that are stored party by party: training, then validation, then test samples.
+
+    Args:
+        lengths: [splits, N] number of samples of each party in each split.
+        dtype: type of the offsets.
+    """
+    ends = np.cumsum(lengths.T, dtype=np.int64).reshape(-1, len(SPLITS)).T
+    return {s: Split((ends[i] - lengths[i]).astype(dtype), lengths[i]) for i, s in enumerate(SPLITS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +159,14 @@ class FederatedData:
     @property
     def is_train(self) -> NDArray[np.bool_]:
         """[total] whether a sample is for training."""
-        split, is_train = self.splits["train"], np.zeros(len(self.y), bool)
-        for first, length in zip(split.offset.tolist(), split.length.tolist(), strict=True):
-            is_train[first:first + length] = True
+        is_train = np.zeros(len(self.y), bool)
+        is_train[self.splits["train"].rows] = True
         return is_train
+
+    def rows_of(self, k: int, *splits: str) -> NDArray[np.intp]:
+        """The rows of party k's samples in these splits, one split after the other; default: in all splits."""
+        chosen = [self.splits[s] for s in splits or SPLITS]
+        return np.concatenate([np.arange(s.offset[k], s.offset[k] + s.length[k]) for s in chosen])
 
     def party(self, party: int | str, split: str = "train") -> tuple[NDArray[Any], NDArray[Any]]:
         """One party's inputs and labels in ``split``, by its number or name.
@@ -194,6 +209,18 @@ class FederatedData:
     def with_notes(self, *notes: str) -> "FederatedData":
         """The same data with these notes added."""
         return replace(self, notes=(*self.notes, *notes))
+
+    def reordered(self, rows: NDArray[np.intp], splits: Mapping[str, Split] | None = None) -> "FederatedData":
+        """The same samples in another order, whose weights have the mean 1 over the new training samples.
+
+        Args:
+            rows: [total] the row that each sample has now.
+            splits: the splits in the new order; None: offsets and lengths stay.
+        """
+        unencoded = None if self.unencoded is None else self.unencoded.reordered(rows)
+        data = replace(self, x=self.x[rows], y=self.y[rows], splits=self.splits if splits is None else splits,
+                       weights=None, unencoded=unencoded)
+        return data if self.weights is None else data.with_weights(self.weights[rows])
 
     def with_weights(self, weights: ArrayLike) -> "FederatedData":
         """The same data with a weight of each sample in the loss, as if sample i occurred weights[i] times.
@@ -338,6 +365,4 @@ def _split_parties(sizes: Sequence[int], validation: float, test: float, fixed: 
         lengths[SPLITS.index("test"), k] += n_fixed
         orders.append(start + np.concatenate([split_order(drawn, k, seed), np.arange(drawn, size)]))
         start += size
-    first_rows = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))[:-1]])
-    offsets = first_rows + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
-    return np.concatenate(orders), {s: Split(offsets[i].astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}
+    return np.concatenate(orders), consecutive_splits(lengths)

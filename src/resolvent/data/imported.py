@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import checked
-from resolvent.data.federated import SPLITS, FederatedData, Split, Task
+from resolvent.data.federated import FederatedData, Task, consecutive_splits
 from resolvent.data.partition.partitions import ByUser, Partition, divide
 from resolvent.data.samples import number_labels, split_sizes
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -100,10 +100,8 @@ def from_consecutive(x: Any, y: Any, sizes: Sequence[int], *, parties: Sequence[
                          f"the number of rows; there are {len(labels)} labels and {len(names)} names of parties")
     packed, class_task, classes = number_labels(np.split(labels, np.cumsum(sizes)[:-1]), task, None, names)
     lengths = np.array([split_sizes(size, validation, test) for size in sizes], np.int32).T
-    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    offsets = first + np.cumsum(np.vstack([np.zeros_like(lengths[:1]), lengths[:-1]]), axis=0)
-    splits = {split: Split(offsets[i], lengths[i]) for i, split in enumerate(SPLITS)}
-    return FederatedData(array, packed, splits, names, class_task, classes, name=name, fixed_test=True)
+    return FederatedData(array, packed, consecutive_splits(lengths, np.int64), names, class_task, classes, name=name,
+                         fixed_test=True)
 
 
 def _read_columns(dataset: Any, inputs: str | Sequence[str] | None, label: str,

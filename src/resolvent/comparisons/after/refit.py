@@ -22,7 +22,7 @@ from resolvent.comparisons.runs.compared_methods import ComparedMethods, Progres
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, judgement, read_summary
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.data.partition.refit_rows import encode_by_all_rows, join_splits
+from resolvent.data.partition.splits import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
 from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model

@@ -21,7 +21,7 @@ from resolvent.comparisons.tuning.files import FoldSearch, fold_search
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
-from resolvent.data.partition.resplit import resplit
+from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem

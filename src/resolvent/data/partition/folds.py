@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.federated import SPLITS, FederatedData, Split
+from resolvent.data.federated import SPLITS, FederatedData, consecutive_splits
 from resolvent.errors import InputError
 
 __all__ = ["Fold", "check_folds", "fold_numbers", "split_fold"]
@@ -102,8 +102,7 @@ def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
     lengths = np.zeros((len(SPLITS), len(data)), np.int32)
     orders, repeated = [], []
     for k in range(len(data)):
-        rows = np.concatenate([np.arange(s.offset[k], s.offset[k] + s.length[k]) for s in data.splits.values()])
-        rows.sort()  # folds do not depend on the split of the data
+        rows = np.sort(data.rows_of(k))  # folds do not depend on the split of the data
         n, rng = len(rows), np.random.default_rng([_STREAM, seed, k])
         numbers = fold_numbers(data.y[rows] if data.task == "classification" else None, n, folds, rng)
         of_fold, others = rows[numbers == fold], rows[numbers != fold]
@@ -117,13 +116,9 @@ def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
         lengths[:, k] = len(others) - validation, validation, len(of_fold) + filled
         orders.append(np.concatenate([others, of_fold, fill]))
         repeated.append(np.arange(n) >= n - filled)
-    rows, ends = np.concatenate(orders), np.cumsum(lengths, axis=0)
-    first = np.concatenate([[0], np.cumsum(ends[-1])[:-1]])
-    splits = {s: Split((first + ends[i] - lengths[i]).astype(np.int32), lengths[i]) for i, s in enumerate(SPLITS)}
-    split = replace(data, x=data.x[rows], y=data.y[rows], splits=splits, weights=None)
-    if data.unencoded is not None:
-        unencoded = data.unencoded.reordered(rows)
-        x, encoding = unencoded.encode(split.is_train)
-        split = replace(split, x=x, encoding=encoding, unencoded=unencoded)
-    return Fold(split if data.weights is None else split.with_weights(data.weights[rows]), rows,
-                np.concatenate(repeated))
+    rows = np.concatenate(orders)
+    split = data.reordered(rows, consecutive_splits(lengths))
+    if split.unencoded is not None:
+        x, encoding = split.unencoded.encode(split.is_train)
+        split = replace(split, x=x, encoding=encoding)
+    return Fold(split, rows, np.concatenate(repeated))

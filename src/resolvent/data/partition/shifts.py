@@ -7,7 +7,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, check_range
 
 __all__ = ["LaplaceNoise", "Negative", "Shift"]
@@ -49,7 +49,7 @@ class Negative(Shift):
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:
         x, first = data.x.copy(), len(data) - round(self.share * len(data))
         for k in range(first, len(data)):
-            rows = _party_rows(data, k)
+            rows = data.rows_of(k)
             x[rows] = 1 - x[rows]
         return replace(data, x=x).with_notes(*(f"{name} is an outlier: its images are inverted"
                                                for name in data.parties[first:]))
@@ -92,14 +92,8 @@ class LaplaceNoise(Shift):
         for k, name in enumerate(data.parties):
             rng = np.random.default_rng([seed, k, 2**20 + 1])  # independent of the generators of splits and partitions
             noisy = np.sort(rng.permutation(len(data.classes))[:self.classes])
-            party_rows = _party_rows(data, k)
-            rows = party_rows.start + np.flatnonzero(np.isin(data.y[party_rows], noisy))
+            rows = data.rows_of(k)
+            rows = rows[np.isin(data.y[rows], noisy)]
             x[rows] += rng.laplace(0, self.scale, x[rows].shape).astype(x.dtype)
             notes.append(f"{name} has noise on {', '.join(data.classes[c] for c in noisy)}")
         return replace(data, x=x).with_notes(*notes)
-
-
-def _party_rows(data: FederatedData, k: int) -> slice:
-    """All rows of a party, whose splits are contiguous."""
-    starts = [int(data.splits[s].offset[k]) for s in SPLITS]
-    return slice(min(starts), min(starts) + sum(int(data.splits[s].length[k]) for s in SPLITS))

@@ -23,7 +23,7 @@ from resolvent.comparisons.judgement.verdict import judge
 from resolvent.comparisons.runs.summary import SUMMARY_FILE, plain_site
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.folder_lock import RunningError
-from resolvent.data.partition.resplit import Resplit, resplit
+from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.data.tables.drift import summarize
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import from_plain, write_encoding
