@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.problem.portfolio.augmenters.generation import log_returns
+from resolvent.papers.portfolio.augmenters.generation import log_returns
 
 AUGMENTERS = {"GBM": rv.portfolio.GBM(), "VMM": rv.portfolio.VMM(), "GAN": rv.portfolio.GAN(),
               "GAN, not calibrated": rv.portfolio.GAN(calibrate=False)}

@@ -1,11 +1,14 @@
 """The parts and rooms of the house: imports point to rooms further up the list only, and never in a circle."""
 
 import ast
+import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import resolvent
+from resolvent.extensions import EXTENSIONS
 
 CORE = ["math", "xla", "data", "problem", "algorithms", "simulator", "testing", "comparisons"]
 PARTS = ["federation", "papers"]  # neither imports the other
@@ -32,11 +35,23 @@ def imported_rooms(path):
 def test_arrows_point_up_the_list(path):
     room_index = ROOMS.index(path.relative_to(ROOT).parts[0])
     for room in imported_rooms(path):
-        if room in ("arguments", "errors"):
+        if room in ("arguments", "errors", "extensions"):
             continue
         assert room in ROOMS, f"{path.name} imports resolvent.{room}"
         assert ROOMS.index(room) <= room_index, f"{path.name}, in {ROOMS[room_index]}/, imports from {room}/"
         assert {room, ROOMS[room_index]} != {*PARTS}, f"{path.name}, in {ROOMS[room_index]}/, imports from {room}/"
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_the_core_names_no_module_of_another_part(room):
+    """Not even in a string: ``extensions.py`` has the modules that the core imports by name."""
+    for path in (ROOT / room).rglob("*.py"):
+        modules = re.findall(r"resolvent\.(?:federation|papers|cli)\b", path.read_text("utf-8"))
+        assert not modules, f"{path} names {modules}"
+
+
+def test_extensions_exist():
+    assert all(import_module(name).REGISTRIES for name in EXTENSIONS)
 
 
 def floor_of(folder):

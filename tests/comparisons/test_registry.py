@@ -15,7 +15,7 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, help_of
 from resolvent.comparisons.experiment.experiment_file import Experiment
-from resolvent.comparisons.experiment.registry import REGISTRIES, Registry
+from resolvent.comparisons.experiment.registry import Registry, registries
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, Identity
@@ -23,8 +23,8 @@ from resolvent.problem.models import Model
 from resolvent.problem.solvers import LocalSolver
 
 PARTS = [pytest.param(registry, name, id=f"{registry.title}-{name}")
-         for registry in REGISTRIES.values() for name in registry.functions]
-FUNCTIONS = [("experiment", Experiment), *((name, f) for r in REGISTRIES.values() for name, f in r.functions.items())]
+         for registry in registries().values() for name in registry.functions]
+FUNCTIONS = [("experiment", Experiment), *((name, f) for r in registries().values() for name, f in r.functions.items())]
 PARAMETERS = [pytest.param(name, function, key, id=f"{name}-{key}")
               for name, function in FUNCTIONS for key in parameters(function)]
 
@@ -72,8 +72,8 @@ def test_bases_other_kinds_and_what_a_file_cannot_hold_are_not_parts():
                     first_line=first_line, number=3)
     # Halved is a base of Indescribable, whose argument is a function.
     assert not Registry(Codec, "codec", "codecs", (listed,)).functions
-    assert "from_flax" not in REGISTRIES[Model].functions
-    assert "from_frame" not in REGISTRIES[FederatedData].functions
+    assert "from_flax" not in registries()[Model].functions
+    assert "from_frame" not in registries()[FederatedData].functions
 
 
 @pytest.mark.parametrize(("kind", "name", "written"), [
@@ -81,21 +81,21 @@ def test_bases_other_kinds_and_what_a_file_cannot_hold_are_not_parts():
     (Codec, "RandK", ["rand_k", "randk", "RandK"]), (LocalSolver, "SGD", ["SGD", "sgd"]),
     (Algorithm, "attacked", ["attacked"]), (Algorithm, "Attacked", ["Attacked", "ATTACKED"])])
 def test_spellings_of_one_name(kind, name, written):
-    assert [REGISTRIES[kind].name_of(spelling) for spelling in written] == [name] * len(written)
+    assert [registries()[kind].name_of(spelling) for spelling in written] == [name] * len(written)
 
 
 def test_capitals_of_functions_matter():
-    assert REGISTRIES[Algorithm].name_of("FedAvg") is None
-    assert REGISTRIES[Participation].name_of("by size") is None
+    assert registries()[Algorithm].name_of("FedAvg") is None
+    assert registries()[Participation].name_of("by size") is None
 
 
 def test_simple_parts_are_listed_first():
-    assert next(iter(REGISTRIES[LocalSolver].functions)) == "SGD"
-    assert next(iter(REGISTRIES[Aggregator].functions)) == "Mean"
+    assert next(iter(registries()[LocalSolver].functions)) == "SGD"
+    assert next(iter(registries()[Aggregator].functions)) == "Mean"
 
 
 def test_defaults_of_a_kind_are_parts_of_it():
-    for registry in REGISTRIES.values():
+    for registry in registries().values():
         named = {registry.default, registry.typical, registry.number and registry.number[0]} - {None}
         assert named <= set(registry.functions), registry.title
 
@@ -132,7 +132,7 @@ def test_parameter_has_help_and_a_type_that_a_file_can_hold(name, function, key)
 
 
 def test_what_the_experiment_supplies_is_a_parameter_of_some_part():
-    for registry in REGISTRIES.values():
+    for registry in registries().values():
         known = {key for function in registry.functions.values() for key in inspect.signature(function).parameters}
         assert registry.supplied <= known
 

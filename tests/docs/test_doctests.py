@@ -25,8 +25,8 @@ def modules_with_examples():
 
 # Modules whose examples run for more than one second.
 NIGHTLY = {f"resolvent.{name}" for name in (
-    "testing.contract", "problem.portfolio.augmenters.gan", "problem.portfolio.augmenters.vmm",
-    "problem.portfolio.augmenters.facts", "problem.portfolio.federation", "problem.portfolio.evaluation",
+    "testing.contract", "papers.portfolio.augmenters.gan", "papers.portfolio.augmenters.vmm",
+    "papers.portfolio.augmenters.facts", "papers.portfolio.federation", "papers.portfolio.evaluation",
     "problem.fitted", "problem.control", "problem.models.model", "study.estimators", "study.compare",
     "algorithms.combinators.warm_start", "algorithms.aggregators.robust", "algorithms.participation",
     "deploy.in_process")}
@@ -34,7 +34,7 @@ NIGHTLY = {f"resolvent.{name}" for name in (
 
 # Rooms whose examples compile little; those of the others run in float64 at night.
 QUICK = tuple(f"resolvent.{room}." for room in ("math", "algorithms.aggregators", "problem.solvers", "problem.metrics",
-                                                "problem.portfolio", "data"))
+                                                "papers.portfolio", "data"))
 
 
 class AnyOutput(doctest.OutputChecker):

@@ -13,7 +13,7 @@ import resolvent as rv
 from resolvent.algorithms import presets
 from resolvent.comparisons.experiment.binding import parameters
 from resolvent.comparisons.experiment.experiment_file import Experiment, experiments
-from resolvent.comparisons.experiment.registry import REGISTRIES, listings
+from resolvent.comparisons.experiment.registry import listings, registries
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.md", "docs/theory.md")]
@@ -117,7 +117,7 @@ def test_every_part_is_on_one_reference_page():
     count = Counter(path for page in REFERENCE for match in HOOKS.REFERENCE.finditer(page.read_text("utf-8"))
                     for path in HOOKS.referenced(match))
     assert not [path for path, number in count.items() if number > 1]
-    parts = [part for registry in REGISTRIES.values() for part in registry.functions.values()]
+    parts = [part for registry in registries().values() for part in registry.functions.values()]
     assert not sorted({f"{part.__module__}.{part.__qualname__}" for part in parts} - set(count))
 
 

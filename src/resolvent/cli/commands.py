@@ -322,7 +322,7 @@ def reproduce(
 @contextmanager
 def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
     """``progress_bars``, with one for the augmenters of an experiment on prices, which take minutes to fit."""
-    from resolvent.problem.portfolio.augmentation import report_fitting
+    from resolvent.papers.portfolio.augmentation import report_fitting
     from resolvent.simulator.storage.processes import is_writer
 
     with progress_bars(unit, width=_LABEL_WIDTH) as progress, ExitStack() as stack:

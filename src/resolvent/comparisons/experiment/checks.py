@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.experiment.binding import Bound, key_text, parameters
-from resolvent.comparisons.experiment.registry import REGISTRIES
+from resolvent.comparisons.experiment.registry import registries
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
-from resolvent.problem.portfolio.market_data import MarketData
-from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 
 __all__ = ["check_labels", "check_model", "check_same_data", "check_settings", "check_shared_models",
@@ -85,7 +84,7 @@ def check_labels(algorithms: Iterable[str]) -> None:
                              f"be written to the same folder, {folder_name(label)}: rename one of them")
 
 
-def check_model(bound: Bound, data: FederatedData | MarketData) -> NDArray[np.integer]:
+def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.integer]:
     """Check that the model fits the data, and that the data can rank the methods.
 
     Returns:
@@ -94,13 +93,13 @@ def check_model(bound: Bound, data: FederatedData | MarketData) -> NDArray[np.in
     Raises:
         InputError: the model is for another task than the data's, or no party has test samples.
     """
-    models, of_prices = REGISTRIES[Model], isinstance(data, MarketData)
+    models = registries()[Model]
 
     def fits(name: str | None, function: Callable[..., Any]) -> bool:
-        if (name in models.functions_of(Policy)) != of_prices:
+        if isinstance(data, ProblemData):
+            return name in models.functions_of(data.models)
+        if name in models.functions_of(ProblemModel):
             return False
-        if isinstance(data, MarketData):
-            return True
         known = parameters(function)
         if ("vocabulary" in known) != bool(data.vocabulary):
             return False
@@ -112,7 +111,7 @@ def check_model(bound: Bound, data: FederatedData | MarketData) -> NDArray[np.in
         fitting = [name for name, function in models.functions.items() if fits(name, function)]
         raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are {_kind_of(data)}: use "
                          f"{' or '.join(fitting)}")
-    if isinstance(data, MarketData):
+    if isinstance(data, ProblemData):
         return np.zeros(len(data), np.int64)
     check_test_samples(data)
     return data.sizes("validation")
@@ -129,9 +128,9 @@ def check_test_samples(data: FederatedData) -> None:
                          "set a larger share with test")
 
 
-def _kind_of(data: FederatedData | MarketData) -> str:
-    if isinstance(data, MarketData):
-        return "prices"
+def _kind_of(data: FederatedData | ProblemData) -> str:
+    if isinstance(data, ProblemData):
+        return data.kind
     return f"{'tokens, ' if data.vocabulary else ''}for {data.task}"
 
 

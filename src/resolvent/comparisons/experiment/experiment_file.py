@@ -25,10 +25,8 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
-from resolvent.problem.portfolio.federation import problem_of
-from resolvent.problem.portfolio.market_data import MarketData
-from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
+from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulator.plan import Task, check_held_out
 from resolvent.simulator.record.callbacks import Callback
@@ -82,8 +80,8 @@ class Experiment:
             size; default: cost 1.
     """
 
-    data: FederatedData | MarketData | None = None
-    model: Model | Policy | None = None
+    data: FederatedData | ProblemData | None = None
+    model: Model | ProblemModel | None = None
     solver: LocalSolver
     algorithms: dict[str, Algorithm]
     problem: Problem | None = None
@@ -210,10 +208,10 @@ class ExperimentFile:
         else:
             data = parts["data"] = self._part("data").build()
             held_out = check_model(self.bound, data)
-            if isinstance(data, MarketData):
+            if isinstance(data, ProblemData):
                 parts["model"] = self._part("model").build()
                 with _at_path("data"):
-                    parts["problem"] = problem_of(data, parts["model"])
+                    parts["problem"] = data.problem(parts["model"])
             else:
                 if (weights := self.bound.values["class_weight"]) is not None:
                     parts["data"] = data.with_class_weights(weights)

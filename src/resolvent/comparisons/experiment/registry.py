@@ -2,7 +2,7 @@
 
 Nothing is registered by hand. A part of a kind is what a namespace module lists in ``__all__`` and what is a concrete
 subclass of the kind's base class, or a function that returns one. It must also be possible to write its required
-arguments in a file: ``SGD`` is a part, ``from_flax`` is not.
+arguments in a file: ``SGD`` is a part, ``from_flax`` is not. The modules in ``EXTENSIONS`` add parts and kinds.
 
 In a file a part has its Python name. Capitals and underscores in the name of a class do not matter:
 ``geometric_median`` is ``GeometricMedian``.
@@ -11,8 +11,9 @@ In a file a part has its Python name. Capitals and underscores in the name of a 
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -33,25 +34,22 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.partition import partitions, shifts
 from resolvent.data.partition.partitions import Partition
 from resolvent.data.partition.shifts import Shift
+from resolvent.extensions import EXTENSIONS
 from resolvent.math import codecs, penalties
 from resolvent.math.codecs import Codec
 from resolvent.math.penalties import Penalty
 from resolvent.problem import metrics, models, problems, schedules, solvers
 from resolvent.problem.metrics.metric import Metric, settings_of
 from resolvent.problem.models import Model
-from resolvent.problem.portfolio import augmentation, augmenters, market_data, policies
-from resolvent.problem.portfolio.augmentation import Augmentation
-from resolvent.problem.portfolio.augmenters import Augmenter
-from resolvent.problem.portfolio.market_data import MarketData
-from resolvent.problem.portfolio.policies import Policy
 from resolvent.problem.problem import Problem
+from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers import Batches, LocalSolver
 from resolvent.simulator.record import callbacks, systems
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.systems import VirtualClock
 
-__all__ = ["REGISTRIES", "Component", "Registry", "component_of", "listings"]
+__all__ = ["Component", "Registry", "component_of", "listings", "registries"]
 
 
 @dataclass(frozen=True)
@@ -131,15 +129,12 @@ class Component:
 
 
 _REGISTRIES = (
-    Registry(FederatedData, "data set", "data", (datasets, market_data), default="table", others=(MarketData,),
-             by_key=(("prices", "prices"),)),
-    Registry(Model, "model", "models", (models, policies), others=(Policy,),
+    Registry(FederatedData, "data set", "data", (datasets,), default="table", others=(ProblemData,)),
+    Registry(Model, "model", "models", (models,), others=(ProblemModel,),
              supplied=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
     Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
     Registry(Search, "search", "searches", (search_settings,), default="Search"),
     Registry(Metric, "metric", "metrics", (metrics,), adapt=settings_of),
-    Registry(Augmentation, "augmentation", "augmentations", (augmentation,), default="Augmentation"),
-    Registry(Augmenter, "augmenter", "augmenters", (augmenters,)),
     Registry(Partition, "partition", "partitions", (partitions,)),
     Registry(VirtualClock, "clock", "clocks", (systems,), default="VirtualClock"),
     Registry(PrivacyBudget, "privacy budget", "privacy", (privacy,), default="PrivacyBudget"),
@@ -157,13 +152,24 @@ _REGISTRIES = (
     Registry(Callback, "callback", "callbacks", (callbacks,)),
     Registry(Schedule, "schedule", "schedules", (schedules,), number=("Constant", "first")),
 )
-REGISTRIES: dict[type, Registry] = {kind: registry for registry in _REGISTRIES for kind in registry.kinds}
+
+
+@cache
+def registries() -> dict[type, Registry]:
+    """The parts by base class: those of the core with those that extensions add, then the extensions' own kinds."""
+    by_plural = {registry.plural: registry for registry in _REGISTRIES}
+    for name in EXTENSIONS:
+        for extension in import_module(name).REGISTRIES:
+            known = by_plural.get(extension.plural)
+            by_plural[extension.plural] = extension if known is None else replace(
+                known, namespaces=known.namespaces + extension.namespaces, by_key=known.by_key + extension.by_key)
+    return {kind: registry for registry in by_plural.values() for kind in registry.kinds}
 
 
 def listings() -> dict[str, dict[str, Callable[..., Any]]]:
     """All parts by kind. Combinators are a kind of their own here, after the presets."""
     kinds: dict[str, dict[str, Callable[..., Any]]] = {}
-    for registry in _REGISTRIES:
+    for registry in registries().values():
         kinds[registry.plural] = dict(registry.functions)
         if registry.kind is Algorithm:
             kinds["algorithms"] = {name: f for name, f in registry.functions.items() if not inspect.isclass(f)}
@@ -173,21 +179,20 @@ def listings() -> dict[str, dict[str, Callable[..., Any]]]:
 
 def component_of(hint: Any) -> Component | None:
     """The component that an annotation stands for: a kind, an optional one, or a mapping from labels to one."""
-    parts = members(hint)
+    parts, known = members(hint), registries()
     is_optional = type(None) in parts
     parts = tuple(part for part in parts if part is not type(None))
-    if any(part in REGISTRIES for part in parts):
+    if any(part in known for part in parts):
         parts = tuple(part for part in parts if part is not float)  # a number stands for one of the parts
-    if len({REGISTRIES[part].kind for part in parts if part in REGISTRIES}) == 1 < len(parts) and all(
-            part in REGISTRIES for part in parts):
+    if all(part in known for part in parts) and len({known[part].kind for part in parts}) == 1:
         parts = parts[:1]  # several base classes of one kind
     if len(parts) != 1:
         return None
     (part,) = parts
-    if part in REGISTRIES:
-        return Component(REGISTRIES[part], False, is_optional)
-    if get_origin(part) is dict and get_args(part)[1] in REGISTRIES:
-        return Component(REGISTRIES[get_args(part)[1]], True, is_optional)
+    if part in known:
+        return Component(known[part], False, is_optional)
+    if get_origin(part) is dict and get_args(part)[1] in known:
+        return Component(known[get_args(part)[1]], True, is_optional)
     return None
 
 

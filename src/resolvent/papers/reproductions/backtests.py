@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from resolvent.algorithms import keys
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
-from resolvent.papers.reproductions.curves import Curve
-from resolvent.papers.reproductions.schema import View
-from resolvent.problem.portfolio import (
+from resolvent.papers.portfolio import (
     Backtest,
     ExactCosts,
     MarketData,
@@ -26,7 +24,9 @@ from resolvent.problem.portfolio import (
     metrics,
     price_relatives,
 )
-from resolvent.problem.portfolio.market_data import SPLITS
+from resolvent.papers.portfolio.market_data import SPLITS
+from resolvent.papers.reproductions.curves import Curve
+from resolvent.papers.reproductions.schema import View
 from resolvent.simulator.record.result import Result
 
 __all__ = ["BASELINES", "WEALTH_BY_DAY", "Backtests"]

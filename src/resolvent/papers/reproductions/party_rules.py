@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.papers.portfolio import annual_return, deflated_sharpe_ratio, paired_difference, sharpe_ratio
 from resolvent.papers.reproductions.curves import Curve, Item, Panels, rule
-from resolvent.problem.portfolio import annual_return, deflated_sharpe_ratio, paired_difference, sharpe_ratio
 
 __all__ = ["better", "better_of_panels", "gains_grow", "survives_deflation"]
 

@@ -10,11 +10,12 @@ from resolvent.comparisons.judgement.metrics import worst_value
 from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
+from resolvent.papers.portfolio import PortfolioProblem
+from resolvent.papers.portfolio.traded_markets import TradedMarkets
 from resolvent.papers.reproductions.backtests import WEALTH_BY_DAY, Backtests
 from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.reproduction import PanelExperiment
 from resolvent.papers.reproductions.schema import View
-from resolvent.problem.portfolio import MarketData, PortfolioProblem
 
 __all__ = ["Readings"]
 
@@ -45,7 +46,7 @@ class Readings:
         self.sizes = {split: data.sizes(split) for split in data.splits} if isinstance(data, FederatedData) else {}
         self.restored_cpu_seconds = sum(run.facts["restored_cpu_seconds"] for run in comparison.results.values())
         self._backtests = (Backtests(problem, data, comparison.results)
-                           if isinstance(data, MarketData) and isinstance(problem, PortfolioProblem) else None)
+                           if isinstance(data, TradedMarkets) and isinstance(problem, PortfolioProblem) else None)
 
     def curves(self, view: View) -> dict[str, Curve]:
         """The curve of each method that has the view's measure, in the order of the labels.

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.errors import InputError, check_range
-from resolvent.problem.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter, FittedAugmenter
+from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter, FittedAugmenter
 
 __all__ = ["GAN", "FittedGAN"]
 

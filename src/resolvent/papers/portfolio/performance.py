@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from resolvent.problem.portfolio.trading import Backtest
+from resolvent.papers.portfolio.trading import Backtest
 
 __all__ = ["Metrics", "annual_return", "max_drawdown", "metrics", "sharpe_ratio"]
 

@@ -3,8 +3,7 @@
 Index 0 of weights and relative prices is cash; the assets are 1..m. Rates and returns are fractions: 0.002 is 0.2 %.
 """
 
-from resolvent.data.tables.prices import Prices, read_prices
-from resolvent.problem.portfolio.augmenters import (
+from resolvent.papers.portfolio.augmenters import (
     GAN,
     GBM,
     VMM,
@@ -14,7 +13,7 @@ from resolvent.problem.portfolio.augmenters import (
     generate,
     stylised_facts,
 )
-from resolvent.problem.portfolio.baseline_strategies import (
+from resolvent.papers.portfolio.baseline_strategies import (
     baselines,
     bcrp,
     best_stock,
@@ -24,15 +23,15 @@ from resolvent.problem.portfolio.baseline_strategies import (
     ucrp,
     uniform_with_cash,
 )
-from resolvent.problem.portfolio.evaluation import (
+from resolvent.papers.portfolio.evaluation import (
     Difference,
     deflated_sharpe_ratio,
     expected_best_ratio,
     paired_difference,
     probabilistic_ratio,
 )
-from resolvent.problem.portfolio.federation import PortfolioProblem, problem
-from resolvent.problem.portfolio.market import (
+from resolvent.papers.portfolio.federation import PortfolioProblem, problem
+from resolvent.papers.portfolio.market import (
     Costs,
     ExactCosts,
     FirstOrderCosts,
@@ -40,12 +39,14 @@ from resolvent.problem.portfolio.market import (
     price_relatives,
     traded_share,
 )
-from resolvent.problem.portfolio.market_data import MarketData, Period, draw_markets, prices
-from resolvent.problem.portfolio.performance import Metrics, annual_return, max_drawdown, metrics, sharpe_ratio
-from resolvent.problem.portfolio.policies import EIIE, Policy, eiie_cnn, eiie_lstm, eiie_rnn
-from resolvent.problem.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
-from resolvent.problem.portfolio.trading import Backtest, backtest
-from resolvent.problem.portfolio.trained import PolicyStrategy
+from resolvent.papers.portfolio.market_data import MarketData, Period, draw_markets
+from resolvent.papers.portfolio.performance import Metrics, annual_return, max_drawdown, metrics, sharpe_ratio
+from resolvent.papers.portfolio.policies import EIIE, Policy, eiie_cnn, eiie_lstm, eiie_rnn
+from resolvent.papers.portfolio.price_tables import Prices, read_prices
+from resolvent.papers.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
+from resolvent.papers.portfolio.traded_markets import prices
+from resolvent.papers.portfolio.trading import Backtest, backtest
+from resolvent.papers.portfolio.trained import PolicyStrategy
 
 __all__ = [
     "EIIE",

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math import simplex
-from resolvent.problem.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
+from resolvent.papers.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
 
 __all__ = ["baselines", "bcrp", "best_stock", "cash", "log_optimal_weights", "ubah", "ucrp", "uniform_with_cash"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from resolvent.errors import InputError, shorten
-from resolvent.problem.portfolio.market import Costs, ExactCosts, drift, traded_share
-from resolvent.problem.portfolio.strategies import Strategy, StrategyState
+from resolvent.papers.portfolio.market import Costs, ExactCosts, drift, traded_share
+from resolvent.papers.portfolio.strategies import Strategy, StrategyState
 
 __all__ = ["Backtest", "backtest"]
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from resolvent.problem.portfolio.augmenters.augmenter import DAYS_PER_YEAR
+from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR
 
 __all__ = ["StylisedFacts", "stylised_facts"]
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.problem.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter, FittedAugmenter
+from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter, FittedAugmenter
 
 __all__ = ["GBM", "FittedGBM"]
 

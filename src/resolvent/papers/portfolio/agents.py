@@ -24,9 +24,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.math.tree import Vector
+from resolvent.papers.portfolio.market import FirstOrderCosts, drift
+from resolvent.papers.portfolio.policies import Policy
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.portfolio.market import FirstOrderCosts, drift
-from resolvent.problem.portfolio.policies import Policy
 
 __all__ = ["BURN_IN_DAYS", "AgentOracle", "PolicyDays"]
 

@@ -7,8 +7,8 @@ import pytest
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.problem.portfolio.augmenters.gbm import FittedGBM
-from resolvent.problem.portfolio.augmenters.generation import log_returns
+from resolvent.papers.portfolio.augmenters.gbm import FittedGBM
+from resolvent.papers.portfolio.augmenters.generation import log_returns
 
 pf = rv.portfolio
 KEY = jax.random.key(0)

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.math.markov import PPMC, fit_ppmc
-from resolvent.problem.portfolio.augmenters.augmenter import Augmenter, FittedAugmenter
+from resolvent.papers.portfolio.augmenters.augmenter import Augmenter, FittedAugmenter
 
 __all__ = ["VMM", "FittedVMM"]
 

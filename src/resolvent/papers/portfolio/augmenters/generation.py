@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from resolvent.data.files.atomic_files import write_atomically
 from resolvent.errors import InputError
-from resolvent.problem.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter
-from resolvent.problem.portfolio.augmenters.gan import GAN
+from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter
+from resolvent.papers.portfolio.augmenters.gan import GAN
 
 __all__ = ["generate", "log_returns"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -14,18 +14,20 @@ from typing_extensions import override
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
+from resolvent.papers.portfolio.agents import AgentOracle
+from resolvent.papers.portfolio.augmentation import Panel
+from resolvent.papers.portfolio.market import ExactCosts, FirstOrderCosts
+from resolvent.papers.portfolio.market_data import SPLITS, MarketData, Period
+from resolvent.papers.portfolio.performance import Metrics, metrics
+from resolvent.papers.portfolio.policies import Policy, eiie_cnn
+from resolvent.papers.portfolio.trading import Backtest, backtest
+from resolvent.papers.portfolio.trained import VoteStrategy
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.portfolio.agents import AgentOracle
-from resolvent.problem.portfolio.augmentation import Panel
-from resolvent.problem.portfolio.market import ExactCosts, FirstOrderCosts
-from resolvent.problem.portfolio.market_data import SPLITS, MarketData, MemoryKind, Period
-from resolvent.problem.portfolio.performance import Metrics, metrics
-from resolvent.problem.portfolio.policies import Policy, eiie_cnn
-from resolvent.problem.portfolio.trading import Backtest, backtest
-from resolvent.problem.portfolio.trained import VoteStrategy
 from resolvent.problem.problem import Problem
 
-__all__ = ["Augmented", "PortfolioProblem", "problem", "problem_of"]
+__all__ = ["Augmented", "MemoryKind", "PortfolioProblem", "problem"]
+
+MemoryKind = Literal["stored", "recomputed"]
 
 
 class Augmented(eqx.Module):
@@ -217,17 +219,6 @@ def problem(data: MarketData, policy: Policy | None = None, *, rate: float = 0.0
     known: PortfolioProblem = eqx.tree_at(lambda p: (p.sizes, p.closes), result, (
         sizes, jnp.asarray((closes / unit[:, None])[:, None], dtype)))
     return known
-
-
-def problem_of(data: MarketData, policy: Policy) -> PortfolioProblem:
-    """``problem`` with the settings of the data, for experiment files."""
-    trading, augmentation = data.trading, data.trading.augmentation
-    settings: dict[str, Any] = {"rate": trading.rate, "lag": trading.lag, "discount": trading.discount,
-                                "memory": trading.memory}
-    if augmentation is not None:
-        settings |= {"augmented": augmentation.relatives(data.training_prices.closes, data.universes),
-                     "rounds_per_year": augmentation.rounds, "panel": augmentation.panel}
-    return problem(data, policy, **settings)
 
 
 def _check_days(data: MarketData, closes: np.ndarray[Any, np.dtype[np.float64]], policy: Policy, lag: int) -> None:

@@ -1,20 +1,17 @@
 """The markets of a federation: daily prices, each party's universe of assets, and the periods of a study."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.arguments import checked
-from resolvent.data.tables.prices import Prices, read_prices
 from resolvent.errors import InputError, check_range
-from resolvent.problem.portfolio.augmentation import Augmentation
+from resolvent.papers.portfolio.price_tables import Prices
 
-__all__ = ["MarketData", "MemoryKind", "Period", "Trading", "draw_markets", "prices"]
+__all__ = ["SPLITS", "MarketData", "Period", "draw_markets"]
 
 SPLITS = ("train", "validation", "test")
-MemoryKind = Literal["stored", "recomputed"]
 
 
 class Period(NamedTuple):
@@ -32,24 +29,6 @@ class Period(NamedTuple):
     days: int
 
 
-class Trading(NamedTuple):
-    """How parties trade and train on a market, see ``problem``.
-
-    Attributes:
-        rate: c, the share of a purchase or a sale that is paid as a fee.
-        lag: number of the latest closes that a decision does not use yet.
-        discount: gamma of the rewards in a minibatch.
-        memory: ``stored`` or ``recomputed``.
-        augmentation: synthetic prices; None if there are none.
-    """
-
-    rate: float = 0.002
-    lag: int = 0
-    discount: float = 1.0
-    memory: MemoryKind = "stored"
-    augmentation: Augmentation | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class MarketData:
     """Prices, universes and periods.
@@ -60,7 +39,6 @@ class MarketData:
             one that was delisted they are that one.
         universes: [N, m] the columns of each party's assets.
         periods: the periods for training, validation and testing, one after the other.
-        trading: how parties trade and train.
 
     Example:
         >>> days = np.arange("2019-01-01", "2020-01-01", dtype="datetime64[D]")
@@ -74,7 +52,6 @@ class MarketData:
     filled: NDArray[np.float64]
     universes: NDArray[np.int64]
     periods: tuple[Period, Period, Period]
-    trading: Trading = Trading()  # noqa: RUF009 - a tuple
 
     @property
     def name(self) -> str:
@@ -168,46 +145,6 @@ def draw_markets(prices: Prices, *, parties: int = 50, assets: int = 9, seed: in
     universes = np.stack([rng.choice(columns, assets, replace=False) for _ in range(parties)])
     periods = Period(0, train), Period(train, validate - train), Period(validate, test - validate)
     return MarketData(prices, filled, universes, periods)
-
-
-@checked
-def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, train_until: str | None = None,
-           validate_until: str | None = None, test_until: str | None = None, tickers: list[str] | None = None,
-           date: str = "Date", separator: str = "auto", encoding: str = "auto", check: bool = True,
-           rate: float = 0.002, lag: int = 0, discount: float = 1.0, memory: MemoryKind = "stored",
-           augmentation: Augmentation | None = None) -> MarketData:
-    """Daily closing prices from a CSV file, on which each party trades a random universe of assets.
-
-    Args:
-        prices: path of a ``.csv`` or ``.csv.gz`` file, a column for each ticker; see ``read_prices``.
-        parties: number of parties.
-        assets: number of assets of each party.
-        seed: seed of the universes.
-        train_until: date of the last close for training; default: the day before the last 252.
-        validate_until: date of the last close for validation; default: there is no validation period.
-        test_until: date of the last close for testing; default: the last day.
-        tickers: the columns to use; default: all but that of the dates.
-        date: the name of the column of dates.
-        separator: the character between two values; ``auto``: recognised from the header.
-        encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
-        check: refuse jumps, gaps and prices that stay the same, see ``read_prices``.
-        rate: the share of a purchase or a sale that is paid as a fee.
-        lag: number of the latest closes that a decision does not use yet: 0, or 1.
-        discount: discount of the rewards, in (0, 1]; the b-th reward of a minibatch has the weight discount^b.
-        memory: ``stored``: each party keeps the last output of each day; ``recomputed``: a minibatch computes the
-            weights before it from 5 days.
-        augmentation: synthetic years of prices on which the parties also train.
-
-    Raises:
-        InputError: the file is wrong, or a number or a date is out of range.
-
-    Example:
-        >>> data = rv.portfolio.prices(prices="closes.csv", parties=10, train_until="2018-12-31")  # doctest: +SKIP
-    """
-    table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding, check=check)
-    data = draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,
-                        validate_until=validate_until, test_until=test_until)
-    return replace(data, trading=Trading(rate, lag, discount, memory, augmentation))
 
 
 def _default_end(prices: Prices) -> str:

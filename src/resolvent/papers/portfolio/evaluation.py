@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.errors import InputError, check_range
 from resolvent.math.resampling import stationary_bootstrap
-from resolvent.problem.portfolio.performance import DAYS_PER_YEAR, annual_return, sharpe_ratio
+from resolvent.papers.portfolio.performance import DAYS_PER_YEAR, annual_return, sharpe_ratio
 
 __all__ = ["Difference", "deflated_sharpe_ratio", "expected_best_ratio", "paired_difference", "probabilistic_ratio"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem.portfolio.augmentation import Augmentation, report_fitting
+from resolvent.papers.portfolio.augmentation import Augmentation, report_fitting
 
 pf = rv.portfolio
 KEY = jax.random.key(0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.errors import InputError, check_range
-from resolvent.problem.portfolio.augmenters import Augmenter, generate
+from resolvent.papers.portfolio.augmenters import Augmenter, generate
 
 __all__ = ["Augmentation", "Panel", "report_fitting"]
 

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.problem.portfolio.strategies import Strategy
+from resolvent.papers.portfolio.strategies import Strategy
 
 pf = rv.portfolio
 RATES = (0.002, 0.003)  # purchase, sale

@@ -5,9 +5,9 @@ import gzip
 import numpy as np
 import pytest
 
-from resolvent.data.tables.prices import Prices, read_prices
 from resolvent.errors import InputError
-from resolvent.problem.portfolio.market_data import draw_markets
+from resolvent.papers.portfolio.market_data import draw_markets
+from resolvent.papers.portfolio.price_tables import Prices, read_prices
 
 GOOD = "Date,A,B\n2019-01-02,1.5,\n2019-01-03,2,10\n2019-01-04,2.5,11\n"
 

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.errors import InputError
-from resolvent.problem.portfolio.policies import Policy
-from resolvent.problem.portfolio.strategies import Strategy
+from resolvent.papers.portfolio.policies import Policy
+from resolvent.papers.portfolio.strategies import Strategy
 
 __all__ = ["PolicyState", "PolicyStrategy", "VoteState", "VoteStrategy"]
 

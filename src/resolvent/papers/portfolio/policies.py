@@ -23,6 +23,7 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
+from resolvent.problem.problem_data import ProblemModel
 from resolvent.xla import kernels
 
 __all__ = ["EIIE", "Evaluator", "Policy", "eiie_cnn", "eiie_lstm", "eiie_rnn"]
@@ -32,7 +33,7 @@ _MAPS = 2  # maps of the first convolution
 _glorot = jax.nn.initializers.glorot_uniform
 
 
-class Policy(CheckedArguments, eqx.Module):
+class Policy(CheckedArguments, ProblemModel, eqx.Module):
     """A policy without state. To write one of your own, derive from this class.
 
     Attributes:

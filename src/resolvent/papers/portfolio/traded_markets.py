@@ -1,0 +1,89 @@
+"""Prices as the data of an experiment file."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from resolvent.arguments import checked
+from resolvent.papers.portfolio.augmentation import Augmentation
+from resolvent.papers.portfolio.federation import MemoryKind, PortfolioProblem, problem
+from resolvent.papers.portfolio.market_data import MarketData, draw_markets
+from resolvent.papers.portfolio.policies import Policy
+from resolvent.papers.portfolio.price_tables import read_prices
+from resolvent.problem.problem_data import ProblemData
+
+__all__ = ["TradedMarkets", "prices"]
+
+
+@dataclass(frozen=True, eq=False)
+class TradedMarkets(MarketData, ProblemData):
+    """Markets, and how parties trade and train on them.
+
+    Attributes:
+        rate: see ``rv.portfolio.problem``, also for the next three.
+        lag: number of the latest closes that a decision does not use yet.
+        discount: discount of the rewards.
+        memory: whether each party keeps the last output of each day.
+        augmentation: synthetic prices; None if there are none.
+    """
+
+    rate: float
+    lag: int
+    discount: float
+    memory: MemoryKind
+    augmentation: Augmentation | None
+
+    kind: ClassVar[str] = "prices"
+    models: ClassVar[type] = Policy
+
+    @override
+    def problem(self, model: Policy) -> PortfolioProblem:
+        synthetic: dict[str, Any] = {}
+        if self.augmentation is not None:
+            relatives = self.augmentation.relatives(self.training_prices.closes, self.universes)
+            synthetic = {"augmented": relatives, "rounds_per_year": self.augmentation.rounds,
+                         "panel": self.augmentation.panel}
+        return problem(self, model, rate=self.rate, lag=self.lag, discount=self.discount, memory=self.memory,
+                       **synthetic)
+
+
+@checked
+def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, train_until: str | None = None,
+           validate_until: str | None = None, test_until: str | None = None, tickers: list[str] | None = None,
+           date: str = "Date", separator: str = "auto", encoding: str = "auto", check: bool = True,
+           rate: float = 0.002, lag: int = 0, discount: float = 1.0, memory: MemoryKind = "stored",
+           augmentation: Augmentation | None = None) -> TradedMarkets:
+    """Daily closing prices from a CSV file, on which each party trades a random universe of assets.
+
+    Args:
+        prices: path of a ``.csv`` or ``.csv.gz`` file, a column for each ticker; see ``read_prices``.
+        parties: number of parties.
+        assets: number of assets of each party.
+        seed: seed of the universes.
+        train_until: date of the last close for training; default: the day before the last 252.
+        validate_until: date of the last close for validation; default: there is no validation period.
+        test_until: date of the last close for testing; default: the last day.
+        tickers: the columns to use; default: all but that of the dates.
+        date: the name of the column of dates.
+        separator: the character between two values; ``auto``: recognised from the header.
+        encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+        check: refuse jumps, gaps and prices that stay the same, see ``read_prices``.
+        rate: the share of a purchase or a sale that is paid as a fee.
+        lag: number of the latest closes that a decision does not use yet: 0, or 1.
+        discount: discount of the rewards, in (0, 1]; the b-th reward of a minibatch has the weight discount^b.
+        memory: ``stored``: each party keeps the last output of each day; ``recomputed``: a minibatch computes the
+            weights before it from 5 days.
+        augmentation: synthetic years of prices on which the parties also train.
+
+    Raises:
+        InputError: the file is wrong, or a number or a date is out of range.
+
+    Example:
+        >>> data = rv.portfolio.prices(prices="closes.csv", parties=10, train_until="2018-12-31")  # doctest: +SKIP
+    """
+    table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding, check=check)
+    data = draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,
+                        validate_until=validate_until, test_until=test_until)
+    return TradedMarkets(data.prices, data.filled, data.universes, data.periods, rate, lag, discount, memory,
+                         augmentation)
