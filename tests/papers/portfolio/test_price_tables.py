@@ -70,7 +70,8 @@ def test_mistakes_are_named(write, text, settings, words):
     assert not [word for word in words if word not in str(error.value)], error.value
 
 
-def test_missing_file_is_an_error(data_folder):
+def test_missing_file_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESOLVENT_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"no file closes\.csv"):
         read_prices("closes.csv")
 
