@@ -62,10 +62,10 @@ PARTIES = 5
 
 # Built from a solver and an aggregator; some do not use the aggregator.
 BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
-    "averaging": lambda solver, aggregator: ModelAggregation(solver, aggregator, 0.1),
+    "averaging": lambda solver, aggregator: ModelAggregation(solver, 0.1, aggregator=aggregator),
     "fedplus": lambda solver, aggregator: FedPlus(solver, ProxAnchor(rv.penalties.L1(), 0.1), aggregator, 0.2, 0.3),
     "pulled": lambda solver, aggregator: FedPlus(solver, PullAnchor(0.4), aggregator, 0.2),
-    "ditto": lambda solver, aggregator: Ditto(solver, 0.3, aggregator),
+    "ditto": lambda solver, aggregator: Ditto(solver, 0.3, aggregator=aggregator),
     "splitting": lambda solver, _: Splitting(solver, Relaxation(rv.schedules.InversePower(1.0), 1.5, 1.7, 0.8)),
     "decentralised": lambda solver, _: DecentralisedSplitting(solver, Relaxation(0.5, 2.0, 2.0, 0.5)),
     "gradient splitting": lambda solver, _: Splitting(solver, Relaxation(0.5), local="gradient"),

@@ -183,8 +183,8 @@ def test_shifts_need_a_server_that_reads_means_only():
 class EncodedReplies(type(rv.scaffold(SOLVERS["GD"]))):
     """An algorithm that is not a part of the library: Scaffold whose changes of the control variates are encoded."""
 
-    def _party(self, state, message, oracle, key, effort):
-        after, reply, info = super()._party(state, message, oracle, key, effort)
+    def party(self, state, message, oracle, key, effort):
+        after, reply, info = super().party(state, message, oracle, key, effort)
         wire = rv.codecs.TopK(k=1).encode(reply.control_update, key)
         return after, reply._replace(control_update=wire), info
 

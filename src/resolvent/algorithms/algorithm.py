@@ -32,6 +32,7 @@ __all__ = [
     "Info",
     "Message",
     "Method",
+    "OnePhaseMethod",
     "PartyState",
     "Phase",
     "Replies",
@@ -86,7 +87,29 @@ class Method(Algorithm):
         return ()
 
 
-class SharedModelMethod(Method):
+class OnePhaseMethod(Method):
+    """A method of one phase, of which a subclass defines the three functions, see ``Phase``."""
+
+    def message(self, state: ServerState, k: Int[Array, ""]) -> Message:
+        """The message to party k; by default the server's state."""
+        return state
+
+    @abstractmethod
+    def party(self, state: PartyState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
+        """A party's work: its next state, its reply, and what a run can record."""
+
+    @abstractmethod
+    def server(self, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
+        """The server's next state, and what a run can record."""
+
+    @property
+    @override
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase(self.message, self.party, self.server),)
+
+
+class SharedModelMethod(OnePhaseMethod):
     """A method of one phase whose server state is one model, which it sends unchanged and replaces.
 
     A subclass defines ``party`` and ``server``, and ``init_party`` and ``personal_model`` if parties keep a state.
@@ -95,20 +118,6 @@ class SharedModelMethod(Method):
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:
         return w0
-
-    @property
-    @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda shared, k: shared, self.party, self.server),)
-
-    @abstractmethod
-    def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-        """A party's work from the shared model."""
-
-    @abstractmethod
-    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        """The next shared model, from the last one and the parties' replies; and what a run can record."""
 
     @override
     def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:

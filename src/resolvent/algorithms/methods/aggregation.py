@@ -9,6 +9,7 @@ mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 is FedProx (Li et al., A
 
 from typing import ClassVar
 
+import equinox as eqx
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
@@ -20,25 +21,17 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["ModelAggregation"]
+__all__ = ["AggregatingMethod", "ModelAggregation"]
 
 
-class ModelAggregation(SharedModelMethod):
-    """Every party trains from the shared model; the server aggregates the models.
+class AggregatingMethod(SharedModelMethod):
+    """A method whose server replaces the shared model by the aggregate of the replies.
 
     Attributes:
-        solver: local solver.
-        aggregator: A.
-        mu: weight of the proximal term.
+        aggregator: A; with another one than the mean it is the method's robust form.
     """
 
-    solver: LocalSolver
-    aggregator: Aggregator = Mean()
-    mu: ArrayLike = 0.0
-    replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", mu=self.mu)
+    aggregator: Aggregator = eqx.field(kw_only=True, default=Mean())
 
     @property
     @override
@@ -46,11 +39,27 @@ class ModelAggregation(SharedModelMethod):
         return not self.aggregator.linear
 
     @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return self.aggregator(replies, shared, key)
+
+
+class ModelAggregation(AggregatingMethod):
+    """Every party trains from the shared model; the server aggregates the models.
+
+    Attributes:
+        solver: local solver.
+        mu: weight of the proximal term.
+    """
+
+    solver: LocalSolver
+    mu: ArrayLike = 0.0
+    replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, inf)", mu=self.mu)
+
+    @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
         w, info = local_work(self.solver, Subproblem(oracle, shared, self.mu), shared, key, effort)
         return state, w, info
-
-    @override
-    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, shared, key)

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod, local_work
+from resolvent.algorithms.algorithm import Info, local_work
+from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -99,30 +99,23 @@ class _JointObjective(Oracle):
                           self._personal(w.shared).batch_grad(w.personal, positions, mask))
 
 
-class APFL(SharedModelMethod):
+class APFL(AggregatingMethod):
     """APFL. A party stores its own model v_k and alpha_k.
 
     Attributes:
         solver: gradient steps, taken by both models together.
         alpha: first weight of the own model in the mixture.
         alpha_rate: step size of alpha, one step a round; 0 keeps alpha fixed.
-        aggregator: aggregator of the shared model.
     """
 
     solver: SGD | GD
     alpha: ArrayLike = 0.5
     alpha_rate: ArrayLike = 0.1
-    aggregator: Aggregator = Mean()
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_range(self, "[0, 1]", alpha=self.alpha)
         check_range(self, "[0, inf)", alpha_rate=self.alpha_rate)
-
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return not self.aggregator.linear
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> APFLPartyState:
@@ -138,10 +131,6 @@ class APFL(SharedModelMethod):
         joint = Subproblem(_JointObjective(oracle.samples, oracle, alpha, recording=oracle.recording), start)
         (w, v), info = local_work(self.solver, joint, start, key, effort)
         return APFLPartyState(v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
-
-    @override
-    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, shared, key)
 
     @override
     def personal_model(self, state: APFLPartyState, message: Vector, oracle: Oracle) -> Vector:

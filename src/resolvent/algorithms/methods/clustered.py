@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, PartyState, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, local_work
 from resolvent.algorithms.keys import root_key, substep_key
 from resolvent.errors import check_range
 from resolvent.math import tree
@@ -41,7 +41,7 @@ class ClusterReply(NamedTuple):
     cluster: Int[Array, ""]
 
 
-class Clustered(Method):
+class Clustered(OnePhaseMethod):
     """IFCA. A party stores nothing; it chooses its cluster again in every round.
 
     Attributes:
@@ -77,13 +77,9 @@ class Clustered(Method):
 
         return jax.tree.unflatten(structure, [first_models(i, jnp.asarray(leaf)) for i, leaf in enumerate(leaves)])
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda models, k: models, self._party, self._server),)
-
-    def _party(self, state: PartyState, models: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PartyState, ClusterReply, Info]:
+    def party(self, state: PartyState, models: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, ClusterReply, Info]:
         cluster = self._choose(models, oracle)
         start = tree.rows(models, cluster)
         w, info = local_work(self.solver, Subproblem(oracle, start), start, key, effort)
@@ -94,7 +90,8 @@ class Clustered(Method):
         losses = jax.lax.map(oracle.value, models)
         return jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf)).astype(jnp.int32)
 
-    def _server(self, models: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+    @override
+    def server(self, models: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         chosen = replies.payload.cluster[:, None] == jnp.arange(self.clusters)
         weights = jnp.where(chosen & replies.alive[:, None], replies.weight[:, None], 0)
         totals = jnp.sum(weights, axis=0)

@@ -12,9 +12,9 @@ from typing import ClassVar
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod, local_work
+from resolvent.algorithms.algorithm import Info, local_work
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -24,27 +24,20 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["Ditto"]
 
 
-class Ditto(SharedModelMethod):
+class Ditto(AggregatingMethod):
     """Ditto. A party stores its personal model v_k.
 
     Attributes:
         solver: local solver of both models.
         lam: weight of the personal model's penalty.
-        aggregator: A.
     """
 
     solver: LocalSolver
     lam: ArrayLike = 0.1
-    aggregator: Aggregator = Mean()
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_range(self, "[0, inf)", lam=self.lam)
-
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return not self.aggregator.linear
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
@@ -56,10 +49,6 @@ class Ditto(SharedModelMethod):
         w, _ = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
         v, info = local_work(self.solver, Subproblem(oracle, shared, self.lam), v, substep_key(key, 1), effort)
         return v, w, info
-
-    @override
-    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, shared, key)
 
     @override
     def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:

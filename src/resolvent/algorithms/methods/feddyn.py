@@ -17,10 +17,10 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies
 from resolvent.algorithms.methods.primal_dual import dual_step
 from resolvent.errors import check_range
 from resolvent.math import tree
@@ -43,7 +43,7 @@ class FedDynState(NamedTuple):
     correction: Vector
 
 
-class FedDyn(Method):
+class FedDyn(OnePhaseMethod):
     """FedDyn. A party stores g_k.
 
     Attributes:
@@ -70,16 +70,17 @@ class FedDyn(Method):
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
         return jax.tree.map(jnp.zeros_like, w0)
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda state, k: state.model, self._party, self._server),)
+    def message(self, state: FedDynState, k: Int[Array, ""]) -> Vector:
+        return state.model
 
-    def _party(self, g: Vector, shared: Vector, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+    @override
+    def party(self, g: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
         return dual_step(self.solver, self.alpha, g, shared, oracle, key, effort)
 
-    def _server(self, state: FedDynState, replies: Replies, key: Array) -> tuple[FedDynState, Info]:
+    @override
+    def server(self, state: FedDynState, replies: Replies, key: Array) -> tuple[FedDynState, Info]:
         changes = jax.tree.map(lambda w, shared: jnp.where(replies.column(w), w - shared, 0), replies.payload,
                                state.model)
         correction = tree.axpy(-jnp.asarray(self.alpha), replies.total(changes), state.correction)

@@ -23,7 +23,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
 from resolvent.algorithms.per_party import check_length, of_party
 from resolvent.errors import check_range
 from resolvent.math import tree
@@ -33,7 +33,7 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Anchor", "AnchorMessage", "FedPlus", "ProxAnchor", "PullAnchor"]
+__all__ = ["Anchor", "AnchorMessage", "AnchoredMethod", "FedPlus", "ProxAnchor", "PullAnchor"]
 
 
 class Anchor(eqx.Module):
@@ -107,27 +107,21 @@ class AnchorMessage(NamedTuple):
     parameter: PyTree[Any]
 
 
-class FedPlus(Method):
-    """Fed+, Algorithm 1. A party stores its model w_k, the server stores the centre w~.
+class AnchoredMethod(OnePhaseMethod):
+    """A method whose parties have models of their own, pulled to the aggregate of the replies, the centre.
 
     Attributes:
         solver: local solver; E_k is its budget times the party's effort.
         anchor: R.
         aggregator: A; in the theory the ``MoreauCentre`` of the anchor's penalty and delta.
-        sigma: weight of |w_k - z_k|^2 / 2.
-        lam: lambda in [0, 1], the start of local work on the line from the party's model (0) to the centre (1).
+        sigma: weight of |w_k - z_k|^2 / 2, with z_k the anchor's point.
     """
 
     solver: LocalSolver
     anchor: Anchor
     aggregator: Aggregator
     sigma: ArrayLike
-    lam: ArrayLike = 0.0
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", sigma=self.sigma)
-        check_range(self, "[0, 1]", lam=self.lam)
 
     @property
     @override
@@ -143,32 +137,43 @@ class FedPlus(Method):
         return w0
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        return w0
-
-    @property
-    @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self.party, self._server),)
-
-    def _message(self, centre: Vector, k: Int[Array, ""]) -> AnchorMessage:
-        return AnchorMessage(centre, self.anchor.parameter(k))
-
-    def party(self, model: Vector, message: AnchorMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        """The party's part of Algorithm 1; the reply is the party's model."""
-        z = self.anchor(message.centre, model, message.parameter)
-        start = tree.lerp(model, message.centre, self.lam)
-        w, info = local_work(self.solver, Subproblem(oracle, z, self.sigma), start, key, effort)
-        return w, w, info
-
-    def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, centre, key)
-
-    @override
-    def personal_model(self, state: Vector, message: AnchorMessage, oracle: Oracle) -> Vector:
-        return state
+    def message(self, state: Vector, k: Int[Array, ""]) -> AnchorMessage:
+        return AnchorMessage(state, self.anchor.parameter(k))
 
     @override
     def server_model(self, state: Vector) -> Vector:
+        return state
+
+
+class FedPlus(AnchoredMethod):
+    """Fed+, Algorithm 1. A party stores its model w_k, the server stores the centre w~.
+
+    Attributes:
+        lam: lambda in [0, 1], the start of local work on the line from the party's model (0) to the centre (1).
+    """
+
+    lam: ArrayLike = 0.0
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, inf)", sigma=self.sigma)
+        check_range(self, "[0, 1]", lam=self.lam)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        return w0
+
+    @override
+    def party(self, state: Vector, message: AnchorMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        z = self.anchor(message.centre, state, message.parameter)
+        start = tree.lerp(state, message.centre, self.lam)
+        w, info = local_work(self.solver, Subproblem(oracle, z, self.sigma), start, key, effort)
+        return w, w, info
+
+    @override
+    def server(self, state: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return self.aggregator(replies, state, key)
+
+    @override
+    def personal_model(self, state: Vector, message: AnchorMessage, oracle: Oracle) -> Vector:
         return state

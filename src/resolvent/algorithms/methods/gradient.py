@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod
+from resolvent.algorithms.algorithm import Info, PartyState, Replies
+from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -27,12 +27,11 @@ from resolvent.problem.solvers.batches import Shuffled
 __all__ = ["DistributedGradient", "draw_gradient"]
 
 
-class DistributedGradient(SharedModelMethod):
+class DistributedGradient(AggregatingMethod):
     """Gradient descent whose gradients are computed at the parties, whatever their effort.
 
     Attributes:
         learning_rate: gamma, the server's step size.
-        aggregator: A; with the mean this is gradient descent on the average loss.
         batch_size: samples of each gradient; default: all samples of the party.
 
     Raises:
@@ -40,17 +39,11 @@ class DistributedGradient(SharedModelMethod):
     """
 
     learning_rate: ArrayLike
-    aggregator: Aggregator = Mean()
     batch_size: int | None = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         check_range(self, "[1, inf)", batch_size=self.batch_size)
-
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return not self.aggregator.linear
 
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,

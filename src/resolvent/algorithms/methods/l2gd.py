@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
 from resolvent.algorithms.keys import substep_key
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
@@ -47,7 +47,7 @@ class L2GDState(NamedTuple):
     steps: Int[Array, ""]
 
 
-class L2GD(Method):
+class L2GD(OnePhaseMethod):
     """L2GD with one run of pulls and one run of steps per round. A party stores its model y_k.
 
     The server's y_bar is the mean of all N parties' models after every round, under any participation.
@@ -84,13 +84,9 @@ class L2GD(Method):
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
         return w0
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda state, k: state, self._party, self._server),)
-
-    def _party(self, model: Vector, message: L2GDState, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+    def party(self, model: Vector, message: L2GDState, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
         distance = jnp.power(1 - jnp.asarray(self._pull, tree.dtype(model)), message.pulls)
         pulled = tree.lerp(message.mean, model, distance)
         w, info = local_work(self._steps(message.steps), Subproblem(oracle, pulled), pulled, key, effort)
@@ -102,7 +98,8 @@ class L2GD(Method):
             return replace(self.solver, learning_rate=rate, steps=steps, epochs=None)
         return replace(self.solver, learning_rate=rate, steps=steps)
 
-    def _server(self, state: L2GDState, replies: Replies, key: Array) -> tuple[L2GDState, Info]:
+    @override
+    def server(self, state: L2GDState, replies: Replies, key: Array) -> tuple[L2GDState, Info]:
         mean = tree.axpy(1, replies.total(replies.payload), state.mean)
         # In float32, so that the same lengths are drawn in both precisions.
         p = jnp.asarray(self.p, jnp.float32)

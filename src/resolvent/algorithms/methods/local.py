@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, Phase, local_work
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
 from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -17,7 +17,7 @@ from resolvent.problem.subproblem import Subproblem
 __all__ = ["LocalTraining"]
 
 
-class LocalTraining(Method):
+class LocalTraining(OnePhaseMethod):
     """A party continues from its own model; messages and replies are empty.
 
     With ``ridge``, party k minimises f_k(w) + ridge/(2 n_k) |w|^2. Its biases, arrays of fewer than two dimensions, are
@@ -30,13 +30,11 @@ class LocalTraining(Method):
 
     solver: LocalSolver
     ridge: ArrayLike | None = None
-
-    def __check_init__(self) -> None:
-        if self.ridge is not None:
-            check_range(self, "(0, inf)", ridge=self.ridge)
-
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", ridge=self.ridge)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> tuple[()]:
@@ -46,15 +44,15 @@ class LocalTraining(Method):
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
         return w0
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda state, k: (), self._party, lambda state, replies, key: (state, {})),)
-
-    def _party(self, model: Vector, message: tuple[()], oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, tuple[()], Info]:
-        w, info = local_work(self.solver, self._subproblem(model, oracle), model, key, effort)
+    def party(self, state: Vector, message: tuple[()], oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, tuple[()], Info]:
+        w, info = local_work(self.solver, self._subproblem(state, oracle), state, key, effort)
         return w, (), info
+
+    @override
+    def server(self, state: tuple[()], replies: Replies, key: Array) -> tuple[tuple[()], Info]:
+        return state, {}
 
     def _subproblem(self, model: Vector, oracle: Oracle) -> Subproblem:
         if self.ridge is None:

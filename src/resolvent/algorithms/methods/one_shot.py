@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies
 from resolvent.algorithms.methods.own_optimum import curvature, own_optimum
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.errors import check_range
@@ -80,7 +80,7 @@ class WeightedOptimum(NamedTuple):
     mass: Float[Array, ""]
 
 
-class OneShot(Method):
+class OneShot(OnePhaseMethod):
     """Each party sends its weighted optimum the first time that it takes part; after that x_avg stays as it is.
 
     Attributes:
@@ -121,17 +121,14 @@ class OneShot(Method):
         smoothness = jnp.ones((), tree.dtype(optimum)) if is_set else curvature(oracle, optimum, key)
         return OneShotPartyState(optimum, smoothness, jnp.array(False))
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, state: OneShotState, k: Int[Array, ""]) -> OneShotMessage:
+    def message(self, state: OneShotState, k: Int[Array, ""]) -> OneShotMessage:
         smoothness = 1.0 if self.smoothness is None else self.smoothness
         return OneShotMessage(state.average, of_party(self.alpha, k), of_party(smoothness, k))
 
-    def _party(self, state: OneShotPartyState, message: OneShotMessage, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[OneShotPartyState, WeightedOptimum, Info]:
+    @override
+    def party(self, state: OneShotPartyState, message: OneShotMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[OneShotPartyState, WeightedOptimum, Info]:
         x = state.optimum
         mass = jnp.where(state.has_replied, 0, message.alpha**2 * state.curvature * message.smoothness)
         weighted = jax.tree.map(lambda leaf: (mass * leaf).astype(leaf.dtype), x)
@@ -139,7 +136,8 @@ class OneShot(Method):
         return (state._replace(has_replied=jnp.array(True)), WeightedOptimum(weighted, mass),
                 {"model": x, "steps": zero, "inexactness": zero})
 
-    def _server(self, state: OneShotState, replies: Replies, key: Array) -> tuple[OneShotState, Info]:
+    @override
+    def server(self, state: OneShotState, replies: Replies, key: Array) -> tuple[OneShotState, Info]:
         weighted, added = replies.total(replies.payload)
         mass = state.mass + added
         move = tree.axpy(-added, state.average, weighted)

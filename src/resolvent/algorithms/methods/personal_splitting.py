@@ -37,20 +37,18 @@ gamma = 1 needs about half as many rounds as gamma = 1/2.
 Source: Fed+, (2), (3), (11); operator-splitting paper, (24)-(26), whose Theorems 6 and 7 are the case of consensus.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
-from resolvent.algorithms.methods.fedplus import Anchor, AnchorMessage
+from resolvent.algorithms.algorithm import Info, Replies, local_work
+from resolvent.algorithms.methods.fedplus import AnchoredMethod, AnchorMessage
 from resolvent.algorithms.methods.splitting import Relaxation
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["PersonalIterates", "PersonalSplitting"]
@@ -68,64 +66,36 @@ class PersonalIterates(NamedTuple):
     model: Vector
 
 
-class PersonalSplitting(Method):
+class PersonalSplitting(AnchoredMethod):
     """The family in decentralised form: a party stores u_k and its model; z_k and the centre are sent.
 
-    An absent party keeps both, and uses the present centre when it takes part again.
+    An absent party keeps both, and uses the present centre when it takes part again. The anchor's point is a_k, and
+    ``sigma``, which must be positive, weighs |w_k - u_k|^2 / 2: it is 1/eta in the notation of splitting.
 
     Attributes:
-        solver: local solver.
-        anchor: a_k as a function of the centre and z_k.
-        aggregator: aggregator of the z_k; in the theory the ``MoreauCentre`` of the anchor's penalty and delta.
-        sigma: weight of |w_k - u_k|^2 / 2, positive; 1/eta in the notation of splitting.
         alpha: over-relaxation of the parties' step, in [0, 2].
         beta: over-relaxation of the anchor, in [0, 2].
         gamma: weight of the new iterate, in [0, 1].
         lam: start of local work, from 0 at the party's model (as in Fed+) to 1 at u_k (as in splitting).
     """
 
-    solver: LocalSolver
-    anchor: Anchor
-    aggregator: Aggregator
-    sigma: ArrayLike
     alpha: ArrayLike = 1.0
     beta: ArrayLike = 1.0
     gamma: ArrayLike = 1.0
     lam: ArrayLike = 0.0
-    replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         Relaxation(1.0, self.alpha, self.beta, self.gamma)  # raises outside their ranges
         check_range(self, "(0, inf)", advice="0 has no proximal step; for local training use local(...)",
                     sigma=self.sigma)
 
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return not self.aggregator.linear
-
-    @override
-    def check(self, parties: int) -> None:
-        self.anchor.check(parties)
-
-    @override
-    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:
-        return w0
-
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersonalIterates:
         return PersonalIterates(w0, w0)
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, centre: Vector, k: Int[Array, ""]) -> AnchorMessage:
-        return AnchorMessage(centre, self.anchor.parameter(k))
-
-    def _party(self, state: PersonalIterates, message: AnchorMessage, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PersonalIterates, Vector, Info]:
+    def party(self, state: PersonalIterates, message: AnchorMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PersonalIterates, Vector, Info]:
         u, w = state
         z = tree.lerp(u, w, self.alpha)
         a = self.anchor(message.centre, z, message.parameter)
@@ -133,13 +103,10 @@ class PersonalSplitting(Method):
         w, info = local_work(self.solver, Subproblem(oracle, u, self.sigma), tree.lerp(w, u, self.lam), key, effort)
         return PersonalIterates(u, w), tree.lerp(u, w, self.alpha), info
 
-    def _server(self, centre: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+    @override
+    def server(self, state: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         return self.aggregator(replies, key=key)
 
     @override
     def personal_model(self, state: PersonalIterates, message: Any, oracle: Oracle) -> Vector:
         return state.model
-
-    @override
-    def server_model(self, state: Vector) -> Vector:
-        return state

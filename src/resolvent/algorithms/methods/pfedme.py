@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Info, Replies, SharedModelMethod, inexactness_if_recorded
+from resolvent.algorithms.algorithm import Info, Replies, inexactness_if_recorded
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -52,7 +52,7 @@ class _EnvelopeDescent(NamedTuple):
     steps: Float[Array, ""]
 
 
-class PFedMe(SharedModelMethod):
+class PFedMe(AggregatingMethod):
     """pFedMe. A party stores its personal model theta_k.
 
     Attributes:
@@ -61,7 +61,6 @@ class PFedMe(SharedModelMethod):
         eta: step size on the envelope.
         steps: R, number of steps on the envelope; a straggler makes ceil(effort * R).
         beta: step size of the server towards the mean; may exceed 1.
-        aggregator: replaces the mean.
     """
 
     solver: LocalSolver
@@ -69,16 +68,10 @@ class PFedMe(SharedModelMethod):
     eta: ArrayLike = 0.005
     steps: ArrayLike = 20
     beta: ArrayLike = 1.0
-    aggregator: Aggregator = Mean()
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", lam=self.lam, eta=self.eta, steps=self.steps, beta=self.beta)
-
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return not self.aggregator.linear
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:

@@ -20,10 +20,10 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, PartyState, Phase, Replies, Reply
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, Reply
 from resolvent.algorithms.keys import codec_key, substep_key
 from resolvent.algorithms.methods.gradient import draw_gradient
 from resolvent.errors import InputError, check_range
@@ -73,7 +73,7 @@ class CoinReply(NamedTuple):
     difference: Wire
 
 
-class RecursiveGradient(Method):
+class RecursiveGradient(OnePhaseMethod):
     """MARINA and PAGE. A party stores nothing.
 
     Attributes:
@@ -111,13 +111,13 @@ class RecursiveGradient(Method):
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> RecursiveState:
         return RecursiveState(RecursiveMessage(w0, w0, jnp.array(True)), jax.tree.map(jnp.zeros_like, w0))
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda state, k: state.message, self._party, self._server),)
+    def message(self, state: RecursiveState, k: Int[Array, ""]) -> RecursiveMessage:
+        return state.message
 
-    def _party(self, state: PartyState, message: RecursiveMessage, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
+    @override
+    def party(self, state: PartyState, message: RecursiveMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
         gradient = draw_gradient(oracle, self.batch_size, key)
 
         def difference() -> Vector:
@@ -131,7 +131,8 @@ class RecursiveGradient(Method):
         wire = self.codec.encode(_if(~message.is_full, answer), codec_key(key))
         return state, CoinReply(_if(message.is_full, answer), wire), info
 
-    def _server(self, state: RecursiveState, replies: Replies, key: Array) -> tuple[RecursiveState, Info]:
+    @override
+    def server(self, state: RecursiveState, replies: Replies, key: Array) -> tuple[RecursiveState, Info]:
         model, _, is_full = state.message
         info: Info = {}
         if self.codec is None:

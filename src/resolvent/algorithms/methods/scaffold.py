@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -56,7 +56,7 @@ class ScaffoldReply(NamedTuple):
     control_update: Vector
 
 
-class Scaffold(Method):
+class Scaffold(OnePhaseMethod):
     """Scaffold, options I and II. A party stores its control variate c_k.
 
     Attributes:
@@ -83,13 +83,9 @@ class Scaffold(Method):
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
         return jax.tree.map(jnp.zeros_like, w0)
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda state, k: state, self._party, self._server),)
-
-    def _party(self, c_k: Vector, message: ScaffoldState, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, ScaffoldReply, Info]:
+    def party(self, c_k: Vector, message: ScaffoldState, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, ScaffoldReply, Info]:
         shared, c = message
         w, info = local_work(self.solver, Subproblem(oracle, shared, 0.0, tree.sub(c, c_k)), shared, key, effort)
         update = tree.sub(w, shared)
@@ -102,7 +98,8 @@ class Scaffold(Method):
             new = jax.tree.map(lambda a, b: jnp.where(made, a, b), average, c_k)
         return new, ScaffoldReply(update, tree.sub(new, c_k)), info
 
-    def _server(self, state: ScaffoldState, replies: Replies, key: Array) -> tuple[ScaffoldState, Info]:
+    @override
+    def server(self, state: ScaffoldState, replies: Replies, key: Array) -> tuple[ScaffoldState, Info]:
         update = replies.mean(replies.payload.update)
         control_update = replies.total(replies.payload.control_update)
         return ScaffoldState(tree.axpy(self.server_rate, update, state.model),

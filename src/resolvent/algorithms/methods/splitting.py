@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Method, PartyState, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, local_work
 from resolvent.algorithms.round import select_rows
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -109,7 +109,7 @@ class SplittingMessage(NamedTuple):
     eta: Array
 
 
-class Splitting(Method):
+class Splitting(OnePhaseMethod):
     """The centralised form: the server holds every u_k; a party computes P_f(u_k) and stores nothing.
 
     With absent parties it is Algorithm 1 of the paper: an absent party keeps its z, and the mean is over the parties
@@ -132,20 +132,18 @@ class Splitting(Method):
         copies = jax.tree.map(jnp.array, tree.stack(w0, len(shares)))
         return SplittingState(copies, copies, w0, jnp.array(0))
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self._message, self._party, self._server),)
-
-    def _message(self, state: SplittingState, k: Int[Array, ""]) -> SplittingMessage:
+    def message(self, state: SplittingState, k: Int[Array, ""]) -> SplittingMessage:
         return SplittingMessage(tree.rows(state.u, k), self.relaxation.at(state.t)[0])
 
-    def _party(self, state: PartyState, message: SplittingMessage, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
+    @override
+    def party(self, state: PartyState, message: SplittingMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
         p, info = party_step(self.solver, self.local, message.point, message.eta, oracle, key, effort)
         return state, p, info
 
-    def _server(self, state: SplittingState, replies: Replies, key: Array) -> tuple[SplittingState, Info]:
+    @override
+    def server(self, state: SplittingState, replies: Replies, key: Array) -> tuple[SplittingState, Info]:
         _, alpha, _, _ = self.relaxation.at(state.t)
         z_cohort = tree.lerp(tree.rows(state.u, replies.index), replies.payload, alpha)
         rows = select_rows(replies.alive, z_cohort, tree.rows(state.z, replies.index))
@@ -192,7 +190,7 @@ class PartyIterates(NamedTuple):
     z: Vector
 
 
-class DecentralisedSplitting(Method):
+class DecentralisedSplitting(OnePhaseMethod):
     """The decentralised form: a party holds u_k and z_k; only z_k and the mean of all z are sent.
 
     Under full participation it equals the centralised form. With absent parties it is another algorithm, because an
@@ -218,13 +216,9 @@ class DecentralisedSplitting(Method):
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyIterates:
         return PartyIterates(w0, w0)
 
-    @property
     @override
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(lambda state, k: state, self._party, self._server),)
-
-    def _party(self, state: PartyIterates, message: DecentralisedMessage, oracle: Oracle, key: Array,
-               effort: Float[Array, ""]) -> tuple[PartyIterates, Vector, Info]:
+    def party(self, state: PartyIterates, message: DecentralisedMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyIterates, Vector, Info]:
         return self.proximal_step(self.relaxed(state, message), message, oracle, key, effort)
 
     def relaxed(self, state: PartyIterates, message: DecentralisedMessage) -> Vector:
@@ -239,7 +233,8 @@ class DecentralisedSplitting(Method):
         z = tree.lerp(u, p, alpha)
         return PartyIterates(u, z), z, info
 
-    def _server(self, state: DecentralisedMessage, replies: Replies, key: Array) -> tuple[DecentralisedMessage, Info]:
+    @override
+    def server(self, state: DecentralisedMessage, replies: Replies, key: Array) -> tuple[DecentralisedMessage, Info]:
         return DecentralisedMessage(replies.mean(), state.t + 1), {}
 
     @override
