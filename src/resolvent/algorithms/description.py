@@ -84,6 +84,11 @@ class Description:
         """Whether a party stores something between rounds."""
         return bool(jax.tree.leaves(self.party))
 
+    @property
+    def trains_on_held_out(self) -> bool:
+        """Whether a party looks at its held-out samples before or in a round, not only to choose its model."""
+        return _HELD_OUT in self.reads
+
 
 def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
                 oracle: Callable[[], Oracle] | None = None) -> Description:

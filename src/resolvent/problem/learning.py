@@ -124,6 +124,23 @@ class LearningProblem(Problem):
             (self.x[rows], self.y[rows], jnp.zeros_like(lengths), lengths, lengths[0]))
         return pooled
 
+    def with_half(self, split: str, half: int, *, is_alone: bool = False) -> "LearningProblem":
+        """The same problem with half of each party's samples in one split.
+
+        Args:
+            split: name of the split.
+            half: 0: the first ceil(n/2) of n samples; 1: the others.
+            is_alone: whether the other splits have no samples.
+        """
+        number = self.splits.index(split)
+        first = (self.length[number] + 1) // 2
+        offset, length = (self.offset[number], first) if half == 0 else (
+            self.offset[number] + first, self.length[number] - first)
+        lengths = jnp.zeros_like(self.length) if is_alone else self.length
+        changed: LearningProblem = eqx.tree_at(lambda p: (p.offset, p.length), self, (
+            self.offset.at[number].set(offset), lengths.at[number].set(length)))
+        return changed
+
     @override
     def of_party(self, k: int, *, is_padded: bool = False) -> "LearningProblem":
         """The problem of party k alone; it holds only the party's rows."""

@@ -262,9 +262,7 @@ def _chosen(predictions: Predictions, is_chosen: NDArray[np.bool_]) -> Predictio
 
 def _joined(runs: Sequence[dict[int, Predictions]]) -> dict[int, Predictions]:
     """Position of a party -> its predictions of all runs."""
-    return runs[0] if len(runs) == 1 else {i: Predictions(*(
-        None if parts[0] is None else np.concatenate(parts)
-        for parts in zip(*(run[i] for run in runs), strict=True))) for i in runs[0]}  # type: ignore[arg-type]
+    return runs[0] if len(runs) == 1 else {i: Predictions.concatenate([run[i] for run in runs]) for i in runs[0]}
 
 
 def _sampling(score: Score, task: Task) -> Sampling:

@@ -272,8 +272,9 @@ class Party:
     def _evaluate(self, message: Message, identity: str) -> bytes:
         if not self._scored:
             return self._send("scores", message, identity, {"withheld": True})
-        personal, shared = self._models(message)
-        scores = scores_of_model(self._problem, personal, self._metrics, self._min_count, self._scored)
+        choose, shared = self._models(message)
+        scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._min_count, self._scored,
+                                 choose if self._description.uses_held_out else None)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
             facts["shared"] = (scores if self._description.uses_shared_model
@@ -282,27 +283,27 @@ class Party:
         return self._send("scores", message, identity, facts)
 
     def _finish(self, message: Message, identity: str) -> bytes:
-        personal, shared = self._models(message)
-        record = self._record_of(message)
+        choose, shared = self._models(message)
+        personal, record = choose(self._problem), self._record_of(message)
         self._write(record._replace(committed=_state_after(record, message), pending=None), self._store.read_reply())
         self._store.write_models(personal, shared, message.round)
         if self._finished is not None:
             self._finished(personal, shared)
         return self._send("stored", message, identity, {})
 
-    def _models(self, message: Message) -> tuple[Vector, Vector | None]:
-        """The party's personal model and the shared model, after the replies that counted."""
+    def _models(self, message: Message) -> tuple[Callable[[Problem], Vector], Vector | None]:
+        """After the replies that counted: problem with the party's samples -> personal model; and the shared model."""
         record = self._record_of(message)
         like = {"payload": self._description.model_message, "shared": self._description.shared}
         content = self._restored(message, like)
         payload = with_weak_scalars(content["payload"], like["payload"])
-        personal = _personal_model(self._algorithm, self._problem, _state_after(record, message), payload)
-        return personal, content["shared"]
+        return partial(_personal_model, self._algorithm, _state_after(record, message), payload), content["shared"]
 
     @property
     def _scored(self) -> tuple[str, ...]:
         """The splits of which the site lets scores out."""
-        return scored_splits(self._limits, self._plain_algorithm, self._problem.splits)
+        splits = scored_splits(self._limits, self._plain_algorithm, self._problem.splits)
+        return tuple(s for s in splits if s != "validation" or not self._description.trains_on_held_out)
 
     @property
     def _metric_names(self) -> tuple[str, ...]:
@@ -394,5 +395,5 @@ def _party_step(algorithm: Algorithm, problem: Problem, state: PartyState, paylo
 
 
 @jax.jit
-def _personal_model(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any]) -> Vector:
+def _personal_model(algorithm: Algorithm, state: PartyState, payload: PyTree[Any], problem: Problem) -> Vector:
     return algorithm.personal_model(state, payload, problem.oracle(jnp.asarray(_ZERO)))

@@ -45,6 +45,12 @@ class Predictions(NamedTuple):
     probabilities: NDArray[Any] | None
     outputs: NDArray[Any]
 
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Predictions]") -> "Predictions":
+        """The predictions of several models for different samples, as if they were those of one model."""
+        return cls(*(None if columns[0] is None else np.concatenate(columns)
+                     for columns in zip(*parts, strict=True)))  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class Metric(CheckedArguments, ABC):

@@ -1,5 +1,7 @@
 """What a run measures: scores of every party's model, diagnostics, seconds and bytes."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -7,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.algorithms import keys
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.privacy import PrivacyLedger
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.problem import PartyScores, SolvedProblem
+from resolvent.problem.problem import PartyScores, Problem, SolvedProblem
 from resolvent.simulator.engine.states import Chunk, RoundRecord
 from resolvent.simulator.plan import Plan
+from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
 from resolvent.simulator.record.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
 from resolvent.simulator.record.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulator.record.metrics_table import MetricsTable
@@ -58,10 +62,14 @@ class Measurements:
             plan.privacy, plan.algorithm, shapes_of(plan.task.init, keys.root_key(0)), plan.task.sizes,
             plan.participation, plan.spent)
         self._index = plan.evaluation.parties
-        self._has_samples = [plan.task.split_sizes(split)[self._index] > 0 for split in problem.splits]
+        # Samples that parties read while they train are training samples: no scores of them are validation scores.
+        trained_on = {"validation"} if plan.description.trains_on_held_out else set()
+        self._is_scored = {split: (plan.task.split_sizes(split)[self._index] > 0) & (split not in trained_on)
+                           for split in problem.splits}
         # The parties of a subset under local ids, for functions of all parties of a problem.
         self._parties_problem = problem.local()
         self._uses_shared_model = plan.description.uses_shared_model
+        self._uses_held_out = plan.description.uses_held_out
 
     def metrics(self) -> "pd.DataFrame":
         """All metrics so far, see ``MetricsTable``."""
@@ -104,10 +112,14 @@ class Measurements:
         algorithm, state = self._algorithm, views[0].state
         shared = algorithm.server_model(state.server)
         if not self._uses_shared_model:
-            models = [personal_models(algorithm, v.problem, v.state, v.parties) for v in views]
+            models = [_models_of_view(algorithm, v, v.problem) for v in views]
+            halves = [cross_fit(v.problem, partial(_models_of_view, algorithm, v)) if self._uses_held_out else ()
+                      for v in views]
             scores = [evaluate_models(v.problem, of_view, v.parties) for v, of_view in zip(views, models, strict=True)]
+            scores = [cross_fitted_scores(v.problem, of_view, of_halves, v.parties)
+                      for v, of_view, of_halves in zip(views, scores, halves, strict=True)]
             self._collect_scores(("",), views, scores, rounds)
-            self._measure_metrics(("",), views, models, rounds)
+            self._measure_metrics(("",), views, models, rounds, halves)
         if shared is not None:
             prefixes = ("", "global_") if self._uses_shared_model else ("global_",)
             shared_models = [algorithm.server_model(v.state.server) for v in views]
@@ -128,12 +140,12 @@ class Measurements:
         by_name = {name: self._storage.collect(positions, [part[name] for part in scores], len(parties))
                    for name in names}
         for prefix in prefixes:
-            for number, (split, mask) in enumerate(zip(self._problem.splits, self._has_samples, strict=True)):
+            for number, (split, mask) in enumerate(self._is_scored.items()):
                 for name, values in by_name.items():
                     self._table.add(rounds, parties[mask], split, prefix + name, values[mask, number])
 
     def _measure_metrics(self, prefixes: tuple[str, ...], views: list[EvaluationView], models: list[Vector],
-                         rounds: int) -> None:
+                         rounds: int, halves: Sequence[tuple[Half, ...]] = ()) -> None:
         """Add the metrics in addition to the score. A party whose labels do not define a metric has no row of it.
 
         Args:
@@ -141,21 +153,22 @@ class Measurements:
             views: the evaluated parties, by device.
             models: models of each view, leaves [m, ...]: a model for each party, or [1, ...]: one model for all.
             rounds: number of rounds so far.
+            halves: for each view both halves of the validation samples, if parties choose by them.
         """
         if (metrics := self._evaluation.metrics) is None:
             return
         measured = []
-        for view, of_view in zip(views, models, strict=True):
+        for view, of_view, of_halves in zip(views, models, halves or [()] * len(views), strict=True):
             count, parties = jax.tree.leaves(of_view)[0].shape[0], np.asarray(view.parties)
             choice = np.minimum(np.arange(len(parties)), count - 1)
-            measured.append(metrics.measure(view.problem, of_view, choice, parties))
+            measured.append(metrics.measure(view.problem, of_view, choice, parties, of_halves))
         positions, size = [v.positions for v in views], len(self._index)
         values = self._storage.collect(positions, [part.values for part in measured], size)
         is_defined = self._storage.collect(positions, [part.is_defined.astype(np.int32) for part in measured], size) > 0
         for prefix in prefixes:
             for number, split in enumerate(HELD_OUT):
                 for i, name in enumerate(metrics.metrics):
-                    mask = is_defined[:, number, i]
+                    mask = is_defined[:, number, i] & self._is_scored[split]
                     self._table.add(rounds, self._index[mask], split, prefix + name, values[mask, number, i])
 
     def _evaluate_gap(self, shared: Vector, rounds: int) -> None:
@@ -245,3 +258,9 @@ class Measurements:
     def _add_seconds(self, watch: Stopwatch, kind: str) -> None:
         self._seconds[kind] += watch.run
         self._seconds["compile"] += watch.compile
+
+
+def _models_of_view(algorithm: Algorithm, view: EvaluationView, problem: Problem) -> Vector:
+    """The personal models of the evaluated parties, leaves [m, ...], on the samples of a problem with them."""
+    models: Vector = personal_models(algorithm, problem, view.state, view.parties)
+    return models

@@ -1,6 +1,7 @@
 """Metrics of every party's model at an evaluation, in addition to the loss and the score of the problem."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import jax
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
+from resolvent.data.samples import Task
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.models.model import Model
-from resolvent.problem.party_predictions import has_probabilities, predictions_of_parties
+from resolvent.problem.party_predictions import PartyPredictions, has_probabilities, predictions_of_parties
 from resolvent.problem.problem import Problem
+from resolvent.simulator.record.cross_fit import Half
 
 __all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "uninformative"]
 
@@ -52,14 +55,20 @@ class PartyMetrics:
             check_metric(name, metric, data.task, model.loss,
                          has_probabilities=not metric.needs_probabilities or _model_has_probabilities(model, data))
 
-    def measure(self, problem: Problem, models: Vector, choice: NDArray[np.integer],
-                parties: NDArray[np.integer]) -> MetricValues:
-        """The metrics of model choice[i] for the samples of party i: see ``predictions_of_parties``."""
+    def measure(self, problem: Problem, models: Vector, choice: NDArray[np.integer], parties: NDArray[np.integer],
+                halves: Sequence[Half] = ()) -> MetricValues:
+        """The metrics of model choice[i] for the samples of party i: see ``predictions_of_parties``.
+
+        With both ``halves`` of the validation samples, see ``cross_fit``, the predictions for these samples are those
+        of the models that the other half chose.
+        """
         assert isinstance(problem.local(), LearningProblem)
         shape = (len(parties), len(HELD_OUT), len(self.metrics))
         values, is_defined = np.full(shape, np.nan), np.zeros(shape, bool)
-        for position, split, predictions in predictions_of_parties(problem, models, choice, parties, HELD_OUT,
-                                                                   self._task):
+        splits = [split for split in HELD_OUT if not halves or split != "validation"]
+        for position, split, predictions in chain(
+                predictions_of_parties(problem, models, choice, parties, splits, self._task),
+                _of_halves(halves, choice, parties, self._task)):
             at = position, HELD_OUT.index(split)
             is_finite = bool(np.isfinite(predictions.outputs).all())
             readable = predictions if is_finite else uninformative(predictions)
@@ -69,6 +78,17 @@ class PartyMetrics:
                 if is_finite:
                     values[(*at, number)] = value
         return MetricValues(values, is_defined)
+
+
+def _of_halves(halves: Sequence[Half], choice: NDArray[np.integer], parties: NDArray[np.integer],
+               task: Task) -> Iterator[PartyPredictions]:
+    """The predictions for the validation samples of each party, from both halves."""
+    of_party: dict[int, list[Predictions]] = {}
+    for half in halves:
+        for part in predictions_of_parties(half.problem, half.models, choice, parties, ("validation",), task):
+            of_party.setdefault(part.position, []).append(part.predictions)
+    for position, parts in of_party.items():
+        yield PartyPredictions(position, "validation", Predictions.concatenate(parts))
 
 
 def uninformative(predictions: Predictions) -> Predictions:

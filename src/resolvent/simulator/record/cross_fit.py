@@ -1,0 +1,91 @@
+"""Validation scores of methods whose parties choose their models by validation samples.
+
+If the samples by which a party chooses its model also scored it, the method would have an advantage over methods that
+choose nothing. The validation samples of each party are therefore divided into two halves. Each half scores the model
+that the other half chooses, and the score of the party is the mean over all its validation samples. The samples of a
+party are in random order, so that each half is a random half. The model that the party uses is chosen by all of them.
+Training is not repeated: only personal models are chosen again.
+
+References:
+    Chernozhukov, Chetverikov, Demirer, Duflo, Hansen, Newey, Robins: Double/debiased machine learning for treatment and
+    structural parameters, The Econometrics Journal 21, 2018 (cross-fitting).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.problem import PartyScores, Problem
+from resolvent.simulator.record.evaluate import evaluate_models
+
+__all__ = ["Half", "cross_fit", "cross_fitted_scores"]
+
+_SPLIT = "validation"
+
+
+class Half(NamedTuple):
+    """Models that one half of the validation samples chose, and the other half.
+
+    Attributes:
+        problem: the problem, whose only samples are the half that scores: it is the validation split.
+        models: leaves [M, ...], the models that the other half chose.
+    """
+
+    problem: Problem
+    models: Vector
+
+
+def cross_fit(problem: Problem, choose: Callable[[Problem], Vector]) -> tuple[Half, ...]:
+    """Both halves of the validation samples; none if the problem has no validation samples that can be divided.
+
+    Args:
+        problem: the problem of the parties.
+        choose: problem -> the models [M, ...] that parties choose by its validation samples.
+    """
+    if _SPLIT not in problem.splits or not _learning_problems(problem):
+        return ()
+    return tuple(Half(_with_half(problem, half, is_alone=True), choose(_with_half(problem, 1 - half)))
+                 for half in (0, 1))
+
+
+def cross_fitted_scores(problem: Problem, scores: PartyScores, halves: tuple[Half, ...],
+                        index: Int[Array, " M"]) -> PartyScores:
+    """Scores [M, splits], with those of the validation samples from both halves.
+
+    Args:
+        problem: the problem of the parties.
+        scores: the scores of the models that the parties use.
+        halves: both halves, or none: then the scores do not change.
+        index: [M] ids of the parties.
+    """
+    if not halves:
+        return scores
+    split, rows = problem.splits.index(_SPLIT), problem.row(index)
+    sizes = [half.problem.split_sizes(split)[rows] for half in halves]
+    of_halves = [evaluate_models(half.problem, half.models, index) for half in halves]
+    total = sum(sizes)
+    return {name: values.at[:, split].set(jnp.where(total > 0, sum(
+        jnp.where(size > 0, size * of_half[name][:, split], 0) for size, of_half in zip(sizes, of_halves, strict=True)
+    ) / jnp.maximum(total, 1), jnp.nan)) for name, values in scores.items()}
+
+
+def _with_half(problem: Problem, half: int, *, is_alone: bool = False) -> Problem:
+    """The problem with half of each party's validation samples; alone: without any other samples."""
+    def of_node(node: object) -> object:
+        return node.with_half(_SPLIT, half, is_alone=is_alone) if isinstance(node, LearningProblem) else node
+
+    changed: Problem = jax.tree.map(of_node, problem, is_leaf=_is_learning)
+    return changed
+
+
+def _learning_problems(problem: Problem) -> list[LearningProblem]:
+    return [node for node in jax.tree.leaves(problem, is_leaf=_is_learning) if isinstance(node, LearningProblem)]
+
+
+def _is_learning(node: object) -> bool:
+    return isinstance(node, LearningProblem)
