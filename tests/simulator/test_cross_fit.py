@@ -27,12 +27,12 @@ def run(algorithm, data, **options):
     return rv.simulate(algorithm, rv.models.logistic(3, 2), data, **options)
 
 
-def half_by_half(x, y, own, joint):
+def half_by_half(x, y, local, joint):
     """(probabilities of class 1, losses) of each sample by the mixture that the other half chooses, in NumPy."""
     probabilities = []
     for s in np.linspace(0, 1, 11):
         z = sum(weight * (x @ np.asarray(model["weight"], float).T + np.asarray(model["bias"], float))
-                for weight, model in ((1 - s, own), (s, joint)))[:, 0]
+                for weight, model in ((1 - s, local), (s, joint)))[:, 0]
         probabilities.append(1 / (1 + np.exp(-z)))
     probabilities = np.array(probabilities)  # [mixtures, n]
     losses = -np.log(np.where(y == 1, probabilities, 1 - probabilities))
@@ -49,12 +49,12 @@ def test_scores_and_metrics_are_those_of_the_model_that_the_other_half_chooses(m
     data = parties(SIZES, 0)
     assert data.sizes("validation")[-4:].tolist() == [3, 2, 1, 0]
     result = run(rv.model_interpolation(SOLVER, rv.fedavg(SOLVER)), data, metrics=[rv.metrics.ROCAUC()], memory=memory)
-    own, joint = run(rv.local(SOLVER), data), run(rv.fedavg(SOLVER), data).server_model
+    local, joint = run(rv.local(SOLVER), data), run(rv.fedavg(SOLVER), data).server_model
     loss, accuracy, area = (result.scores("validation", name).loc[3] for name in ("loss", "accuracy", "roc_auc"))
     assert list(loss.index) == list(range(len(SIZES) - 1))
     for k in loss.index:
         x, y = data.party(k, "validation")
-        p, losses = half_by_half(x, y, own.personal_model(k), joint)
+        p, losses = half_by_half(x, y, local.personal_model(k), joint)
         assert loss[k] == pytest.approx(losses.mean(), rel=1e-4)
         assert accuracy[k] == pytest.approx(np.mean((p > 0.5) == y), abs=1e-6)
         if 0 < y.mean() < 1:
