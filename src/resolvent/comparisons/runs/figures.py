@@ -1,27 +1,23 @@
 """The report's pictures: small panels, each an SVG in the page's text colour."""
 
-import hashlib
-import html
-import io
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from resolvent.comparisons.judgement.metrics import GAP, title_of
-from resolvent.simulator.record.plots import COLOURS, colour_of, new_figure, style
+from resolvent.comparisons.pages import INK, page_colours, svg_of
+from resolvent.simulator.record.plots import COLOURS, colour_of, new_figure
 
 __all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "importance_panel", "legend",
            "line_panels", "norm_panels", "reliability_panels", "spread_panels"]
 
-_INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
 _MAX_NAMED_SITES = 8  # in a panel
 _MAX_COLUMNS, _MAX_SITES = 20, 12  # in a picture of columns by sites, or of reliability diagrams
@@ -35,7 +31,7 @@ def legend(methods: Sequence[str]) -> list[dict[str, str]]:
 
 
 def curves_panel(metrics: pd.DataFrame, methods: Sequence[str], metric: str, split: str = "test", *,
-                 alone: str | None = None, higher_is_better: bool = True) -> str:
+                 alone: str | None = None, higher_is_better: bool = True) -> Markup:
     """Mean over the parties of their personal models' score against rounds, all methods.
 
     With ``alone``, the difference from training alone, which separates close curves.
@@ -52,13 +48,13 @@ def curves_panel(metrics: pd.DataFrame, methods: Sequence[str], metric: str, spl
     if alone is None:
         axes.set_ylabel(f"mean {split} {title_of(metric)}")
     else:
-        axes.axhline(0, color=_INK, linewidth=0.8)
+        axes.axhline(0, color=INK, linewidth=0.8)
         axes.set_ylabel("mean gain over training alone")
-    return _svg(figure, f"Mean {split} {metric} against rounds")
+    return svg_of(figure, f"Mean {split} {metric} against rounds")
 
 
 def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, alone: str | None, *,
-                  higher_is_better: bool = True, split: str = "test") -> list[str]:
+                  higher_is_better: bool = True, split: str = "test") -> list[Markup]:
     """For each method the parties' mean, 10th to 90th percentile and worst score.
 
     With ``alone``, those of the parties' gains over training alone, each picture with its own scale. The picture of
@@ -83,36 +79,36 @@ def spread_panels(metrics: pd.DataFrame, methods: Sequence[str], metric: str, al
         worst = by_round.min() if higher_is_better or is_gain else by_round.max()
         axes.plot(worst.index, worst, color=colour, linewidth=0.8)
         if is_gain:
-            axes.axhline(0, color=_INK, linewidth=0.8)
+            axes.axhline(0, color=INK, linewidth=0.8)
         else:
             axes.set_ylim(limits[0] - margin, limits[1] + margin)
         axes.set_title(_title(method))
         _label_rounds(axes)
-        panels.append(_svg(figure, f"{method}: {split} {metric}, spread over parties"))
+        panels.append(svg_of(figure, f"{method}: {split} {metric}, spread over parties"))
     return panels
 
 
-def gap_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str:
+def gap_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> Markup:
     """Optimality gap of the shared model against rounds, all methods, on a logarithmic scale."""
     figure, axes = _figure(*_WIDE)
     for method, (colour, dashes) in colour_of(methods).items():
         axes.plot(*_gaps(metrics, method), dashes, color=colour, label=method)
     _set_gap_scale(axes)
     axes.set_ylabel("optimality gap f(w) - f*")
-    return _svg(figure, "Optimality gap against rounds")
+    return svg_of(figure, "Optimality gap against rounds")
 
 
-def gap_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+def gap_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[Markup]:
     """For each method its optimality gap against rounds; those of the other methods are pale in the background."""
     panels = []
     for method, (colour, dashes) in colour_of(methods).items():
         figure, axes = _figure(*_PANEL)
         for other in methods:
-            axes.plot(*_gaps(metrics, other), color=_INK, linewidth=0.7, alpha=0.25)
+            axes.plot(*_gaps(metrics, other), color=INK, linewidth=0.7, alpha=0.25)
         axes.plot(*_gaps(metrics, method), dashes, color=colour, linewidth=2)
         axes.set_title(_title(method))
         _set_gap_scale(axes)
-        panels.append(_svg(figure, f"{method}: optimality gap"))
+        panels.append(svg_of(figure, f"{method}: optimality gap"))
     return panels
 
 
@@ -129,7 +125,7 @@ def _set_gap_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = False) -> str:
+def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = False) -> Markup:
     """Each method's gains over training alone, sorted by party from the lowest to the highest; for many parties."""
     figure, axes = _figure(*_WIDE)
     for method, (colour, dashes) in colour_of(methods).items():
@@ -137,13 +133,13 @@ def gain_panel(gains: pd.DataFrame, methods: Sequence[str], *, percent: bool = F
             continue
         values = np.sort(gains[method].dropna().to_numpy()) * (100 if percent else 1)
         axes.plot(np.linspace(0, 100, len(values)), values, dashes, color=colour, label=method)
-    axes.axhline(0, color=_INK, linewidth=0.8)
+    axes.axhline(0, color=INK, linewidth=0.8)
     axes.set_xlabel("parties, from the lowest gain to the highest (%)")
     axes.set_ylabel(f"gain over training alone{' (points)' if percent else ''}")
-    return _svg(figure, "Gain over training alone, parties sorted")
+    return svg_of(figure, "Gain over training alone, parties sorted")
 
 
-def change_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str | None:
+def change_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> Markup | None:
     """Size of the model change at each aggregation: mean and standard deviation over the parties."""
     rows = _finite(metrics[metrics["metric"] == "model_change"])
     if rows.empty:
@@ -158,10 +154,10 @@ def change_panel(metrics: pd.DataFrame, methods: Sequence[str]) -> str | None:
     _label_rounds(axes)
     axes.set_ylabel("change of a party's model")
     axes.set_ylim(bottom=0)
-    return _svg(figure, "Size of the model change at each aggregation")
+    return svg_of(figure, "Size of the model change at each aggregation")
 
 
-def norm_panels(metrics: pd.DataFrame, methods: Sequence[str], names: Sequence[str]) -> list[str]:
+def norm_panels(metrics: pd.DataFrame, methods: Sequence[str], names: Sequence[str]) -> list[Markup]:
     """For each method of a federation the norm of each site's update against rounds; empty without such metrics."""
     norms, panels = metrics[metrics["metric"] == "update_norm"], []
     for method in methods:
@@ -177,12 +173,12 @@ def norm_panels(metrics: pd.DataFrame, methods: Sequence[str], names: Sequence[s
         axes.set_title(_title(method))
         _set_gap_scale(axes)
         if len(names) <= _MAX_NAMED_SITES:
-            axes.legend(frameon=False, labelcolor=_INK)
-        panels.append(_svg(figure, f"{method}: norms of the updates"))
+            axes.legend(frameon=False, labelcolor=INK)
+        panels.append(svg_of(figure, f"{method}: norms of the updates"))
     return panels
 
 
-def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[Markup]:
     """Mean training loss between each party's model (0) and the shared one (1), early and late in the run.
 
     Dashed: the loss of the shared model before the aggregation.
@@ -205,12 +201,12 @@ def line_panels(metrics: pd.DataFrame, methods: Sequence[str]) -> list[str]:
         axes.set_title(_title(method))
         axes.set_xlabel("0 = personal model, 1 = shared model")
         axes.set_ylabel("training loss")
-        axes.legend(frameon=False, labelcolor=_INK)
-        panels.append(_svg(figure, f"{method}: loss from local to shared model"))
+        axes.legend(frameon=False, labelcolor=INK)
+        panels.append(svg_of(figure, f"{method}: loss from local to shared model"))
     return panels
 
 
-def reliability_panels(method: str, records: Mapping[str | None, Mapping[str, Any]]) -> list[str]:
+def reliability_panels(method: str, records: Mapping[str | None, Mapping[str, Any]]) -> list[Markup]:
     """For each site its reliability diagram: the frequency of the class against its probability, before and after.
 
     Args:
@@ -222,7 +218,7 @@ def reliability_panels(method: str, records: Mapping[str | None, Mapping[str, An
         if not record["reliability"]["before"]:
             continue
         figure, axes = _figure(*_PANEL)
-        axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8, alpha=0.6)
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, alpha=0.6)
         stages = ("before", "after") if record["calibration"]["kind"] != "none" else ("before",)
         for stage, colour, marker in zip(stages, (COLOURS[4], COLOURS[0]), ("s", "o"), strict=False):
             probability, frequency, low, high, _ = np.array(record["reliability"][stage]).T
@@ -235,12 +231,12 @@ def reliability_panels(method: str, records: Mapping[str | None, Mapping[str, An
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlabel("probability")
         axes.set_ylabel("frequency")
-        axes.legend(frameon=False, labelcolor=_INK, loc="upper left")
-        panels.append(_svg(figure, f"{method}: reliability at {name or 'all sites'}"))
+        axes.legend(frameon=False, labelcolor=INK, loc="upper left")
+        panels.append(svg_of(figure, f"{method}: reliability at {name or 'all sites'}"))
     return panels
 
 
-def importance_panel(method: str, records: Mapping[str | None, Mapping[str, Any]]) -> str | None:
+def importance_panel(method: str, records: Mapping[str | None, Mapping[str, Any]]) -> Markup | None:
     """Columns by sites: the area of a dot is the importance; a ring marks a site that differs from the others.
 
     Blue: the coefficient of the column is positive, or the model is not linear; orange: it is negative. Pale: the
@@ -266,13 +262,13 @@ def importance_panel(method: str, records: Mapping[str | None, Mapping[str, Any]
             differs = records[name]["differs"].get(column, 0) != 0
             axes.scatter(x, y, s=8 + 180 * max(value or 0, 0) / largest, alpha=0.95 if is_certain else 0.25,
                          color=COLOURS[4] if signs.get(column, 1) < 0 else COLOURS[0],
-                         edgecolors=_INK if differs else "none", linewidths=1.8 if differs else 0)
+                         edgecolors=INK if differs else "none", linewidths=1.8 if differs else 0)
     axes.set_yticks(range(len(columns)), [_title(str(column)) for column in columns])
     axes.set_xticks(range(len(names)), [textwrap.shorten(name or "shared model", 20, placeholder=" …")
                                         for name in names], rotation=45, ha="right")
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.invert_yaxis()
-    return _svg(figure, f"{method}: importance of columns by sites")
+    return svg_of(figure, f"{method}: importance of columns by sites")
 
 
 def _signs(record: Mapping[str, Any]) -> dict[str, float]:
@@ -307,27 +303,5 @@ def _label_rounds(axes: Axes) -> None:
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
-                             "axes.titlecolor"), _INK)
-    with mpl.rc_context({**colours, "text.parse_math": False}):  # a dollar sign in a label is a dollar sign
+    with page_colours():
         return new_figure(width, height)
-
-
-def _svg(figure: Figure, title: str) -> str:
-    """The figure as SVG for a page: without a fixed size, with ids that are unique on the page, in its text colour.
-
-    The ids are made from the title, which is unique on a page, so that the same figure is always the same text.
-    """
-    text = io.StringIO()
-    with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Title": title})
-    svg = text.getvalue()
-    prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"
-
-    def adapt(tag: re.Match[str]) -> str:
-        adapted = re.sub(r'\bid="', f'id="{prefix}', tag[0].replace(_INK, "currentColor"))
-        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", adapted)
-
-    svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may contain anything
-    svg = re.sub(r'<svg ([^>]*?)width="[^"]*pt" ', r"<svg \1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)

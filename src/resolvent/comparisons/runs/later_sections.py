@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.after.later_files import EXPLANATION_FILE, read_records
 from resolvent.comparisons.runs import figures
@@ -35,7 +33,7 @@ def _by_site(content: Mapping[str, Any]) -> dict[str | None, Any]:
 def _calibration(method: str, records: Records) -> dict[str, Any]:
     thresholds = {name: record["threshold"] for name, record in records.items() if record["threshold"] is not None}
     goals = list(dict.fromkeys(record["text"].partition("(")[2].rstrip(")") for record in thresholds.values()))
-    return {"method": method, "panels": [Markup(p) for p in figures.reliability_panels(method, records)],
+    return {"method": method, "panels": figures.reliability_panels(method, records),
             "rows": [_calibration_row(name, record) for name, record in records.items()],
             "thresholds": [_threshold_row(name, record) for name, record in thresholds.items()],
             "goals": goals, "positive": next((r["threshold"]["positive"] for r in thresholds.values()), ""),
@@ -80,14 +78,13 @@ def _interval(interval: list[float | None], *, is_share: bool = False) -> str:
 
 
 def _explanation(method: str, records: Records) -> dict[str, Any]:
-    picture = figures.importance_panel(method, records)
     linear = {name or SHARED: record["coefficients"] for name, record in records.items() if record["coefficients"]}
     outputs = list(next(iter(linear.values()))["outputs"]) if linear else []
     inputs = next(iter(linear.values()))["inputs"] if len(outputs) == 1 else []
     rows = [{"input": name, "cells": [f"{table['outputs'][outputs[0]][i]:.3g}".replace("-", "−")
                                       for table in linear.values()]}
             for i, name in enumerate(inputs) if i < _MAX_INPUTS or name == "intercept"]
-    return {"method": method, "picture": None if picture is None else Markup(picture), "sites": list(linear),
+    return {"method": method, "picture": figures.importance_panel(method, records), "sites": list(linear),
             "output": outputs[0] if rows else "", "coefficients": rows, "hidden": len(inputs) - len(rows),
             "differing": _differing(records), "is_linear": bool(linear)}
 

@@ -1,13 +1,10 @@
 """The report: one self-contained page, drawn from the files of a run folder alone."""
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
@@ -19,6 +16,7 @@ from resolvent.comparisons.judgement.wording import (
     forecast_text,
     format_signed,
 )
+from resolvent.comparisons.pages import write_page
 from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.later_sections import later_sections
 from resolvent.comparisons.runs.summary import (
@@ -29,7 +27,6 @@ from resolvent.comparisons.runs.summary import (
     score_rows,
     sign_of,
 )
-from resolvent.data.files.atomic_files import write_text
 
 __all__ = ["redraw_report", "write_report"]
 
@@ -48,12 +45,9 @@ def write_report(folder: Path) -> Path:
     """
     summary = read_summary(folder)
     metrics = pd.read_parquet(folder / METRICS_FILE)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-                                     lstrip_blocks=True)
-    source = resources.files("resolvent.comparisons") / "report.html.jinja"
-    template = environment.from_string(source.read_text("utf-8"))
-    score = summary["score"]
-    page = template.render(
+    score, path = summary["score"], folder / _FILE
+    write_page(
+        path, "report",
         summary=summary,
         warnings=summary.get("warnings", []),
         score=title_of(score),
@@ -72,8 +66,6 @@ def write_report(folder: Path) -> Path:
         **_site_scores(summary),
         **later_sections(folder, summary),
     )
-    path = folder / _FILE
-    write_text(path, page)
     return path
 
 
@@ -95,12 +87,10 @@ def _pictures(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
                                       higher_is_better=summary["higher_is_better"])
         panels = figures.spread_panels(metrics, methods, score, alone, split=split,
                                        higher_is_better=summary["higher_is_better"])
-    change = figures.change_panel(metrics, methods)
     return {"legend": figures.legend(methods), "differences": score != GAP and summary["alone"] is not None
-            and len(methods) > 1, "curves": Markup(curves), "panels": [Markup(p) for p in panels],
-            "change": None if change is None else Markup(change),
-            "lines": [Markup(p) for p in figures.line_panels(metrics, methods)],
-            "norms": [Markup(p) for p in figures.norm_panels(metrics, methods, summary["data"]["parties"])]}
+            and len(methods) > 1, "curves": curves, "panels": panels, "change": figures.change_panel(metrics, methods),
+            "lines": figures.line_panels(metrics, methods),
+            "norms": figures.norm_panels(metrics, methods, summary["data"]["parties"])}
 
 
 def _seeds_text(summary: dict[str, Any]) -> str:
@@ -181,13 +171,13 @@ def _score_cell(interval: list[Any], score: str) -> dict[str, Any]:
     return {"text": text, "interval": ends, "side": "", "strength": ""}
 
 
-def _gain_cell(interval: list[Any], score: str, largest: float) -> dict[str, Any]:
+def _gain_cell(interval: list[Any], score: str, largest: float, *, has_ends: bool = True) -> dict[str, Any]:
     """A gain: blue if its interval is above zero, orange if it is below, stronger for larger numbers."""
     value, low, high = (as_number(end) for end in interval)
     side = {1: "gain", -1: "loss", 0: "level"}[sign_of(interval)]
     strength = 0.0 if side == "level" else 0.2 + 0.55 * min(abs(value) / largest, 1)
     return {"text": _gain_text(value, score), "side": side, "strength": f"{strength:.2f}",
-            "interval": _interval_text(low, high, score) if np.isfinite(low) else ""}
+            "interval": _interval_text(low, high, score) if has_ends and np.isfinite(low) else ""}
 
 
 def _site_scores(summary: dict[str, Any]) -> dict[str, Any]:
@@ -202,19 +192,34 @@ def _site_scores(summary: dict[str, Any]) -> dict[str, Any]:
 def _gain_section(metrics: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
     """The gains over training alone: a table, or a picture of many parties; nothing without local training."""
     section: dict[str, Any] = {"gains": None, "gain_methods": [], "gain_picture": None}
+    sites, score = summary.get("sites"), summary["score"]
     if summary["alone"] is None:
         return section
-    gains, percent = _gains(metrics, summary), format_value(1.0, summary["score"]).endswith("%")
-    if summary.get("sites") and len(summary["sites"]) <= _MAX_ROWS:
-        section["gain_methods"] = list(summary["sites"][0]["gains"])
-        section["gains"] = _site_gain_rows(summary)
+    if sites and len(sites) <= _MAX_ROWS:
+        section["gain_methods"] = list(sites[0]["gains"])
+        section["gains"] = _gain_rows(
+            {site["name"]: list(site["gains"].values()) for site in sites}, score,
+            {site["name"]: count_of(site["test_rows"], "test row") for site in sites if site["has_few_rows"]})
         return section
+    gains = _gains(metrics, summary)
     section["gain_methods"] = list(gains.columns)
     if len(gains) > _MAX_ROWS:
-        section["gain_picture"] = Markup(figures.gain_panel(gains, list(summary["methods"]), percent=percent))
+        section["gain_picture"] = figures.gain_panel(gains, list(summary["methods"]),
+                                                     percent=format_value(1.0, score).endswith("%"))
     else:
-        section["gains"] = _gain_rows(gains, percent=percent)
+        section["gains"] = _gain_rows({party: [[value] * 3 for value in row] for party, row in gains.iterrows()},
+                                      score, {}, has_ends=False)
     return section
+
+
+def _gain_rows(gains: dict[Any, list[Any]], score: str, badges: dict[str, str], *,
+               has_ends: bool = True) -> list[dict[str, Any]]:
+    """A row per party with its gains, and a badge for parties with few test rows."""
+    sizes = np.abs([as_number(gain[0]) for of_party in gains.values() for gain in of_party])
+    largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0
+    return [{"party": party, "badge": badges.get(party, ""),
+             "cells": [_gain_cell(gain, score, largest, has_ends=has_ends) for gain in of_party]}
+            for party, of_party in gains.items()]
 
 
 def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
@@ -231,31 +236,3 @@ def _gains(metrics: pd.DataFrame, summary: dict[str, Any]) -> pd.DataFrame:
     gains = gains.loc[:, [m for m in summary["methods"] if m != summary["alone"]]]
     gains.index = pd.Index([summary["data"]["parties"][int(k)] for k in gains.index])
     return gains
-
-
-def _site_gain_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of gains with their intervals, and a badge for sites with few test rows."""
-    sites = summary["sites"]
-    sizes = np.abs([as_number(gain[0]) for site in sites for gain in site["gains"].values()])
-    largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0
-    return [{"party": site["name"], "badge": count_of(site["test_rows"], "test row") if site["has_few_rows"] else "",
-             "cells": [_gain_cell(gain, summary["score"], largest) for gain in site["gains"].values()]}
-            for site in sites]
-
-
-def _gain_rows(gains: pd.DataFrame, *, percent: bool) -> list[dict[str, Any]]:
-    """Rows of cells with text and colour: blue for a gain, orange for a loss, stronger for larger numbers."""
-    sizes = gains.abs().to_numpy()
-    largest = float(sizes[np.isfinite(sizes)].max(initial=0)) or 1.0
-    rows = []
-    for party, row in gains.iterrows():
-        cells = []
-        for value in row:
-            strength = 0.0 if value == 0 else 0.2 + 0.55 * min(abs(value) / largest, 1)
-            side = "gain" if value > 0 else "loss" if value < 0 else "level"
-            text = "0" if value == 0 else f"{100 * value:+.1f}" if percent else f"{value:+.3g}"
-            text = "–" if np.isnan(value) else text.replace("-", "−").replace("inf", "∞")
-            strength = 0.0 if np.isnan(value) else strength
-            cells.append({"text": text, "side": side, "strength": f"{strength:.2f}", "interval": ""})
-        rows.append({"party": party, "badge": "", "cells": cells})
-    return rows

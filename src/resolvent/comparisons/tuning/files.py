@@ -203,12 +203,12 @@ def _build(settings: dict[str, Any], label: str, point: Point) -> "Algorithm":
 
 
 def _write(folder: Path, tuned: Tuned, settings: dict[str, Any], title: str) -> None:
-    from resolvent.comparisons.tuning.page import write_page  # imports matplotlib and jinja2, which take long
+    from resolvent.comparisons.tuning.page import write_tuning_page  # imports matplotlib and jinja2, which take long
 
     write_text(folder / _TABLE, tuned.table.to_csv(index=False))
     if tuned.search.per_site:
         write_text(folder / _PARTIES, party_table(tuned).to_csv(index=False))
-    write_page(folder / _PAGE, tuned, title)
+    write_tuning_page(folder / _PAGE, tuned, title)
     chosen = with_choices(settings, {label: trial.point for label, trial in tuned.best.items()})
     write_text(folder / TUNED_FILE, write_yaml({key: value for key, value in chosen.items() if key != "search"}))
 

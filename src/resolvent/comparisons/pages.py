@@ -1,0 +1,66 @@
+"""HTML pages: the templates of the package, and figures as SVG within a page."""
+
+import hashlib
+import html
+import io
+import re
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from resolvent.data.files.atomic_files import write_text
+from resolvent.simulator.record.plots import style
+
+__all__ = ["INK", "page_colours", "svg_of", "write_page"]
+
+INK = "#123456"  # placeholder of the page's text colour until the SVG is written
+
+
+def write_page(path: Path, template: str, **values: Any) -> None:
+    """Write a page, one self-contained file.
+
+    Args:
+        path: path of the page.
+        template: name of the template.
+        values: the variables of the template.
+    """
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("resolvent.comparisons", "page_templates"),
+                                     autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+                                     lstrip_blocks=True)
+    write_text(path, environment.get_template(f"{template}.html.jinja").render(**values))
+
+
+def page_colours() -> AbstractContextManager[None]:
+    """A context in which figures are made for a page: lines and texts in its text colour, and no formulas in labels."""
+    colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
+                             "axes.titlecolor"), INK)
+    return mpl.rc_context({**colours, "text.parse_math": False})  # a dollar sign in a label is a dollar sign
+
+
+def svg_of(figure: Figure, title: str) -> Markup:
+    """The figure as SVG for a page: without a fixed size, with ids that are unique on the page, in its text colour.
+
+    The ids are made from the title, which is unique on a page, so that the same figure is always the same text.
+
+    Args:
+        figure: a figure that was made with ``page_colours``.
+        title: a description of the figure.
+    """
+    text = io.StringIO()
+    with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Title": title})
+    svg = text.getvalue()
+    prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"
+
+    def adapt(tag: re.Match[str]) -> str:
+        adapted = re.sub(r'\bid="', f'id="{prefix}', tag[0].replace(INK, "currentColor"))
+        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", adapted)
+
+    svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may contain anything
+    svg = re.sub(r'<svg ([^>]*?)width="[^"]*pt" ', r"<svg \1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
+    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1))
