@@ -14,7 +14,7 @@ from resolvent.comparisons.judgement.sites import Evidence, judge_sites
 from resolvent.comparisons.judgement.verdict import judge
 from resolvent.comparisons.runs.summary import plain_site
 from resolvent.errors import InputError
-from resolvent.problem.metrics import ROCAUC, BalancedAccuracy
+from resolvent.problem.metrics import ROCAUC, BalancedAccuracy, from_function
 from resolvent.problem.metrics.metric import Predictions
 
 
@@ -223,6 +223,41 @@ def test_where_less_is_better_a_gain_is_less():
     assert gain.value == pytest.approx((values["alone"] - values["A"]).mean())
     assert gain.sign == 1
     assert verdict.recommendations()["use"].tolist() == ["A"]
+
+
+@pytest.mark.parametrize(("score", "low", "high"), [("brier_score", 0, 2), ("log_loss", 0, np.inf), ("r2", -np.inf, 1),
+                                                    ("own_loss", -np.inf, np.inf)])
+def test_intervals_stay_within_the_range_of_the_metric(score, low, high):
+    """Three rows and three seeds with large differences: the noise of the seeds leaves the range."""
+    at = high if np.isfinite(high) else low if np.isfinite(low) else 0.0
+    values = {"alone": np.array([[[at] * 3, [0.9] * 3, [at] * 3]]), "A": np.array([[[at] * 3, [0.4] * 3, [at] * 3]])}
+    sites = judge_sites(evidence(values, score=score, higher=False, seeds=(0, 1, 2)))
+    site, means = sites.sites[0], sites.means
+    scores = [*site.scores.values(), *means.plain.values(), *means.weighted.values()]
+    gains = [site.gains["A"], means.plain_gains["A"]]
+    assert all(low <= i.low <= i.value <= i.high <= high for i in scores)
+    assert all(low - high <= i.low <= i.value <= i.high <= high - low for i in gains)
+    if np.isfinite(low) or np.isfinite(high):
+        assert any(i.low == low or i.high == high for i in scores)  # without the range they were beyond it
+
+
+def test_a_metric_of_the_users_that_is_no_share_is_not_cut_to_shares():
+    """A cost by class: its interval is around its value, although metrics by class of this library are shares."""
+    rng = np.random.default_rng(0)
+    labels = np.tile([0, 1], 20)
+
+    def cost(labels, predictions):
+        return 20 * np.mean(labels != predictions)
+
+    metric = from_function(cost, higher_is_better=False)
+    values = {m: metric.row_values(Predictions(labels, np.where(rng.random(40) < right, labels, 1 - labels), None,
+                                               np.zeros((40, 2)))) for m, right in (("alone", 0.6), ("A", 0.7))}
+    rows = RowValues(np.zeros(40, int), np.zeros(40, int), np.arange(40), values, "classes", labels)
+    metrics = evidence({"alone": np.zeros((1, 1, 1)), "A": np.zeros((1, 1, 1))}).metrics
+    site, = judge_sites(Evidence("cost", "test", False, ("alone", "A"), "alone", ["a"], metrics, (0,), rows)).sites
+    for interval in site.scores.values():
+        assert interval.low + 1 < interval.value < interval.high - 1
+    assert site.gains["A"].low + 1 < site.gains["A"].value < site.gains["A"].high - 1
 
 
 def test_a_diverged_method_is_worse_and_training_alone_that_diverged_is_no_reference():

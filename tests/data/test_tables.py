@@ -81,7 +81,7 @@ def test_parties_are_in_natural_order():
 
 
 @pytest.mark.parametrize("values", [[10, 2, 10, 2], pd.Series([10, 2, 10, 2], dtype="Int64"),
-                                    pd.Categorical([10, 2, 10, 2])])
+                                    pd.Categorical([10, 2, 10, 2]), [10.0, 2.0, 10.0, 2.0]])
 def test_party_names_are_text(values):
     frame = pd.DataFrame({"p": values, "x": [1.0, 2, 3, 4], "y": [0, 1, 1, 0]})
     assert from_frame(frame, "p", "y").parties == ("2", "10")

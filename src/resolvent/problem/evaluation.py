@@ -125,7 +125,5 @@ def _interval(values: NDArray[np.float64], metric: Metric | None, labels: NDArra
     by_class = metric is not None and metric.sampling != "rows" and task == "classification"
     rows = SiteRows({"model": values[None]}, np.ones((1, len(values)), bool),
                     labels.astype(np.int64) if by_class else None)
-    interval = measure_site(rows, ["model"], None, metric.sampling if metric is not None and by_class else "rows", 0,
-                            higher_is_better=True).intervals[0]
-    low, high = (-np.inf, np.inf) if metric is None else metric.limits
-    return Interval(interval.value, max(interval.low, low), min(interval.high, high))
+    return measure_site(rows, ["model"], None, metric.sampling if metric is not None and by_class else "rows", 0,
+                        higher_is_better=True, limits=Metric.limits if metric is None else metric.limits).intervals[0]

@@ -291,19 +291,19 @@ def _measure(fitted: Fitted, choice: CalibrationChoice, test: LabelledOutputs, i
     for stage, outputs in stages.items():
         probabilities = probabilities_of(outputs)
         predictions[stage] = Predictions(labels, probabilities.argmax(axis=1), probabilities, outputs)
-    scores = {metric.name: _change({stage: metric.row_values(p) for stage, p in predictions.items()}, metric.sampling,
-                                   labels, number) for metric in _METRICS}
+    scores = {metric.name: _change({stage: metric.row_values(p) for stage, p in predictions.items()}, labels, number,
+                                   metric.limits, metric.sampling) for metric in _METRICS}
     reliability = {stage: _reliability(p, index) for stage, p in predictions.items()}
     reached = None if fitted.threshold is None else _reached(fitted.threshold, predictions["after"], index, number)
     return SiteCalibration(fitted, choice, len(labels), scores, reliability, reached, threshold_rows, note)
 
 
-def _change(values: Mapping[str, NDArray[np.float64]], sampling: Sampling, labels: NDArray[np.int64],
-            number: int) -> Change:
+def _change(values: Mapping[str, NDArray[np.float64]], labels: NDArray[np.int64], number: int,
+            limits: tuple[float, float], sampling: Sampling = "rows") -> Change:
     rows = MeasuredRows({stage: v[None] for stage, v in values.items()}, np.ones((1, len(labels)), bool),
                         None if sampling == "rows" else labels)
-    return Change(*measure_site(rows, ["before", "after"], "before", sampling, number,
-                                higher_is_better=False).intervals)
+    return Change(*measure_site(rows, ["before", "after"], "before", sampling, number, higher_is_better=False,
+                                limits=limits).intervals)
 
 
 def _reliability(predictions: Predictions, index: int) -> tuple[Bin, ...]:
@@ -335,8 +335,9 @@ def _reached(threshold: Threshold, predictions: Predictions, index: int, number:
             return np.asarray(threshold.goal.cost_false_negative * (labels & ~predicted)
                               + threshold.goal.cost_false_positive * (~labels & predicted))
 
-        cost = _change({"before": costs(predictions.predicted == index), "after": costs(is_positive)}, "rows",
-                       predictions.labels, number)
+        cost = _change({"before": costs(predictions.predicted == index), "after": costs(is_positive)},
+                       predictions.labels, number,
+                       (0.0, max(threshold.goal.cost_false_negative, threshold.goal.cost_false_positive)))
     return ReachedShares(_share(is_positive[labels]), _share(~is_positive[~labels]), cost)
 
 

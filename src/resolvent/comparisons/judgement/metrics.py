@@ -3,15 +3,20 @@
 import math
 from typing import TYPE_CHECKING
 
+from resolvent.problem import metrics as library
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GAP", "format_value", "higher_is_better", "is_share", "run_columns", "title_of", "worst_value"]
+__all__ = ["GAP", "format_value", "higher_is_better", "is_share", "range_of", "run_columns", "title_of", "worst_value"]
 
 # Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
 _HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
 _SHARES = ("accuracy", "average_precision", "calibration_error", "f1", "roc_auc")  # between 0 and 1
 _IN_PERCENT = ("accuracy", "annual_return", "max_drawdown", "turnover", "cash_share", "largest_weight")
+_RANGES = {kind().name: kind.limits for kind in map(vars(library).get, library.__all__)
+           if isinstance(kind, type) and issubclass(kind, library.Metric) and kind is not library.Metric}
+_RANGES["squared_error"] = 0, math.inf
 GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 
 
@@ -23,6 +28,11 @@ def higher_is_better(metric: str) -> bool:
 def is_share(metric: str) -> bool:
     """Whether values lie between 0 and 1."""
     return metric.endswith(_SHARES)
+
+
+def range_of(metric: str) -> tuple[float, float]:
+    """The smallest and the largest possible value; infinite for a metric that is none of the library's."""
+    return _RANGES.get(metric.removeprefix("global_"), library.Metric.limits)
 
 
 def run_columns(metrics: "pd.DataFrame") -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.metrics import is_share, run_columns
+from resolvent.comparisons.judgement.metrics import is_share, range_of, run_columns
 from resolvent.comparisons.judgement.power_forecast import Forecast
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.problem.metrics.intervals import Interval, Pool, mean_interval
@@ -194,7 +194,7 @@ def judge_sites(evidence: Evidence) -> Sites:
     sites, pools, limits = [], (Pool(), Pool()), []
     for party, rows in evidence.rows.sites():
         site = measure_site(rows, methods, evidence.alone, evidence.rows.sampling, party,
-                            higher_is_better=evidence.higher_is_better)
+                            higher_is_better=evidence.higher_is_better, limits=range_of(evidence.score))
         if site.is_finite:
             for pool, weight in zip(pools, (1.0, rows.is_tested.sum() / len(evidence.seeds)), strict=True):
                 pool.add(site.sample, weight)
@@ -206,25 +206,24 @@ def judge_sites(evidence: Evidence) -> Sites:
     has_diverged = any(np.isinf(i.value) for s in sites for i in (*s.scores.values(), *s.gains.values()))
     if has_diverged or pools[0].is_empty:
         return Sites(tuple(sites), None)
-    is_limited = all(of_site is not None for of_site in limits)
-    return Sites(tuple(sites), _means(evidence, pools, limits[0] if is_limited else None))
+    low, high = (np.stack(limits)[..., i] for i in (0, 1))
+    return Sites(tuple(sites), _means(evidence, pools, np.stack([low.min(axis=0), high.max(axis=0)], axis=1)))
 
 
 def _methods_of(evidence: Evidence) -> tuple[str, ...]:
     return (*evidence.methods, *(() if evidence.baseline is None else (evidence.baseline,)))
 
 
-def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values | None) -> Means:
+def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values) -> Means:
     """The means over the sites at which the score is defined.
 
     Args:
         evidence: the measurements.
         pools: the sites with equal weights, and weighted by their test rows.
-        limits: [Q, 2] the smallest and the largest possible mean; None: no limits.
+        limits: [Q, 2] the smallest and the largest possible mean.
     """
     methods = _methods_of(evidence)
     others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
-    limits = None if limits is None else limits[:len(methods) + len(others)]
     plain, weighted = (pool.intervals(SEED, limits) for pool in pools)
     return Means(dict(zip(methods, plain, strict=False)), dict(zip(methods, weighted, strict=False)),
                  dict(zip(others, plain[len(methods):], strict=False)),

@@ -209,9 +209,13 @@ def _to_floats(title: str, column: "pd.Series[Any]") -> NDArray[np.float64]:
 def read_parties(column: "pd.Series[Any]") -> NDArray[np.object_]:
     """[n] the name of each row's party, from the column that names the parties.
 
+    Whole numbers have no decimal point, also if pandas read them as floating numbers because some are missing.
+
     Raises:
         InputError: a name cannot be written in UTF-8.
     """
+    if column.dtype.kind == "f" and (column.dropna() % 1 == 0).all():
+        column = column.astype("Int64")
     try:
         return column.astype(str).to_numpy(dtype=object)
     except UnicodeEncodeError as error:

@@ -49,6 +49,7 @@ class Accuracy(MeanOverRows, _ClassMetric):
     """
 
     name: str = field(init=False, default="accuracy")
+    limits: ClassVar[tuple[float, float]] = (0, 1)
     is_score: ClassVar[bool] = True
 
     @override

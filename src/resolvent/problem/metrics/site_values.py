@@ -42,18 +42,18 @@ class SiteValues(NamedTuple):
     Attributes:
         intervals: Q intervals.
         sample: the resampled means of the quantities.
-        limits: [Q, 2] the smallest and the largest possible mean of shares; otherwise None.
+        limits: [Q, 2] the smallest and the largest possible mean, which may be infinite.
         is_finite: whether all values are finite.
     """
 
     intervals: list[Interval]
     sample: Sample
-    limits: Values | None
+    limits: Values
     is_finite: bool
 
 
 def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, sampling: Sampling, party: int, *,
-                 higher_is_better: bool) -> SiteValues:
+                 higher_is_better: bool, limits: tuple[float, float] = (-np.inf, np.inf)) -> SiteValues:
     """The score of each method and its gain over training alone.
 
     Args:
@@ -63,6 +63,7 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
         sampling: how intervals resample the rows.
         party: id of the site, from which its random numbers follow: other sites do not change its intervals.
         higher_is_better: whether larger values are better.
+        limits: the smallest and the largest possible score, which end the intervals.
     """
     tested, rng = rows.is_tested, np.random.default_rng([SEED, party])
     scores = np.stack([rows.values[m] for m in methods])
@@ -77,15 +78,18 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
     values = np.concatenate([scores, gains])
     finite = np.isfinite(values[:, tested]).all(axis=1)
     is_binary = sampling == "rows" and bool(np.isin(scores[:, tested], (0.0, 1.0)).all())
-    bounds = _bounds(scores, gains, tested, is_unit=is_binary or sampling != "rows")
-    limits = bounds if is_binary else None
+    if is_binary:
+        limits = 0.0, 1.0
+    bounds = _bounds(scores, gains, tested, is_unit=tuple(limits) == (0, 1))
+    size = limits[1] - limits[0]
+    ends = np.array([limits] * len(scores) + [(-size, size)] * len(gains), float).reshape(-1, 2)
     used = np.where(np.isfinite(values), values, 0.0)
     sample = resample(used, tested, bounds, rng, rows.classes if sampling != "rows" else None)
     if is_binary:
         intervals = [share_interval(v, tested) if i < len(scores) else gain_of_shares(v, tested)
                      for i, v in enumerate(used)]
     else:
-        intervals = interval_of(sample, rng, bounds if sampling != "rows" else None)
+        intervals = interval_of(sample, rng, ends)
     if sampling == "ranks":
         assert rows.classes is not None
         ranks = RankScores.of(used[:len(scores)], tested, rows.classes)
@@ -93,7 +97,7 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
         intervals = [ranks.score(i) for i in range(len(scores))] + [
             ranks.gain(i, reference) for i in range(len(scores)) if reference is not None and i != reference]
     return SiteValues([interval if ok else not_finite(values[i][tested]) for i, (interval, ok) in enumerate(
-        zip(intervals, finite, strict=True))], sample, limits, bool(finite.all()))
+        zip(intervals, finite, strict=True))], sample, ends, bool(finite.all()))
 
 
 def _by_class(values: Values, is_tested: NDArray[np.bool_], classes: NDArray[np.integer]) -> Values:
