@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.papers.reproductions import curve_rules, party_rules, sweep_rules, value_rules
+from resolvent.papers.reproductions import curve_rules, panel_rules, party_rules, sweep_rules
 from resolvent.papers.reproductions.curves import RULES, Item, Panels
 
-__all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "is_borderline", "party_rules", "spreads_of",
-           "sweep_rules", "thresholds", "value_rules", "verdict_of"]
+__all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "is_borderline", "panel_rules", "party_rules",
+           "spreads_of", "sweep_rules", "thresholds", "verdict_of"]
 
 VERDICTS = ("holds", "holds in part", "does not hold")  # from the best to the worst
 NOT_DECIDED = "not decided"

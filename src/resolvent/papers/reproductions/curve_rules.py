@@ -1,26 +1,269 @@
-"""Rules about levels and the course of curves: averages, published levels, collapses, and events that coincide."""
+"""Rules about one number of each curve: alone, against another method, or from one panel to the next.
 
-from collections.abc import Mapping, Sequence
+A rule is made from a function of one curve or of two. The claim has the panels and methods, the bounds ``at_least`` and
+``at_most``, and the function's further arguments.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from resolvent.papers.reproductions.curves import Curve, Item, Panels, name_of, rule
+from resolvent.papers.reproductions.curves import RULES, Curve, Item, Panels, between, name_of, quotient, rule
 
-__all__ = ["average_lead", "close_together", "coincide", "deepest_fall", "net_change", "published", "reverses",
-           "same_sign"]
+__all__ = ["of_methods", "of_panels", "of_two_methods"]
 
 _INF = float("inf")
 
 
+def of_methods(function: Callable[..., float]) -> Callable[..., float]:
+    """Register the rule: the number of each method's curve (default: all) in each panel is between the bounds."""
+    def check(figure: Panels, panels: Sequence[str], methods: Sequence[str] | None = None, at_least: float = -_INF,
+              at_most: float = _INF, **arguments: Any) -> list[Item]:
+        return between({name_of(figure, p, m): function(figure[p][m], **arguments)
+                        for p in panels for m in methods or figure[p]}, at_least, at_most)
+
+    RULES[function.__name__] = check
+    return function
+
+
+def of_two_methods(item: str = "{a} {sign} {b}", *, at_most: float = _INF) -> Callable[..., Callable[..., float]]:
+    """Register the rule: a number of two methods' curves in one panel is between the bounds.
+
+    Each of ``methods`` is compared with the method ``to``, or the methods are those of ``pairs``. With ``mean`` the
+    mean of the number over the panels is between the bounds.
+
+    Args:
+        item: what the number is, with the methods a and b, the ``sign`` of a quotient or a difference, and the axis
+            ``by`` which a cost is measured.
+        at_most: the default of the upper bound.
+    """
+    largest = at_most
+
+    def register(function: Callable[..., float]) -> Callable[..., float]:
+        def check(figure: Panels, panels: Sequence[str], methods: Sequence[str] = (), to: str = "",
+                  pairs: Mapping[str, str] | None = None, at_least: float = -_INF, at_most: float = largest,
+                  mean: bool = False, **arguments: Any) -> list[Item]:
+            if not pairs and not (methods and to):
+                raise TypeError("set methods and to, or pairs")
+            compared = (pairs or dict.fromkeys(methods, to)).items()
+            words = {"by": arguments.get("by", "rounds"), "sign": "-" if arguments.get("minus") else "/"}
+            values = {(p, a): function(figure[p][a], figure[p][b], **arguments) for p in panels for a, b in compared}
+            if mean:
+                return between({f"{item.format(a=a, b=b, **words)}, mean over panels":
+                                float(np.mean([values[p, a] for p in panels])) for a, b in compared}, at_least, at_most)
+            return between({item.format(a=name_of(figure, p, a), b=b, **words): values[p, a]
+                            for p in panels for a, b in compared}, at_least, at_most)
+
+        RULES[function.__name__] = check
+        return function
+
+    return register
+
+
+def of_panels(item: str) -> Callable[..., Callable[..., float | None]]:
+    """Register the rule: a number of a method's curves in a panel and in the next one is between the bounds.
+
+    Instead of successive panels, ``pairs`` names for each panel the one that it is compared with.
+
+    Args:
+        item: what the number is, with the method m and the panels a and b.
+    """
+    def register(function: Callable[..., float | None]) -> Callable[..., float | None]:
+        def check(figure: Panels, methods: Sequence[str], panels: Sequence[str] = (),
+                  pairs: Mapping[str, str] | None = None, at_least: float = -_INF, at_most: float = _INF,
+                  **arguments: Any) -> list[Item]:
+            steps = pairwise(panels) if pairs is None else [(a, b) for b, a in pairs.items()]
+            values = {item.format(m=m, a=a, b=b): function(figure[a][m], figure[b][m], **arguments)
+                      for m, (a, b) in itertools.product(methods, steps)}
+            return between({name: value for name, value in values.items() if value is not None}, at_least, at_most)
+
+        RULES[function.__name__] = check
+        return function
+
+    return register
+
+
+@of_methods
+def level(curve: Curve) -> float:
+    """The last value."""
+    return curve.final
+
+
+@of_methods
+def relative_gap(curve: Curve) -> float:
+    """The last value divided by the first."""
+    return curve.relative
+
+
+@of_methods
+def net_change(curve: Curve) -> float:
+    """The last value minus the first one."""
+    return curve.final - float(curve.values[0])
+
+
+@of_methods
+def gain(curve: Curve, since: float = 0.5) -> float:
+    """The last value divided by the value at the share ``since`` of the rounds."""
+    return quotient(curve.final, curve.at(int(since * curve.rounds[-1])))
+
+
+@of_methods
+def rise(curve: Curve) -> float:
+    """The last value divided by the smallest value."""
+    return quotient(curve.final, float(curve.values.min()))
+
+
+@of_methods
+def spike(curve: Curve, begin: int = 1) -> float:
+    """From round ``begin`` on, the largest value divided by the median."""
+    late = curve.values[curve.rounds >= min(begin, curve.rounds[-1])]
+    return quotient(float(late.max()), float(np.median(late)))
+
+
+@of_methods
+def deepest_fall(curve: Curve) -> float:
+    """The smallest ratio of a value to the largest one before it, if that is positive; at most 1."""
+    earlier = np.maximum.accumulate(curve.values[:-1])
+    ratios = curve.values[1:][earlier > 0] / earlier[earlier > 0]
+    return float(min(1.0, *ratios)) if len(ratios) else 1.0
+
+
+@of_methods
+def largest_growth(curve: Curve, within: int = 10) -> float:
+    """The largest increase of the value within ``within`` rounds.
+
+    A run diverges if its loss grows by more than 1 within 10 rounds. Source: FedProx, C.3.2.
+    """
+    with np.errstate(invalid="ignore"):  # after a divergence both values are infinite
+        rises = [curve.at(int(t)) - curve.at(int(t) - within) for t in curve.rounds if t >= within]
+    return float(np.max(np.nan_to_num(rises, nan=-_INF, posinf=_INF, neginf=-_INF), initial=-_INF))
+
+
+@of_methods
+def contraction(curve: Curve, begin: int = 0, end: int | None = None) -> float:
+    """The mean factor per round between the rounds ``begin`` and ``end``."""
+    last = int(curve.rounds[-1]) if end is None else end
+    return float(quotient(curve.at(last), curve.at(begin)) ** (1 / (last - begin)))
+
+
 @rule
-def average_lead(figure: Panels, panels: Sequence[str], methods: Sequence[str], over: Sequence[str],
-                 at_least: float = -_INF, at_most: float = _INF) -> list[Item]:
-    """The mean of the methods' last values minus the mean of those of ``over`` is between the bounds."""
-    leads = {p: float(np.mean([figure[p][m].final for m in methods]) - np.mean([figure[p][m].final for m in over]))
-             for p in panels}
-    return [Item(f"{p}: mean lead", lead, at_least <= lead <= at_most) for p, lead in leads.items()]
+def climb(figure: Panels, panels: Sequence[str], methods: Sequence[str], begin: int, at_most: float = _INF,
+          at_least: float = -_INF, over: Sequence[str] = ()) -> list[Item]:
+    """From round ``begin`` on, the largest value divided by the smallest one until then is between the bounds.
+
+    A shorter run is read at its last round. With ``over``, this climb divided by the largest one of the methods
+    ``over`` in the same panel is between the bounds.
+    """
+    def largest_climb(curve: Curve) -> float:
+        smallest = np.minimum.accumulate(curve.values)
+        return max(quotient(float(v), float(s)) for t, v, s in zip(curve.rounds, curve.values, smallest, strict=True)
+                   if t >= min(begin, curve.rounds[-1]))
+
+    climbs = {p: {m: largest_climb(figure[p][m]) for m in (*methods, *over)} for p in panels}
+    if over:
+        return between({f"{name_of(figure, p, m)} / the others' largest": quotient(
+            climbs[p][m], max(climbs[p][other] for other in over)) for p in panels for m in methods}, at_least, at_most)
+    return between({name_of(figure, p, m): climbs[p][m] for p in panels for m in methods}, at_least, at_most)
+
+
+@of_two_methods()
+def ratio(a: Curve, b: Curve) -> float:
+    """The last value divided by that of the other method."""
+    return quotient(a.final, b.final)
+
+
+@of_two_methods("{a} - {b}")
+def difference(a: Curve, b: Curve, at: int | None = None) -> float:
+    """The value (the last, or that at round ``at``) minus that of the other method."""
+    return a.final - b.final if at is None else a.at(at) - b.at(at)
+
+
+@of_two_methods(at_most=1.0)
+def steadier(a: Curve, b: Curve, since: float = 0.0) -> float:
+    """The fluctuation divided by that of the other method, see ``Curve.fluctuation``."""
+    return quotient(a.fluctuation(since), b.fluctuation(since))
+
+
+@of_two_methods()
+def lately(a: Curve, b: Curve, since: float = 0.5, minus: bool = False) -> float:
+    """The mean of the late values divided by that of the other method, or minus it.
+
+    Late values are those after the share ``since`` of the rounds. They say more than the last value if a curve
+    fluctuates.
+    """
+    first, second = a.late_mean(since), b.late_mean(since)
+    return first - second if minus else quotient(first, second)
+
+
+@of_two_methods("{a}: rounds / those of {b}")
+def sooner(a: Curve, b: Curve, share: float = 1e-8, near: float = 1.1) -> float:
+    """The rounds divided by those of the other method, to one target.
+
+    The target is ``share`` times the first value or, if the other method ends above that, ``near`` times its last
+    value.
+    """
+    target = max(share * b.values[0], near * b.final)
+    return quotient(a.rounds_to(target), b.rounds_to(target))
+
+
+@of_two_methods("{a}: {by} / those of {b}", at_most=1.0)
+def cheaper(a: Curve, b: Curve, share: float, by: str = "rounds") -> float:
+    """The cost of reaching ``share`` times the first value, in rounds or in another axis, divided by the other's."""
+    return quotient(a.rounds_to(share * a.values[0], by), b.rounds_to(share * b.values[0], by))
+
+
+@of_panels("{m}: {b} / {a}")
+def ratio_of_panels(a: Curve, b: Curve, negligible: float = 0.0) -> float | None:
+    """The factor by which the last value grows.
+
+    Pairs of values that are both at most ``negligible`` times the first are left out: they are rounding errors.
+    """
+    return None if max(a.relative, b.relative) <= negligible else quotient(b.final, a.final)
+
+
+@of_panels("{m}: {b} - {a}")
+def difference_of_panels(a: Curve, b: Curve) -> float:
+    """The change of the last value."""
+    return b.final - a.final
+
+
+@of_panels("{m}: {b} / {a}")
+def lately_of_panels(a: Curve, b: Curve, since: float = 0.5) -> float:
+    """The factor by which the mean of the late values grows, see ``lately``."""
+    return quotient(b.late_mean(since), a.late_mean(since))
+
+
+@of_panels("{m}: {b} / {a}")
+def steadier_panels(a: Curve, b: Curve) -> float:
+    """The factor by which the fluctuation grows, see ``Curve.fluctuation``."""
+    return quotient(b.fluctuation(), a.fluctuation())
+
+
+@of_panels("{m}: rounds, {b} / {a}")
+def rounds_of_panels(a: Curve, b: Curve, near: float = 1.1) -> float:
+    """The factor by which the rounds to one target grow: ``near`` times the larger of the last values."""
+    target = near * max(a.final, b.final)
+    return quotient(b.rounds_to(target), a.rounds_to(target))
+
+
+@rule
+def same_limit(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], within: float = 0.05,
+               negligible: float = 1e-10) -> list[Item]:
+    """The two of each pair have equal last values: their ratio is within ``within`` of 1, or both are negligible.
+
+    Values are negligible that are at most ``negligible`` times the first.
+    """
+    items = []
+    for panel in panels:
+        for a, b in pairs.items():
+            first, second = figure[panel][a], figure[panel][b]
+            value = quotient(first.final, second.final)
+            is_equal = abs(value - 1) <= within or max(first.relative, second.relative) <= negligible
+            items.append(Item(f"{name_of(figure, panel, a)} / {b}", value, is_equal))
+    return items
 
 
 @rule
@@ -31,89 +274,21 @@ def published(figure: Panels, panels: Sequence[str], values: Mapping[str, float]
 
 
 @rule
-def close_together(figure: Panels, panels: Sequence[str], within: float,
-                   methods: Sequence[str] | None = None) -> list[Item]:
-    """The largest last value of the methods (default: all) minus the smallest one is at most ``within``."""
-    spreads = {p: float(np.ptp([c.final for m, c in figure[p].items() if methods is None or m in methods]))
-               for p in panels}
-    return [Item(f"{p}: largest - smallest", spread, spread <= within) for p, spread in spreads.items()]
+def when_stopped(figure: Panels, panels: Mapping[str, str], methods: Sequence[str], to: str, at_least: float,
+                 within: int = 10, by: float = 1.0, change: float = 0.0) -> list[Item]:
+    """The value minus that of the method ``to``, as a mean over panels, is at least ``at_least``.
 
-
-@rule
-def net_change(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_least: float = -_INF,
-               at_most: float = _INF) -> list[Item]:
-    """The last value minus the first one is between the bounds."""
-    changes = {name_of(figure, p, m): figure[p][m].final - float(figure[p][m].values[0])
-               for p in panels for m in methods}
-    return [Item(name, change, at_least <= change <= at_most) for name, change in changes.items()]
-
-
-@rule
-def deepest_fall(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_least: float = -_INF,
-                 at_most: float = _INF) -> list[Item]:
-    """The smallest ratio of a value to the largest one before it, if that is positive, is between the bounds.
-
-    It is at most 1; without a positive earlier value it is 1.
+    Each value is that of the round in which the run stopped: the first in which the loss had grown by more than ``by``
+    within ``within`` rounds (divergence) or had changed by less than ``change`` since the evaluation before
+    (convergence), or the last one. ``panels`` names the panel of the loss for each panel. Source: FedProx, C.3.2.
     """
-    def fall(curve: Curve) -> float:
-        earlier = np.maximum.accumulate(curve.values[:-1])
-        ratios = curve.values[1:][earlier > 0] / earlier[earlier > 0]
-        return float(min(1.0, *ratios)) if len(ratios) else 1.0
+    def stopped_value(panel: str, method: str) -> float:
+        loss = figure[panels[panel]][method]
+        has_diverged = [t >= within and not loss.at(t) - loss.at(t - within) <= by for t in loss.rounds]
+        with np.errstate(invalid="ignore"):  # after a divergence both values are infinite
+            has_converged = np.abs(np.diff(loss.values, prepend=np.inf)) < change
+        stops = loss.rounds[np.array(has_diverged) | has_converged]
+        return figure[panel][method].at(stops[0]) if len(stops) else figure[panel][method].final
 
-    falls = {name_of(figure, p, m): fall(figure[p][m]) for p in panels for m in methods}
-    return [Item(name, value, at_least <= value <= at_most) for name, value in falls.items()]
-
-
-@rule
-def coincide(figure: Panels, spikes: str, drops: str, methods: Sequence[str], share: float = 0.1,
-             at_least: float = 0.5) -> list[Item]:
-    """Of the intervals with the largest spikes, at least the share ``at_least`` also has the largest drops.
-
-    Intervals lie between successive rounds of the panel ``drops``. The spike of an interval is the largest value of the
-    panel ``spikes`` in it, and its drop is the decrease of ``drops``; an increase is no drop. ``share`` of the
-    intervals are the largest, at least 1.
-    """
-    items = []
-    for m in methods:
-        events, curve = figure[spikes][m], figure[drops][m]
-        inside = [(events.rounds > a) & (events.rounds <= b) for a, b in pairwise(curve.rounds)]
-        sizes = np.array([events.values[mask].max() if mask.any() else -_INF for mask in inside])
-        number = max(1, round(share * len(sizes)))
-        dropped = -np.diff(curve.values)
-        both = set(_largest(sizes, number)) & {i for i in _largest(dropped, number) if dropped[i] > 0}
-        items.append(Item(m, len(both) / number, len(both) / number >= at_least))
-    return items
-
-
-@rule
-def reverses(figure: Panels, panels: Sequence[str], method: str, to: str) -> list[Item]:
-    """From each panel to the next the sign of the last value minus that of the method ``to`` changes.
-
-    The number is the product of both differences.
-    """
-    differences = {p: figure[p][method].final - figure[p][to].final for p in panels}
-    products = {f"{a} times {b}": differences[a] * differences[b] for a, b in pairwise(panels)}
-    return [Item(f"{method} - {to}: {name}", product, product < 0) for name, product in products.items()]
-
-
-@rule
-def same_sign(figure: Panels, panel: str, sweep: str, pairs: Mapping[str, str], at_least: int) -> list[Item]:
-    """The difference of each pair has the sign that it has in ``panel`` at ``at_least`` points of a sweep or more.
-
-    The curves of the sweep have the point ``method``. The number is that of the points with this sign.
-    """
-    points: dict[str, dict[str, float]] = {}
-    for curve in figure[sweep].values():
-        others = {key: value for key, value in curve.point.items() if key != "method"}
-        points.setdefault(str(others), {})[curve.point["method"]] = curve.final
-    items = []
-    for a, b in pairs.items():
-        sign = np.sign(figure[panel][a].final - figure[panel][b].final)
-        count = sum(bool(np.sign(finals[a] - finals[b]) == sign) for finals in points.values())
-        items.append(Item(f"{a} - {b}: of {len(points)}", count, count >= at_least))
-    return items
-
-
-def _largest(values: NDArray[np.float64], number: int) -> list[int]:
-    """The positions of the largest values."""
-    return [int(i) for i in np.argsort(-values, kind="stable")[:number]]
+    return between({f"{m} - {to}, mean over panels": float(np.mean([stopped_value(p, m) - stopped_value(p, to)
+                                                                   for p in panels])) for m in methods}, at_least)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RULES", "Curve", "Item", "Panels", "Rule", "name_of", "quotient", "rule"]
+__all__ = ["RULES", "Curve", "Item", "Panels", "Rule", "between", "name_of", "quotient", "rule"]
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,16 @@ class Curve:
         reached = axis[self.values <= target]
         return float(reached[0]) if len(reached) else float("inf")
 
-    def after(self, since: float) -> NDArray[np.float64]:
-        """The values after the share ``since`` of the rounds."""
-        late: NDArray[np.float64] = self.values[self.rounds >= since * self.rounds[-1]]
-        return late
+    def late_mean(self, since: float) -> float:
+        """The mean of the values after the share ``since`` of the rounds."""
+        return float(np.mean(self._late_values(since)))
+
+    def fluctuation(self, since: float = 0.0) -> float:
+        """The standard deviation of the changes between evaluations after the share ``since`` of the rounds."""
+        return float(np.std(np.diff(self._late_values(since))))
+
+    def _late_values(self, since: float) -> NDArray[np.float64]:
+        return np.asarray(self.values[self.rounds >= since * self.rounds[-1]])
 
 
 Panels = Mapping[str, Mapping[str, Curve]]  # title -> label -> curve
@@ -92,3 +98,8 @@ def quotient(a: float, b: float) -> float:
 def name_of(panels: Panels, title: str, method: str) -> str:
     """The method, with its panel if there are several."""
     return method if len(panels) == 1 else f"{title}: {method}"
+
+
+def between(values: Mapping[str, float], at_least: float = -np.inf, at_most: float = np.inf) -> list[Item]:
+    """An item for each value, which holds if the value is between the bounds."""
+    return [Item(name, value, bool(at_least <= value <= at_most)) for name, value in values.items()]

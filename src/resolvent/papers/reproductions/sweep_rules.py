@@ -1,17 +1,40 @@
-"""Rules about sweeps and costs: trends, optima, and the rounds or bytes to a target."""
+"""Rules about sweeps: trends, optima, and the cost of a target along a parameter."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
-from resolvent.papers.reproductions.curves import Curve, Item, Panels, name_of, quotient, rule
+from resolvent.papers.reproductions.curves import Curve, Item, Panels, between, name_of, quotient, rule
 
-__all__ = ["at_best", "average_rises", "cheaper", "contraction", "determined_by_product", "inside", "monotone",
-           "settles_sooner", "slope", "until"]
+__all__ = ["at_best", "average_rises", "determined_by_product", "inside", "monotone", "settles_sooner", "slope",
+           "until"]
 
 _INF = float("inf")
+
+
+def _lines(figure: Panels, panels: Sequence[str], along: str, fixed: str | None,
+           number: Callable[[Curve], float] = lambda c: c.final) -> Iterator[tuple[str, str, Any]]:
+    """Panel by panel, for each value of ``fixed``: panel, name, and rows of the parameter and a curve's number, sorted.
+
+    Curves without the parameter are left out.
+    """
+    for panel in panels:
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for curve in (c for c in figure[panel].values() if along in c.point):
+            value = None if fixed is None else curve.point[fixed]
+            name = "" if value is None else value if isinstance(value, str) else f"{fixed} = {value:g}"
+            groups.setdefault(name, []).append((float(curve.point[along]), number(curve)))
+        yield from ((panel, name, np.array(sorted(points))) for name, points in groups.items())
+
+
+def _finals_by(figure: Panels, panel: str, key: Callable[[Mapping[str, Any]], float]) -> dict[float, list[float]]:
+    """The last values of the curves whose points have the same key, by the key in ascending order."""
+    groups: dict[float, list[float]] = {}
+    for curve in figure[panel].values():
+        groups.setdefault(key(curve.point), []).append(curve.final)
+    return dict(sorted(groups.items()))
 
 
 @rule
@@ -22,16 +45,13 @@ def determined_by_product(figure: Panels, panels: Sequence[str], max_product: fl
     The largest value divided by the smallest is between ``at_least`` and ``within``. Only products up to
     ``max_product`` count: beyond, the terms that the paper neglects are no longer small.
     """
-    items = []
-    for panel in panels:
-        groups: dict[float, list[float]] = {}
-        for curve in figure[panel].values():
-            groups.setdefault(float(f"{curve.point['eta'] * (curve.point['k'] - 1):.6g}"), []).append(curve.final)
-        for product, finals in sorted(groups.items()):
-            if product <= max_product and len(finals) > 1:
-                value = quotient(max(finals), min(finals))
-                items.append(Item(f"eta*(k-1) = {product:g}: largest gap / least", value, at_least <= value <= within))
-    return items
+    def product(point: Mapping[str, Any]) -> float:
+        return float(f"{point['eta'] * (point['k'] - 1):.6g}")
+
+    return [item for panel in panels for item in between(
+        {f"eta*(k-1) = {value:g}: largest gap / least": quotient(max(finals), min(finals))
+         for value, finals in _finals_by(figure, panel, product).items() if value <= max_product and len(finals) > 1},
+        at_least, within)]
 
 
 @rule
@@ -41,13 +61,13 @@ def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign
 
     The number is the share of the pairs of methods with the same ``fixed`` that are in this order.
     """
-    items = []
+    shares = {}
     for panel in panels:
         values = [(c.point[fixed], c.point[along], c.final if at is None else c.at(at)) for c in figure[panel].values()]
         pairs = [(a, b) for a, b in combinations(values, 2) if a[0] == b[0]]
-        share = float(np.mean([sign * (a[1] - b[1]) * (a[2] - b[2]) > 0 for a, b in pairs]))
-        items.append(Item(f"{panel}: pairs in order", share, share == 1))
-    return items
+        shares[f"{panel}: pairs in order"] = float(np.mean([sign * (a[1] - b[1]) * (a[2] - b[2]) > 0
+                                                            for a, b in pairs]))
+    return between(shares, at_least=1)
 
 
 @rule
@@ -61,14 +81,14 @@ def settles_sooner(figure: Panels, panels: Sequence[str], along: str, fixed: str
     def rounds_to_end(curve: Curve) -> float:
         return curve.rounds_to(max(share * float(curve.values[0]), near * curve.final))
 
-    return [Item(f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}", value, bool(value <= at_most))
-            for panel in panels for name, line in _lines(figure[panel], along, fixed, rounds_to_end).items()
-            for a, b in pairwise(line) for value in (float(quotient(b[1], a[1])),)]
+    return between({f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}": float(quotient(b[1], a[1]))
+                    for panel, name, line in _lines(figure, panels, along, fixed, rounds_to_end)
+                    for a, b in pairwise(line)}, at_most=at_most)
 
 
 @rule
 def at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], share: float, at_most: float = _INF,
-            at_least: float = 0.0) -> list[Item]:
+            at_least: float = -_INF) -> list[Item]:
     """In a sweep of several methods, the fewest rounds over the sweep of the first of each pair to its target.
 
     The target is ``share`` times the first value. The rounds are divided by those of the second of the pair.
@@ -77,8 +97,8 @@ def at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], sha
         return min(c.rounds_to(share * float(c.values[0])) for c in figure[panel].values()
                    if c.point["method"] == method)
 
-    return [Item(f"{name_of(figure, panel, a)} / {b}", value, at_least <= value <= at_most)
-            for panel in panels for a, b in pairs.items() for value in (quotient(fewest(panel, a), fewest(panel, b)),)]
+    return between({f"{name_of(figure, p, a)} / {b}": quotient(fewest(p, a), fewest(p, b))
+                    for p in panels for a, b in pairs.items()}, at_least, at_most)
 
 
 @rule
@@ -89,11 +109,10 @@ def inside(figure: Panels, panels: Sequence[str], along: str, fixed: str | None 
     The number is the parameter's best value; with ``fixed``, for each value of that parameter.
     """
     items = []
-    for panel in panels:
-        for name, line in _lines(figure[panel], along, fixed).items():
-            x, y = line.T
-            best = float(x[np.argmax(y) if highest else np.argmin(y)])
-            items.append(Item(f"{name or panel}: best {along}", best, bool(x[0] < best < x[-1])))
+    for panel, name, line in _lines(figure, panels, along, fixed):
+        x, y = line.T
+        best = float(x[np.argmax(y) if highest else np.argmin(y)])
+        items.append(Item(f"{name or panel}: best {along}", best, bool(x[0] < best < x[-1])))
     return items
 
 
@@ -105,11 +124,10 @@ def slope(figure: Panels, panels: Sequence[str], along: str, fixed: str | None =
     With ``log`` both are logarithms. With ``fixed``, there is a slope for each value of that parameter.
     """
     items = []
-    for panel in panels:
-        for name, line in _lines(figure[panel], along, fixed).items():
-            x, y = np.log(line).T if log else line.T
-            value = float(np.polyfit(x, y, 1)[0])
-            items.append(Item(f"{name or panel}: slope", value, at_least <= value <= at_most))
+    for panel, name, line in _lines(figure, panels, along, fixed):
+        x, y = np.log(line).T if log else line.T
+        value = float(np.polyfit(x, y, 1)[0])
+        items.append(Item(f"{name or panel}: slope", value, at_least <= value <= at_most))
     return items
 
 
@@ -118,10 +136,8 @@ def average_rises(figure: Panels, panels: Sequence[str], along: str, by: float =
     """In a sweep, the last values' mean over all methods rises by more than ``by`` with each step of a parameter."""
     items = []
     for panel in panels:
-        groups: dict[float, list[float]] = {}
-        for curve in figure[panel].values():
-            groups.setdefault(float(curve.point[along]), []).append(curve.final)
-        means = {x: float(np.mean(groups[x])) for x in sorted(groups)}
+        means = {x: float(np.mean(finals))
+                 for x, finals in _finals_by(figure, panel, lambda point: float(point[along])).items()}
         items += [Item(f"{panel}: {along} = {a:g} to {b:g}", means[b] - means[a], means[b] - means[a] > by)
                   for a, b in pairwise(means)]
     return items
@@ -136,53 +152,8 @@ def until(figure: Panels, panels: Sequence[str], along: str, target: float, fixe
     0 if only the largest never reaches the target. With ``fixed``, for each value of that parameter.
     """
     items = []
-    for panel in panels:
-        for name, line in _lines(figure[panel], along, fixed, lambda c: c.rounds_to(target, by)).items():
-            costs = line[:, 1]
-            grows = bool(np.all(costs[:-1] <= costs[1:]) and costs[0] < costs[-1])
-            items.append(Item(f"{name or panel}: {by} to {target:g}", costs[0] / costs[-1] if grows else 1.0, grows))
+    for panel, name, line in _lines(figure, panels, along, fixed, lambda c: c.rounds_to(target, by)):
+        costs = line[:, 1]
+        grows = bool(np.all(costs[:-1] <= costs[1:]) and costs[0] < costs[-1])
+        items.append(Item(f"{name or panel}: {by} to {target:g}", costs[0] / costs[-1] if grows else 1.0, grows))
     return items
-
-
-@rule
-def contraction(figure: Panels, panels: Sequence[str], methods: Sequence[str] | None = None, at_most: float = 1.0,
-                at_least: float = 0.0, begin: int = 0, end: int | None = None) -> list[Item]:
-    """The mean factor per round between the rounds ``begin`` and ``end`` is between the bounds."""
-    items = []
-    for panel in panels:
-        for method, curve in figure[panel].items():
-            if methods is None or method in methods:
-                last = int(curve.rounds[-1]) if end is None else end
-                value = quotient(curve.at(last), curve.at(begin)) ** (1 / (last - begin))
-                items.append(Item(name_of(figure, panel, method), value, at_least <= value <= at_most))
-    return items
-
-
-@rule
-def cheaper(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str, share: float, by: str = "rounds",
-            at_most: float = 1.0) -> list[Item]:
-    """The cost of reaching ``share`` times the first value is at most ``at_most`` times that of the method ``to``.
-
-    The cost is in rounds or in another axis.
-    """
-    items = []
-    for panel in panels:
-        for m in methods:
-            cost, cost_of_other = (c.rounds_to(share * c.values[0], by) for c in (figure[panel][m], figure[panel][to]))
-            value = quotient(cost, cost_of_other)
-            items.append(Item(f"{name_of(figure, panel, m)}: {by} / those of {to}", value, value <= at_most))
-    return items
-
-
-def _lines(methods: Mapping[str, Curve], along: str, fixed: str | None,
-           number: Callable[[Curve], float] = lambda c: c.final) -> dict[str, Any]:
-    """For each value of ``fixed``, rows of the parameter and of a curve's number, sorted by the parameter.
-
-    Curves without the parameter are left out.
-    """
-    groups: dict[str, list[tuple[float, float]]] = {}
-    for curve in (c for c in methods.values() if along in c.point):
-        value = None if fixed is None else curve.point[fixed]
-        name = "" if value is None else value if isinstance(value, str) else f"{fixed} = {value:g}"
-        groups.setdefault(name, []).append((float(curve.point[along]), number(curve)))
-    return {name: np.array(sorted(points)) for name, points in groups.items()}
