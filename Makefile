@@ -9,7 +9,7 @@ KNOWN ?= $(or $(wildcard benchmarks/quick.tsv),results)
 TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 
 # What `make nightly` runs: names of reproductions, or all.
-REPRODUCTIONS ?= --all
+REPRODUCTIONS ?=
 
 .PHONY: help federation federation-test flower-test digits test test-fast lint typed docs wheel versions compile-sweep nightly torture clean extras
 
@@ -81,7 +81,7 @@ nightly: .venv/installed .venv/installed-test
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile -m nightly
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/algorithms/test_compositions.py \
 		tests/simulator/test_schedulers.py tests/comparisons/test_estimators.py tests/xla/test_compile_sweep.py
-	$(BIN)/resolvent reproduce $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
+	$(BIN)/python benchmarks/reproductions.py $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
 		{ test $$? -eq 4 && echo "Some reproductions were skipped: their data are missing."; }
 
 torture: .venv/installed-test

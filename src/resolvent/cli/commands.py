@@ -5,7 +5,7 @@ What a command needs is imported when it runs: help is printed without it.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -17,7 +17,6 @@ from resolvent.cli.calibrate import calibrate
 from resolvent.cli.check import check
 from resolvent.cli.compare import compare
 from resolvent.cli.evaluate import evaluate
-from resolvent.cli.exit_codes import FAILURE, NO_DATA
 from resolvent.cli.explain import explain
 from resolvent.cli.federation import FEDERATION_COMMANDS
 from resolvent.cli.options import Changes, Names, OptionalInt, OptionalPath, OptionalText, Source, Texts
@@ -246,12 +245,9 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
 def reproduce(
     names: Names = (),
     *,
-    all: bool = False,
     quick: bool = False,
     redraw: bool = False,
     out: Path = Path("results"),
-    jobs: OptionalInt = None,
-    against: OptionalPath = None,
     panels: Texts = (),
     seeds: OptionalInt = None,
     resume: bool = False,
@@ -263,24 +259,14 @@ def reproduce(
     Try `resolvent reproduce splitting-anderson --quick`. At the paper's scale convex problems take minutes and networks
     take hours; the notes in the results state the scale. `resolvent data check` shows whether real data are available.
 
-    Several reproductions run in separate processes, `jobs` at a time, and print one line each when they are complete:
-    name, seconds, verdicts and the comparison with known verdicts, separated by tabs. The results folder then also has
-    summary.tsv with a row for each claim. The exit code is 1 if a reproduction failed or, with `against`, if a verdict
-    is worse than the known one; a verdict is borderline, neither worse nor better, if numbers within one standard
-    deviation over the seeds of their thresholds could change it. It is 4 if nothing failed but some were skipped,
-    because their data are missing.
-
     Args:
-        names: reproductions, see `resolvent list reproductions`.
-        all: run all reproductions.
+        names: the reproduction, see `resolvent list reproductions`; with `redraw` several, or all.
         quick: run in a small setting, which takes minutes on two cores. It decides most claims, but not those about
             runs that have converged.
         redraw: run nothing; draw the pictures and the page again from the JSON files in the results folder.
         out: the results folder.
-        jobs: number of processes; default: 1.
-        against: known verdicts: the summary.tsv of an earlier run, or a results folder.
-        panels: the panels of one reproduction that run, by title, with the claims about them; default: all.
-        seeds: number of seeds of one reproduction; default: that of its setting.
+        panels: the panels that run, by title, with the claims about them; default: all.
+        seeds: number of seeds; default: that of the setting.
         resume: store the states of the runs in the results folder, in `checkpoints`, and continue from those that are
             there. They are shared by runs of single panels and of all panels, and by different numbers of seeds.
         scale: `paper`, the default; `middle`, where a figure has it, between the two others; or `quick`, the same as
@@ -295,14 +281,8 @@ def reproduce(
     if redraw:
         _redraw(names, out)
         return
-    if all or len(names) > 1 or jobs is not None or against is not None:
-        if panels or seeds is not None or resume or scale is not None:
-            raise InputError("--panels, --seeds, --scale and --resume are for one reproduction, without --jobs and "
-                             "--against; give --quick for the quick setting")
-        _reproduce_batch(tuple(reproductions()) if all else names, out, quick=quick, jobs=jobs or 1, against=against)
-        return
-    if not names:
-        raise InputError(f"name a reproduction, or give --all: {', '.join(reproductions())}")
+    if len(names) != 1:
+        raise InputError(f"name one reproduction: {', '.join(reproductions())}")
     reproduction = Reproduction.load(names[0])
     results.read_records(out)  # a damaged file is refused before anything runs
     if quick and scale not in (None, "quick"):
@@ -342,30 +322,6 @@ def _redraw(names: tuple[str, ...], out: Path) -> None:
                          "--redraw")
     for picture in pictures:
         terminal.print_path("Drawn", picture)
-
-
-def _reproduce_batch(names: tuple[str, ...], out: Path, *, quick: bool, jobs: int, against: Path | None) -> None:
-    from resolvent.papers.reproductions import batch
-    from resolvent.papers.reproductions.reproduction import Reproduction
-
-    for name in names:
-        Reproduction.load(name)  # an unknown name is refused before anything runs
-    known = {} if against is None else batch.known_verdicts(against)
-    outcomes = []
-    with (progress_bars("complete", width=_LABEL_WIDTH) as progress,
-          closing(batch.run_batch(names, out, quick=quick, jobs=jobs)) as running):  # ends the processes if interrupted
-        progress("reproductions", 0, len(names))
-        for outcome in running:
-            outcomes.append(outcome)
-            sys.stdout.write(outcome.line(known) + "\n")
-            sys.stdout.flush()
-            progress("reproductions", len(outcomes), len(names))
-    batch.write_summary(outcomes, out / "summary.tsv", known)
-    sys.stdout.write(f"{out / 'summary.tsv'}\n")
-    if any(outcome.failure or outcome.differing_claims(known)[0] for outcome in outcomes):
-        sys.exit(FAILURE)
-    if any(outcome.missing for outcome in outcomes):
-        sys.exit(NO_DATA)
 
 
 def _flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:

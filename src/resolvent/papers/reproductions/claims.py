@@ -14,7 +14,7 @@ from resolvent.papers.reproductions import curve_rules, panel_rules, party_rules
 from resolvent.papers.reproductions.curves import RULES, Item, Panels
 
 __all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "is_borderline", "panel_rules", "party_rules",
-           "spreads_of", "sweep_rules", "thresholds", "verdict_of"]
+           "sweep_rules", "thresholds", "verdict_of"]
 
 VERDICTS = ("holds", "holds in part", "does not hold")  # from the best to the worst
 NOT_DECIDED = "not decided"
@@ -81,8 +81,3 @@ def is_borderline(claim: Mapping[str, Any], seeds: int, spreads: Sequence[float 
     clear = [holds for item, near in zip(items, is_near, strict=True) if not near
              for holds in {item["holds"] > 0, item["holds"] == seeds}]
     return any(is_near) and _verdict([*clear, True]) != _verdict([*clear, False])
-
-
-def spreads_of(claim: Mapping[str, Any], seeds: int) -> tuple[float | None, ...]:
-    """The standard deviation of each item over the seeds; empty if there is one seed."""
-    return () if seeds < 2 else tuple(item["std"] for item in claim["items"])

@@ -1,5 +1,15 @@
-"""Several reproductions at a time, each in its own process, and the comparison of their verdicts with known ones."""
+"""Several reproductions at a time, each in its own process, and the comparison of their verdicts with known ones.
 
+    python benchmarks/reproductions.py [NAME ...] [--quick] [--jobs 2] [--out results] [--against FILE]
+
+It prints a line for each reproduction when it is complete: name, seconds, verdicts and the comparison with the known
+verdicts, separated by tabs. The results folder then also has summary.tsv with a row for each claim. The exit code is 1
+if a reproduction failed or a verdict is worse than the known one. A verdict is borderline, neither worse nor better, if
+numbers within one standard deviation over the seeds of their thresholds could change it. The exit code is 4 if nothing
+failed but some reproductions were skipped, because their data are missing.
+"""
+
+import argparse
 import csv
 import io
 import os
@@ -9,21 +19,21 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple
 
+from resolvent.cli.exit_codes import FAILURE, NO_DATA
 from resolvent.data.files.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.errors import InputError, shorten
-from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline, spreads_of
+from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline
+from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
 from resolvent.papers.reproductions.results import read_record, read_records, write_page
-
-__all__ = ["COLUMNS", "Known", "Outcome", "known_verdicts", "run_batch", "write_summary"]
 
 COLUMNS = ("name", "seconds", "verdict", "spreads", "claim")
 _FAILED, _SKIPPED = "failed", "skipped"
-_NO_DATA = 4  # the exit code of a command whose data are missing, see resolvent.cli.exit_codes
 
 
 class Known(NamedTuple):
@@ -179,7 +189,7 @@ def _run(name: str, folder: Path, command: Command, processes: _Processes) -> Ou
     if process.returncode or not records:
         lines = [line.strip() for line in (process.stderr or process.stdout).splitlines() if line.strip()]
         message = lines[-1] if lines else f"exit code {process.returncode}, without a message"
-        if process.returncode == _NO_DATA:
+        if process.returncode == NO_DATA:
             return Outcome(name, seconds, {}, missing=message)
         return Outcome(name, seconds, {}, message)
     record = read_record(records[0])
@@ -250,3 +260,41 @@ def known_verdicts(path: Path) -> Verdicts:
         if verdict in verdicts:
             summary[name, claim] = Known(verdict, numbers)
     return summary
+
+
+def spreads_of(claim: Mapping[str, Any], seeds: int) -> tuple[float | None, ...]:
+    """The standard deviation of each item over the seeds; empty if there is one seed."""
+    return () if seeds < 2 else tuple(item["std"] for item in claim["items"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run reproductions, and print how their verdicts compare with known ones.
+
+    Returns:
+        The exit code.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="reproductions, see `resolvent list reproductions`; default: all")
+    parser.add_argument("--quick", action="store_true", help="run in the quick setting")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="the results folder")
+    parser.add_argument("--against", type=Path, help="known verdicts: the summary.tsv of a run, or a results folder")
+    options = parser.parse_args(arguments)
+    names = options.names or [*reproductions()]
+    for name in names:
+        Reproduction.load(name)  # an unknown name is refused before anything runs
+    known = {} if options.against is None else known_verdicts(options.against)
+    outcomes = []
+    with closing(run_batch(names, options.out, quick=options.quick, jobs=options.jobs)) as running:
+        for outcome in running:
+            outcomes.append(outcome)
+            print(outcome.line(known), flush=True)
+    write_summary(outcomes, options.out / "summary.tsv", known)
+    print(options.out / "summary.tsv")
+    if any(outcome.failure or outcome.differing_claims(known)[0] for outcome in outcomes):
+        return FAILURE
+    return NO_DATA if any(outcome.missing for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks.reproductions import Known, Outcome, known_verdicts, main, run_batch, write_summary
 
 from resolvent.data.files.digests import write_sealed
 from resolvent.errors import InputError
-from resolvent.papers.reproductions.batch import Known, Outcome, known_verdicts, run_batch, write_summary
 from resolvent.papers.reproductions.results import page
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -183,30 +183,34 @@ def test_what_cannot_be_compared_or_run_is_refused(tmp_path):
         next(run_batch(["a"], tmp_path, quick=True, jobs=0))
 
 
-def test_the_command_compares_and_fails_where_one_got_worse(call, tmp_path, monkeypatch):
+def test_the_script_compares_and_fails_where_a_verdict_got_worse(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     ran = [Outcome("splitting-anderson", 3.0, {"x": "holds in part"}),
            Outcome("splitting-sampling", 4.0, {"y": "holds"})]
-    monkeypatch.setattr("resolvent.papers.reproductions.batch.run_batch",
+    monkeypatch.setattr("benchmarks.reproductions.run_batch",
                         lambda names, folder, **_: (outcome for outcome in ran))
     write_summary([Outcome("splitting-anderson", 1, {"x": "holds"})], tmp_path / "known.tsv")
-    arguments = ("reproduce", "splitting-anderson", "splitting-sampling", "--out", ".", "--jobs", "2")
-    outcome = call(*arguments, "--against", "known.tsv", cwd=tmp_path)
-    assert outcome.code == 1
-    lines = [line.split("\t") for line in outcome.out.splitlines()]
+    arguments = ("splitting-anderson", "splitting-sampling", "--out", ".", "--jobs", "2")
+    assert main([*arguments, "--against", "known.tsv"]) == 1
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["splitting-anderson", "3.0", "holds in part 1", "WORSE: x (was: holds)"]
     assert lines[1] == ["splitting-sampling", "4.0", "holds 1", "ok, 1 not known"]
     assert lines[2] == ["summary.tsv"]
     assert known_verdicts(tmp_path / "summary.tsv") == {("splitting-anderson", "x"): Known("holds in part"),
                                                         ("splitting-sampling", "y"): Known("holds")}
-    assert call(*arguments, "--against", "summary.tsv", cwd=tmp_path).code == 0
-    assert call(*arguments, cwd=tmp_path).code == 0
+    assert main([*arguments, "--against", "summary.tsv"]) == 0
+    assert main(arguments) == 0
     ran.append(Outcome("splitting-cifar", 1.0, {}, missing="error: there is no file data_batch_1.bin"))
-    assert call(*arguments, "--against", "summary.tsv", cwd=tmp_path).code == 4
-    assert call(*arguments, "--against", "known.tsv", cwd=tmp_path).code == 1
+    assert main([*arguments, "--against", "summary.tsv"]) == 4
+    assert main([*arguments, "--against", "known.tsv"]) == 1
     ran.append(Outcome("splitting-minibatch", 1.0, {}, "error: damaged"))
-    assert call(*arguments, cwd=tmp_path).code == 1
-    assert "there is no reproduction 'splitting-sample'" in call("reproduce", "splitting-sample", "--jobs", "2",
-                                                                 cwd=tmp_path).err
-    nothing = call("reproduce", cwd=tmp_path)
-    assert nothing.code == 2
-    assert "name a reproduction, or give --all: " in nothing.err
+    assert main(arguments) == 1
+    with pytest.raises(InputError, match="there is no reproduction 'splitting-sample'"):
+        main(["splitting-sample", "--jobs", "2"])
+
+
+def test_the_command_runs_one(call, tmp_path):
+    for names in ((), ("splitting-anderson", "splitting-sampling")):
+        outcome = call("reproduce", *names, cwd=tmp_path)
+        assert outcome.code == 2
+        assert "name one reproduction: " in outcome.err
