@@ -36,10 +36,10 @@ def write_page(path: Path, template: str, **values: Any) -> None:
 
 
 def page_colours() -> AbstractContextManager[None]:
-    """A context in which figures are made for a page: lines and texts in its text colour, and no formulas in labels."""
+    """A context in which figures are made for a page: lines and texts have its text colour."""
     colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color",
                              "axes.titlecolor"), INK)
-    return mpl.rc_context({**colours, "text.parse_math": False})  # a dollar sign in a label is a dollar sign
+    return mpl.rc_context(colours)
 
 
 def svg_of(figure: Figure, title: str) -> Markup:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
@@ -303,5 +304,5 @@ def _label_rounds(axes: Axes) -> None:
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    with page_colours():
+    with page_colours(), mpl.rc_context({"text.parse_math": False}):  # a dollar sign in a label is a dollar sign
         return new_figure(width, height)
