@@ -21,7 +21,7 @@ from jaxtyping import AbstractArray, ArrayLike
 
 from resolvent.errors import InputError, nearest, quote
 
-__all__ = ["CheckedArguments", "check_arguments", "checked", "hints_of"]
+__all__ = ["CheckedArguments", "Rule", "check_arguments", "checked", "expected_values", "hints_of", "rule_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,7 +86,7 @@ def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     for name, value in (*zip(rules.positional, args, strict=False), *kwargs.items()):
         rule = rules.by_name.get(name)
         if rule is not None and not rule.accepts(value):
-            raise InputError(f"{function.__name__}({name}={quote(value)}) must be {_expected(rule, value)}")
+            raise InputError(f"{function.__name__}({name}={quote(value)}) must be {expected_values(rule, value)}")
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(function) | init | {"return": function}
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """What an annotation allows.
 
     Attributes:
@@ -124,7 +124,13 @@ class _Rules(NamedTuple):
     """
 
     positional: tuple[str, ...]
-    by_name: dict[str, _Rule]
+    by_name: dict[str, Rule]
+
+
+@functools.cache
+def rule_of(hint: Any) -> Rule:
+    """The rule of an annotation for values that are not traced; what is not known is allowed."""
+    return _rule(hint, is_static=True)
 
 
 @functools.cache
@@ -139,7 +145,7 @@ def _rules(function: Callable[..., Any]) -> _Rules:
     by_name = {p.name: _rule(hints[p.name], is_static=p.name in static) for p in parameters
                if p.name in hints and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     if hints.get("seed") is int:  # NumPy's generators have no negative seeds
-        by_name["seed"] = _Rule(lambda value: _is_integer(value, is_static=False) and (
+        by_name["seed"] = Rule(lambda value: _is_integer(value, is_static=False) and (
             isinstance(value, jax.core.Tracer) or value >= 0), "an integer of at least 0")
     return _Rules(positional, by_name)
 
@@ -156,72 +162,72 @@ def _static_fields(function: Callable[..., Any]) -> frozenset[str]:
                      if not is_pytree or (f.metadata.get("static") and "converter" not in f.metadata))
 
 
-def _rule(hint: Any, *, is_static: bool) -> _Rule:
+def _rule(hint: Any, *, is_static: bool) -> Rule:
     """The rule of an annotation; what is not known is allowed."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _union_rule(arguments, is_static=is_static)
     if origin is Literal:
-        return _Rule(lambda value: isinstance(value, str | int | None) and value in arguments,
+        return Rule(lambda value: isinstance(value, str | int | None) and value in arguments,
                      _either(repr(value) for value in arguments), tuple(map(str, arguments)))
     if origin in (list, tuple, collections.abc.Sequence):
         return _sequence_rule(origin, arguments, is_static=is_static)
     if origin is dict:
         key, item = (_rule(argument, is_static=is_static) for argument in arguments)
-        return _Rule(lambda value: isinstance(value, dict) and all(
+        return Rule(lambda value: isinstance(value, dict) and all(
                          key.accepts(k) and item.accepts(v) for k, v in value.items()),
                      f"a dictionary whose keys are {key.expected} and whose values are {item.expected}")
     if origin is collections.abc.Callable:
-        return _Rule(callable, "a function")
+        return Rule(callable, "a function")
     return _class_rule(hint if origin is None else origin, is_static=is_static)
 
 
-def _union_rule(members: tuple[Any, ...], *, is_static: bool) -> _Rule:
+def _union_rule(members: tuple[Any, ...], *, is_static: bool) -> Rule:
     rules = []
     if frozenset(members) >= _ARRAY_LIKE:
-        rules = [_Rule(functools.partial(_is_array_like, is_static=is_static), "a finite number")]
+        rules = [Rule(functools.partial(_is_array_like, is_static=is_static), "a finite number")]
         members = tuple(m for m in members if m not in _ARRAY_LIKE)
     rules += [_rule(member, is_static=is_static) for member in members]
-    return _Rule(lambda value: any(rule.accepts(value) for rule in rules),
+    return Rule(lambda value: any(rule.accepts(value) for rule in rules),
                  _either(dict.fromkeys(rule.expected for rule in rules)),
                  tuple(choice for rule in rules for choice in rule.choices))
 
 
-def _sequence_rule(kind: type, items: tuple[Any, ...], *, is_static: bool) -> _Rule:
+def _sequence_rule(kind: type, items: tuple[Any, ...], *, is_static: bool) -> Rule:
     """Lists and tuples with items of one type; a compiled program needs tuples, because they can be hashed."""
     if len([item for item in items if item is not Ellipsis]) != 1:
         return _anything()
     item = _rule(items[0], is_static=is_static)
     kinds: tuple[type, ...] = (tuple,) if is_static and kind is tuple else (list, tuple)
-    return _Rule(lambda value: isinstance(value, list | tuple) and isinstance(value, kinds)
+    return Rule(lambda value: isinstance(value, list | tuple) and isinstance(value, kinds)
                  and all(item.accepts(v) for v in value),
                  f"{'a list' if list in kinds else 'a tuple'} whose items are {item.expected}", item.choices)
 
 
-def _class_rule(kind: Any, *, is_static: bool) -> _Rule:
+def _class_rule(kind: Any, *, is_static: bool) -> Rule:
     if not inspect.isclass(kind) or kind.__module__ == "typing" or getattr(kind, "_is_protocol", False):
         return _anything()
     if kind is type(None):
-        return _Rule(lambda value: value is None, "None")
+        return Rule(lambda value: value is None, "None")
     if kind is bool:
-        return _Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
+        return Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
     if kind is int:
-        return _Rule(lambda value: _is_integer(value, is_static=is_static), "an integer")
+        return Rule(lambda value: _is_integer(value, is_static=is_static), "an integer")
     if kind is float:
-        return _Rule(lambda value: _is_number(value, is_static=is_static), "a finite number")
+        return Rule(lambda value: _is_number(value, is_static=is_static), "a finite number")
     if issubclass(kind, AbstractArray) or kind is jax.Array:
-        return _Rule(_is_array, "an array of finite numbers")
+        return Rule(_is_array, "an array of finite numbers")
     if kind.__module__.startswith("jaxtyping"):
         return _anything()
     if kind is str:
-        return _Rule(lambda value: isinstance(value, str | os.PathLike), "text")  # or the path of a file
+        return Rule(lambda value: isinstance(value, str | os.PathLike), "text")  # or the path of a file
     name = f"{_article(kind.__name__)} {kind.__name__}"
-    return _Rule(lambda value: isinstance(value, kind), f"{name}, such as {_EXAMPLES[kind.__name__]}"
+    return Rule(lambda value: isinstance(value, kind), f"{name}, such as {_EXAMPLES[kind.__name__]}"
                  if kind.__name__ in _EXAMPLES else name)
 
 
-def _anything() -> _Rule:
-    return _Rule(lambda value: True, "anything")
+def _anything() -> Rule:
+    return Rule(lambda value: True, "anything")
 
 
 def _is_integer(value: Any, *, is_static: bool) -> bool:
@@ -266,7 +272,7 @@ def _is_array(value: Any) -> bool:
     return bool((np.abs(numbers.astype(np.float64)) <= _MAX_NUMBER).all())  # false for NaN
 
 
-def _expected(rule: _Rule, value: Any) -> str:
+def expected_values(rule: Rule, value: Any) -> str:
     """The allowed values in words, with the reason why this one is not allowed, if its text does not show it."""
     if isinstance(value, int) and abs(value) >= _MAX_INTEGER and ("integer" in rule.expected
                                                                   or "number" in rule.expected):

@@ -105,7 +105,7 @@ def test_own_parts_are_bound_checked_and_written_like_those_of_the_library(sourc
     ("data.parties=many", "data.parties: 'many' is not a valid value"),
     ("algorithms.mine.name=SOURCE:algoritm", "has no function 'algoritm'; did you mean 'algorithm'?"),
     ("model.name=SOURCE:failing", "SOURCE:failing: RuntimeError: no such model (STEM.py, line 29)"),
-    ("model.name=SOURCE:number", "SOURCE:number returned a int, and a Model or Policy is needed: return one"),
+    ("model.name=SOURCE:number", "SOURCE:number returned a int, and a Model or ProblemModel is needed: return one"),
     ("model.name=SOURCE:unsettable", "an experiment file cannot set its parameter layers: annotate it"),
     ("model.name=SOURCE:open_ended", "it has the parameter options, which is not named in a call"),
     ("algorithms.mine.name=SOURCE:INSTANCE", "SOURCE:INSTANCE is not a function: name a function, or a class, that"),

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from types import ModuleType
 
 import equinox as eqx
-import pydantic
 import pytest
+from ruamel.yaml import YAML
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
@@ -15,7 +15,9 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, help_of
 from resolvent.comparisons.experiment.experiment_file import Experiment
+from resolvent.comparisons.experiment.file_types import read_setting
 from resolvent.comparisons.experiment.registry import Registry, registries
+from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.math.codecs import Codec, Identity
@@ -117,11 +119,9 @@ def test_parameter_has_help_and_a_type_that_a_file_can_hold(name, function, key)
     assert "``" not in p.help
     assert inspect.signature(function).parameters[key].annotation is not inspect.Parameter.empty
     if p.component is None:
-        adapter = pydantic.TypeAdapter(p.type)
-        adapter.json_schema()
         if not p.is_required:
-            written = adapter.dump_json(adapter.validate_python(p.default))
-            assert adapter.validate_json(written, strict=True) == p.default
+            written = YAML(typ="safe").load(write_yaml({key: p.default}))[key]
+            assert read_setting(p.type, written, key) == p.default
         return
     functions = p.component.registry.functions
     if isinstance(p.default, float):

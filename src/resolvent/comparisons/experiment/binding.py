@@ -6,23 +6,20 @@ of the configured functions are the only declaration of what an experiment file 
 """
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import pydantic
-
 from resolvent.arguments import hints_of
 from resolvent.comparisons.experiment.docstrings import help_of
-from resolvent.comparisons.experiment.file_types import choices, file_type
+from resolvent.comparisons.experiment.file_types import file_type, join_path, key_text, read_setting, with_type
 from resolvent.comparisons.experiment.own_parts import describe_failure, is_own_part, own_part
 from resolvent.comparisons.experiment.registry import Component, Registry, component_of
 from resolvent.errors import InputError, alternatives, quote, shorten
 from resolvent.simulator.checkpoint.own_code import digest_of_code
 
-__all__ = ["Bound", "Parameter", "bind", "key_text", "label_of", "label_parts", "parameters"]
+__all__ = ["Bound", "Parameter", "bind", "label_of", "label_parts", "parameters"]
 
 
 @dataclass(frozen=True)
@@ -172,20 +169,21 @@ def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: s
         if key in hidden:
             continue
         if key not in settings and key not in supplied and p.is_required:
-            raise InputError(f"{_join(path, key)}: missing; {p.help or 'it has no default'}")
+            raise InputError(f"{join_path(path, key)}: missing; {p.help or 'it has no default'}")
         if p.component is not None:
             if key in supplied and key not in settings:
                 continue  # also if it has a default, such as the solver of robust_interpolation
-            part = _bind_parts(p, settings, _join(path, key))
+            part = _bind_parts(p, settings, join_path(path, key))
             if part is not None:
                 parts[key] = part
         elif key in settings:
-            values[key] = settings[key]
-    checked = _validate({key: p for key, p in known.items() if p.component is None and key not in hidden}, values, path)
+            values[key] = read_setting(p.type, settings[key], join_path(path, key))
+        else:
+            values[key] = with_type(p.type, p.default)
     # The experiment supplies a component that the file does not mention; an explicit null stays None.
     absent = {key: None for key, p in known.items() if p.component and p.component.is_optional and key not in parts
               and (key in settings or key not in supplied)}
-    return Bound(function, name, checked | absent, parts, path)
+    return Bound(function, name, values | absent, parts, path)
 
 
 def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hidden: frozenset[str], path: str, *,
@@ -193,9 +191,9 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hid
     allowed = [*(("name",) if is_named else ()), *(key for key in known if key not in hidden)]
     for key in settings:
         if key in hidden:
-            raise InputError(f"{_join(path, key)}: the experiment supplies it; remove this setting")
+            raise InputError(f"{join_path(path, key)}: the experiment supplies it; remove this setting")
         if key not in known:
-            raise InputError(f"{_join(path, key)}: unknown key"
+            raise InputError(f"{join_path(path, key)}: unknown key"
                              f"{alternatives(key_text(key), allowed, 'allowed here:')}")
 
 
@@ -220,9 +218,9 @@ def _bind_parts(p: Parameter, settings: Mapping[str, Any], path: str) -> "Bound 
         if not isinstance(key, str | int | float) or isinstance(key, bool):
             raise InputError(f"{path}: {quote(key)} cannot be a label: put text in quotes")
         if str(key) in parts:
-            raise InputError(f"{_join(path, key)}: two {component.registry.plural} have this label, one as a number "
-                             "and one as text: rename one of them")
-        parts[str(key)] = _bind_part(component.registry, part, _join(path, key))
+            raise InputError(f"{join_path(path, key)}: two {component.registry.plural} have this label, one as a "
+                             "number and one as text: rename one of them")
+        parts[str(key)] = _bind_part(component.registry, part, join_path(path, key))
     return parts
 
 
@@ -243,9 +241,9 @@ def label_parts(items: Sequence[Any], path: str) -> dict[str, Any]:
     for number, item in enumerate(items):
         label = label_of(item)
         if label is None:
-            raise InputError(f"{_join(path, number)}: expected a name, or a mapping with a name, got {quote(item)}")
+            raise InputError(f"{join_path(path, number)}: expected a name, or a mapping with a name, got {quote(item)}")
         if label in labelled:
-            raise InputError(f"{_join(path, number)}: {quote(label)} is in the list twice: write a mapping with a "
+            raise InputError(f"{join_path(path, number)}: {quote(label)} is in the list twice: write a mapping with a "
                              f"label for each, such as {{first: {shorten(label)}, second: {shorten(label)}}}")
         labelled[label] = item
     return labelled
@@ -255,11 +253,6 @@ def label_of(item: Any) -> str | None:
     """The label of a part in a list: its name. None if it has none."""
     name = item.get("name") if isinstance(item, Mapping) else item
     return name if isinstance(name, str) else None
-
-
-def key_text(key: Any) -> str:
-    """A key as errors write it in a path."""
-    return shorten(key) if isinstance(key, str) else quote(key)
 
 
 def _bind_part(registry: Registry, settings: Any, path: str, default: str | None = None) -> Bound:
@@ -272,63 +265,18 @@ def _bind_part(registry: Registry, settings: Any, path: str, default: str | None
                          f"got {quote(settings)}")
     written = settings.get("name", default or registry.default_of(settings))
     if written is None:
-        raise InputError(f"{_join(path, 'name')}: missing; give one {registry.title} of "
+        raise InputError(f"{join_path(path, 'name')}: missing; give one {registry.title} of "
                          f"{', '.join(registry.functions)}")
     arguments = {key: value for key, value in settings.items() if key != "name"}
     if is_own_part(written):
-        part = own_part(written, registry, _join(path, "name"))
+        part = own_part(written, registry, join_path(path, "name"))
         return replace(bind(part, arguments, path=path, name=written, supplied=registry.supplied), kinds=registry.kinds)
     name = registry.name_of(written) if isinstance(written, str) else None
     if name is None:
         known = alternatives(str(written), registry.functions, "allowed:")
-        raise InputError(f"{_join(path, 'name')}: there is no {registry.title} {quote(written)}{known}, or "
+        raise InputError(f"{join_path(path, 'name')}: there is no {registry.title} {quote(written)}{known}, or "
                          "module:function for your own")
     return bind(registry.functions[name], arguments, path=path, name=name, supplied=registry.supplied)
-
-
-def _validate(known: Mapping[str, Parameter], values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The plain arguments, converted to their annotated types, with every default."""
-    fields: dict[str, Any] = {key: (p.type, ... if p.is_required else p.default) for key, p in known.items()}
-    rules = pydantic.ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False, validate_default=True)
-    schema = pydantic.create_model("settings", __config__=rules, **fields)
-    for key, value in values.items():
-        _check_serializable(value, _join(path, key))
-    try:
-        # JSON mode is strict about types, but turns lists into tuples.
-        checked = schema.model_validate_json(json.dumps(values), strict=True)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:
-            raise InputError(f"{path or next(iter(values))}: a text has characters that are no text") from error
-        key, *inner = str(first["loc"][0]), *first["loc"][1:]
-        value, items = values[key], [i for i in inner if isinstance(i, int)]
-        for i in items:
-            value = value[i]
-        allowed = choices(known[key].type)
-        reason = (alternatives(str(value), allowed, "allowed:") if allowed
-                  else f" ({first['msg'][0].lower()}{first['msg'][1:]})")
-        raise InputError(f"{_join(path, key, *items)}: {quote(value)} is not a valid value{reason}") from error
-    return {key: getattr(checked, key) for key in known}
-
-
-def _check_serializable(value: Any, path: str) -> None:
-    """Refuse what YAML can hold and JSON cannot, such as dates, keys that are not text, and halves of characters."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise InputError(f"{path}: the key {quote(key)} is a {type(key).__name__} here; put text in quotes")
-            _check_serializable(key, path)
-            _check_serializable(item, path)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _check_serializable(item, path)
-    elif isinstance(value, str):
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise InputError(f"{path}: {quote(value)} has half of a pair of characters (a surrogate): remove it")
-    elif not isinstance(value, bool | int | float | None):
-        raise InputError(f"{path}: {shorten(value)} is a {type(value).__name__} here; put text in quotes")
-    elif isinstance(value, int) and abs(value) >= 2**63:
-        raise InputError(f"{path}: {quote(value)} is too large")
 
 
 def _is_number(value: Any) -> bool:
@@ -337,7 +285,3 @@ def _is_number(value: Any) -> bool:
 
 def _as_lists(value: Any) -> Any:
     return [_as_lists(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _join(path: str, *keys: Any) -> str:
-    return ".".join((path, *map(key_text, keys)) if path else map(key_text, keys))

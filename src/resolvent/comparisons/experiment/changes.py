@@ -5,7 +5,8 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from resolvent.comparisons.experiment.binding import key_text, label_of, label_parts
+from resolvent.comparisons.experiment.binding import label_of, label_parts
+from resolvent.comparisons.experiment.file_types import key_text
 from resolvent.comparisons.experiment.yaml_files import read_value
 from resolvent.errors import InputError, shorten
 

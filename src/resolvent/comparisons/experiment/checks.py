@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
-from resolvent.comparisons.experiment.binding import Bound, key_text, parameters
+from resolvent.comparisons.experiment.binding import Bound, parameters
+from resolvent.comparisons.experiment.file_types import key_text
 from resolvent.comparisons.experiment.registry import registries
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
@@ -63,8 +64,8 @@ def check_settings(bound: Bound) -> None:
             raise InputError(f"{key}: missing; {help_texts[key].help}")
     for key, smallest in _MIN_VALUES.items():
         value = bound.values[key]
-        if value is not None and not smallest <= value < 2**31:
-            raise InputError(f"{key}: {quote(value)} must be at least {smallest} and less than 2^31")
+        if value is not None and value < smallest:
+            raise InputError(f"{key}: {quote(value)} must be at least {smallest}")
     check_labels(bound.settings()["algorithms"])
 
 

@@ -1,17 +1,22 @@
-"""Which annotated types a YAML file can hold, and in which form."""
+"""Which annotated types a YAML file can hold, in which form, and the values that it holds."""
 
 import inspect
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from jaxtyping import AbstractArray, ArrayLike
 
-__all__ = ["choices", "file_type", "members"]
+from resolvent.arguments import expected_values, rule_of
+from resolvent.errors import InputError, alternatives, quote, shorten
+
+__all__ = ["file_type", "join_path", "key_text", "members", "read_setting", "with_type"]
 
 _SCALARS = frozenset({bool, int, float, str, Path, type(None)})
 _CONTAINERS = frozenset({list, tuple, dict})
 _ARRAY_LIKE = frozenset(get_args(ArrayLike))
+_MAX_INTEGER = 2**63  # larger ones are not converted to floats
 
 
 def members(hint: Any) -> tuple[Any, ...]:
@@ -45,7 +50,68 @@ def _form(part: Any) -> Any:
     return None
 
 
-def choices(hint: Any) -> list[str]:
-    """The values that a ``Literal``, or a list of one, allows; empty for other types."""
-    single = [get_args(m)[0] if get_origin(m) in (list, tuple) else m for m in members(hint)]
-    return [str(value) for m in single if get_origin(m) is Literal for value in get_args(m)]
+def read_setting(hint: Any, setting: Any, path: str) -> Any:
+    """A setting of a file as a value of the annotated type: integers become floats, and lists tuples, where needed.
+
+    Args:
+        hint: an annotation as ``file_type`` returns it.
+        setting: the setting, as read from YAML.
+        path: its path in the file, for errors.
+
+    Raises:
+        InputError: it is not of the type. The message has the path of the setting, or of the item in it, that is wrong.
+    """
+    value, rule = with_type(hint, setting), rule_of(hint)
+    if rule.accepts(value):
+        return value
+    for part in members(hint):
+        if isinstance(setting, list) and get_origin(part) in (list, tuple):
+            for number, item in enumerate(setting):
+                read_setting(get_args(part)[0], item, join_path(path, number))
+        if isinstance(setting, Mapping) and get_origin(part) is dict and all(isinstance(key, str) for key in setting):
+            for key, item in setting.items():
+                read_setting(get_args(part)[1], item, join_path(path, key))
+    reason = (alternatives(str(setting), rule.choices, "allowed:") if rule.choices and isinstance(setting, str)
+              else f": it must be {expected_values(rule, setting)}{_advice(setting)}")
+    raise InputError(f"{path}: {quote(setting)} is not a valid value{reason}")
+
+
+def with_type(hint: Any, setting: Any) -> Any:
+    """The value of the annotated type that a setting, or a default, stands for; the setting, if there is none."""
+    plain = _plain(setting)
+    for part in members(hint):
+        value, origin = plain, get_origin(part)
+        if origin in (list, tuple) and isinstance(plain, list):
+            value = origin(with_type(get_args(part)[0], item) for item in plain)
+        elif origin is dict and isinstance(plain, dict):
+            value = {key: with_type(get_args(part)[1], item) for key, item in plain.items()}
+        elif part is float and isinstance(plain, int) and not isinstance(plain, bool) and abs(plain) < _MAX_INTEGER:
+            value = float(plain)
+        elif part is Path and isinstance(plain, str):
+            value = Path(plain)
+        if rule_of(part).accepts(value):
+            return value
+    return plain
+
+
+def _plain(setting: Any) -> Any:
+    """A value of a YAML parser, whose numbers and containers are subclasses, as a plain one."""
+    base = next((kind for kind in (bool, int, float, str, dict, list) if isinstance(setting, kind)), None)
+    return setting if base in (bool, None) else base(setting)
+
+
+def _advice(setting: Any) -> str:
+    """What YAML has read without quotes as something other than text, such as a date."""
+    if isinstance(setting, Mapping) and not all(isinstance(key, str) for key in setting):
+        return "; put keys in quotes"
+    return "" if isinstance(setting, bool | int | float | str | list | Mapping | None) else "; put text in quotes"
+
+
+def key_text(key: Any) -> str:
+    """A key as errors write it in a path."""
+    return shorten(key) if isinstance(key, str) else quote(key)
+
+
+def join_path(path: str, *keys: Any) -> str:
+    """The path of a setting within another one."""
+    return ".".join((path, *map(key_text, keys)) if path else map(key_text, keys))

@@ -69,6 +69,8 @@ def _check_node(event: NodeEvent, line: str) -> None:
     tag = getattr(event, "tag", None)
     if tag is not None:
         raise InputError(f"{line}: the tag {quote(tag)} is not supported: remove it")
+    if isinstance(event, ScalarEvent) and any("\ud800" <= letter <= "\udfff" for letter in event.value):
+        raise InputError(f"{line}: {quote(event.value)} has half of a pair of characters (a surrogate): remove it")
     if isinstance(event, ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
         raise InputError(f"{line}: {quote(event.value)} is ambiguous, because some programs read a number with a "
                          f"leading zero as octal: write {int(event.value.replace('_', ''))} for the decimal "
