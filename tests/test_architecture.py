@@ -10,9 +10,10 @@ import pytest
 import resolvent
 from resolvent.extensions import EXTENSIONS
 
-CORE = ["math", "xla", "data", "problem", "algorithms", "simulator", "testing", "comparisons"]
+INDEPENDENT = "xla"  # a part that imports nothing of the library, so that it could be a package of its own
+CORE = ["math", "data", "problem", "algorithms", "simulator", "testing", "comparisons"]
 PARTS = ["federation", "papers"]  # neither imports the other
-ROOMS = [*CORE, *PARTS, "cli"]
+ROOMS = [INDEPENDENT, *CORE, *PARTS, "cli"]
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
 FLOORS = [{"protocol"}, {"server", "site"}, {"engines"}, {"lead"}]
 ROOT = Path(resolvent.__file__).parent
@@ -52,6 +53,12 @@ def test_the_core_names_no_module_of_another_part(room):
 
 def test_extensions_exist():
     assert all(import_module(name).REGISTRIES for name in EXTENSIONS)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / INDEPENDENT).rglob("*.py")),
+                         ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_independent_part_imports_nothing_of_the_library(path):
+    assert set(imported_rooms(path)) <= {INDEPENDENT}
 
 
 def floor_of(folder):

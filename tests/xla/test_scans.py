@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
+from resolvent.xla.programs import programs
 from resolvent.xla.rewrites import rewrite, scans
-from resolvent.xla.rewrites.evaluation import programs
 from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.weights import orient_products
 

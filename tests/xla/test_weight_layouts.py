@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from resolvent.xla.programs import programs
 from resolvent.xla.rewrites import operands, rewrite
-from resolvent.xla.rewrites.evaluation import programs
 from resolvent.xla.rewrites.weights import orient_products
 
 B, T, W, HEADS = 2, 6, 4, 2
@@ -51,9 +51,9 @@ def test_a_transformer_block(monkeypatch):
         oriented = orient_products(program)
         assert not list(first_factors(oriented.jaxpr, oriented.jaxpr.invars))
         # The gradients by the first layer, the last layer and the three weights of attention; the gradient by the keys.
-        products = list(operands.prepared_products(oriented.jaxpr))
+        products = list(operands.prepare_operands.find(oriented.jaxpr))
         assert len(products) == 6
-        assert not list(operands.prepared_products(operands.prepare_operands(oriented).jaxpr))
+        assert not list(operands.prepare_operands.find(operands.prepare_operands(oriented).jaxpr))
 
         def transformed(g):
             return g(params), jax.jvp(g, (params,), (params,))[1], jax.vmap(g)(jax.tree.map(

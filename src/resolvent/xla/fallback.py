@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 import jax
 from jax.stages import Lowered
 
-from resolvent.errors import shorten
-
 __all__ = ["FallbackJit"]
 
 Result = TypeVar("Result")
@@ -92,4 +90,4 @@ def _signature(args: tuple[Any, ...], static: dict[str, Any]) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return shorten(next(iter(str(error).splitlines()), type(error).__name__))
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]

@@ -4,12 +4,14 @@ A known value is computed when it is read, and only then. Loops and branches tha
 followed step by step, so that the inputs of the operation are known in every step; all others are one operation.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
+
+from resolvent.xla.programs import Scan, inner_jaxprs
 
 __all__ = ["NotKnownError", "Value", "count_marked", "follow", "known"]
 
@@ -32,7 +34,7 @@ def known(value: Any) -> Value:
 def count_marked(jaxpr: Jaxpr, mark: str) -> int:
     """The number of marked operations in a program; an operation in a loop counts once."""
     return sum(1 if equation.params.get("name") == mark else
-               sum(count_marked(inner, mark) for inner in _inner(equation)) for equation in jaxpr.eqns)
+               sum(count_marked(inner, mark) for inner in inner_jaxprs(equation)) for equation in jaxpr.eqns)
 
 
 def follow(program: ClosedJaxpr, inputs: Sequence[Value], mark: str, on_mark: OnMark) -> list[Value]:
@@ -77,7 +79,7 @@ class _Follower:
         if equation.params.get("name") == self._mark:
             self._on_mark(inputs)
             return [None] * len(equation.outvars)
-        if not any(self._has_mark(inner) for inner in _inner(equation)):
+        if not any(map(self._has_mark, inner_jaxprs(equation))):
             return _computed(jaxpr, equation, inputs)
         name = equation.primitive.name
         if name in ("while", "scan", "cond"):
@@ -101,13 +103,12 @@ class _Follower:
         raise NotKnownError(f"in a loop of more than {_MAX_ITERATIONS} iterations")
 
     def _scan(self, params: dict[str, Any], inputs: list[Value]) -> list[Value]:
-        first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-        constants, carry, rows = inputs[:first], inputs[first:second], inputs[second:]
+        scan = Scan(params)
+        constants, carry, rows = scan.divide(inputs)
         steps = range(params["length"])
         for i in reversed(steps) if params["reverse"] else steps:
-            results = self.run(params["jaxpr"], [*constants, *carry, *(_row(x, i) for x in rows)])
-            carry = results[:params["num_carry"]]
-        return [*carry, *[None] * (len(params["jaxpr"].jaxpr.outvars) - params["num_carry"])]
+            carry = self.run(scan.closed, [*constants, *carry, *(_row(x, i) for x in rows)])[:scan.carried]
+        return [*carry, *[None] * (len(scan.body.outvars) - scan.carried)]
 
     def _cond(self, params: dict[str, Any], inputs: list[Value]) -> list[Value]:
         if inputs[0] is None:
@@ -134,11 +135,3 @@ def _computed(jaxpr: Jaxpr, equation: JaxprEqn, inputs: list[Value]) -> list[Val
 
 def _row(value: Value, i: int) -> Value:
     return None if value is None else lambda: value()[i]
-
-
-def _inner(equation: JaxprEqn) -> Iterator[Jaxpr]:
-    """The programs inside an operation."""
-    for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-        inner: Any = getattr(value, "jaxpr", value)
-        if hasattr(inner, "eqns"):
-            yield inner

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
-from resolvent.math import tree
 from resolvent.xla.small_call import convert_closure, repeat
 
 __all__ = ["QueueResult", "fori_loop", "fori_loop_with_prefetch", "lane_queue", "run_queue", "while_loop"]
@@ -48,12 +47,12 @@ def fori_loop_with_prefetch(prefetch: Callable[[Array], Inputs], step: Callable[
     """
     if _width.get() is not None:
         # The lanes of a queue are at different steps: a prefetch in one of them would cost the time of all.
-        return fori_loop(lambda i, s: step(tree.rows(prefetch(i[None]), 0), s), state, total=total)
+        return fori_loop(lambda i, s: step(_rows(prefetch(i[None]), 0), s), state, total=total)
 
     def run_block(b: Array, state: State) -> State:
         inputs = prefetch(b * block + jnp.arange(block))
         steps = jnp.minimum(block, total - b * block)
-        return repeat(steps, lambda i, s: step(tree.rows(inputs, i), s), state)
+        return repeat(steps, lambda i, s: step(_rows(inputs, i), s), state)
 
     last: State = jax.lax.fori_loop(0, (total + block - 1) // block, run_block, state)
     return last
@@ -109,8 +108,8 @@ def while_loop(has_work: Callable[[State], Array], step: Callable[[State], State
             return [next(remaining) if b else c for b, c in zip(is_batched[0], consts, strict=True)]
 
         lane_consts = [c for b, c in zip(is_batched[0], consts, strict=True) if b]
-        states, works = jax.tree.map(lambda leaf, b: leaf if b else tree.stack(leaf, size), (state, work),
-                                     tuple(is_batched[1:]))
+        states, works = jax.tree.map(lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (size, *leaf.shape)),
+                                     (state, work), tuple(is_batched[1:]))
         result = run_queue(lambda c, s: condition(merge(c)[:split], s), lambda c, s: body(merge(c)[split:], s),
                            lane_consts, states, works, width=width)
         return result.state, jax.tree.map(lambda _: True, state)
@@ -184,13 +183,19 @@ def run_queue(has_work: Callable[[PyTree[Any], State], Array], step: Callable[[P
         starts = done & (position < size)
         loops = jnp.where(starts, order[jnp.minimum(position, size - 1)], lanes.loops)
         new_consts, new_state = (
-            jax.tree.map(lambda rows, lane: jnp.where(tree.column(starts, lane), rows[loops], lane), *pair)
+            jax.tree.map(lambda rows, lane: jnp.where(starts.reshape(-1, *[1] * (lane.ndim - 1)), rows[loops], lane),
+                         *pair)
             for pair in ((consts, lanes.consts), (first_state, state)))
         return _Lanes(lanes.started + jnp.sum(starts), loops, (lanes.is_active & ~done) | starts, new_consts, new_state,
                       steps, results)
 
     first_state, first = state, order[:width]
-    lanes = _Lanes(jnp.array(width), first, jnp.ones(width, bool), tree.rows(consts, first), tree.rows(state, first),
+    lanes = _Lanes(jnp.array(width), first, jnp.ones(width, bool), _rows(consts, first), _rows(state, first),
                    jnp.array(0), state)
     last = jax.lax.while_loop(lambda lanes: jnp.any(lanes.is_active), run_until_one_is_done, lanes)
     return QueueResult(last.results, last.steps)
+
+
+def _rows(stacked: PyTree[Any], index: ArrayLike) -> Any:
+    """Row(s) ``index`` of every leaf [N, ...]."""
+    return jax.tree.map(lambda leaf: leaf[index], stacked)

@@ -18,6 +18,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun
 from jaxtyping import Array, Int
 
+from resolvent.xla.programs import inner_jaxprs, programs
 from resolvent.xla.versions import supports_call_metadata
 
 __all__ = ["allow_small_calls", "call_metadata", "convert_closure", "is_elemental", "no_inline", "repeat", "small_call"]
@@ -185,7 +186,7 @@ def _is_elemental_equation(equation: Any) -> bool:
         return bool(equation.invars[0].aval.size <= _MAX_REDUCTION_SIZE)
     if name == "dot_general":
         return _is_elemental_product(*(v.aval for v in (*equation.invars, *equation.outvars)))
-    return name in _CALLS and all(is_elemental(inner) for inner in _inner_jaxprs(equation))
+    return name in _CALLS and all(map(is_elemental, inner_jaxprs(equation)))
 
 
 def _is_elemental_product(a: Any, b: Any, result: Any) -> bool:
@@ -197,7 +198,7 @@ def _is_elemental_product(a: Any, b: Any, result: Any) -> bool:
 
 
 def _has_sums(jaxpr: Jaxpr) -> bool:
-    return any(equation.primitive.name in (*_REDUCTIONS, "dot_general") or any(map(_has_sums, _inner_jaxprs(equation)))
+    return any(equation.primitive.name in (*_REDUCTIONS, "dot_general") or any(map(_has_sums, inner_jaxprs(equation)))
                for equation in jaxpr.eqns)
 
 
@@ -209,26 +210,9 @@ def _has_large_constant(closed: ClosedJaxpr, args: Any) -> bool:
 
 def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
     yield from closed.consts
-    yield from _inner_constants(closed.jaxpr)
-
-
-def _inner_constants(jaxpr: Jaxpr) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        for value in equation.params.values():
-            for item in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(item, ClosedJaxpr):
-                    yield from _constants(item)
-                elif isinstance(item, Jaxpr):
-                    yield from _inner_constants(item)
-
-
-def _inner_jaxprs(equation: Any) -> Iterator[Jaxpr]:
-    for value in equation.params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(item, ClosedJaxpr):
-                yield item.jaxpr
-            elif isinstance(item, Jaxpr):
-                yield item
+    for equation in closed.jaxpr.eqns:
+        for inner in programs(equation):
+            yield from _constants(inner)
 
 
 def _is_profitable(jaxpr: Jaxpr) -> bool:

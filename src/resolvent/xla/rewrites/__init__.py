@@ -1,36 +1,43 @@
 """Operations that are slow in XLA's compiled loops on a CPU, replaced by equal ones in any function.
 
-``rewrite`` makes weights the second factor of products (``weights``), computes cheap results of scans again instead of
-storing them (``residuals``), moves sums of products out of scans (``scans``), carries channels-last layouts from one
-operation to the next (``layouts``), stores the operands of products once (``operands``), and then replaces the
-operations for which ``RULES`` has a faster form. The results are equal up to rounding, and all transformations of JAX
-work on them: see ``deferred``.
+``rewrite`` rearranges the program of a function by ``PASSES``, and then replaces the operations for which ``RULES`` has
+a faster form. The results are equal up to rounding, and all transformations of JAX work on them: see ``deferred``. A
+new rearrangement is a ``Pass`` in a file of its own, a new operation a rule, and a new form of a convolution a function
+in ``convolutions/``.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from resolvent.xla.rewrites.convolutions import convolution
-from resolvent.xla.rewrites.deferred import Rule
+from resolvent.xla.rewrites.convolutions.rule import convolution
+from resolvent.xla.rewrites.deferred import Faster
+from resolvent.xla.rewrites.layouts import carry_layouts
+from resolvent.xla.rewrites.operands import prepare_operands
+from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
 from resolvent.xla.rewrites.proof import obstacle_to_rewriting
+from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.row_updates import update_rows
-from resolvent.xla.rewrites.walk import Replacement, Rewriter
+from resolvent.xla.rewrites.scans import sum_after_scans
+from resolvent.xla.rewrites.walk import Rewriter
+from resolvent.xla.rewrites.weights import orient_products
 from resolvent.xla.versions import prove_rewrites_by
 
-__all__ = ["RULES", "Replacement", "rewrite", "update_rows"]
+__all__ = ["PASSES", "RULES", "Replacement", "rewrite", "update_rows"]
 
-RULES: dict[str, Rule] = {
-    "conv_general_dilated": convolution,
-    "reduce_window_max": window_max,
-    "reduce_window_min": window_min,
-    "reduce_window_sum": window_sum,
-    "select_and_gather_add": select_and_gather,
-    "select_and_scatter_add": select_and_scatter,
+PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, prepare_operands)
+_SLICES = "operations on slices"
+RULES: dict[str, Faster] = {
+    "conv_general_dilated": Faster(convolution, "a library's convolution"),
+    "reduce_window_max": Faster(window_max, _SLICES),
+    "reduce_window_min": Faster(window_min, _SLICES),
+    "reduce_window_sum": Faster(window_sum, _SLICES),
+    "select_and_gather_add": Faster(select_and_gather, _SLICES),
+    "select_and_scatter_add": Faster(select_and_scatter, _SLICES),
 }
 
-rewrite = Rewriter(RULES)
+rewrite = Rewriter(PASSES, RULES)
 
 
 def _operations(f: Callable[..., Any], *args: Any) -> set[str]:

@@ -8,18 +8,30 @@ compile the original.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-__all__ = ["Program", "Rewrite", "Rule", "deferred"]
+__all__ = ["Faster", "Program", "Rewrite", "Rule", "deferred"]
 
 Program: TypeAlias = Callable[..., Any]
 # (shapes and dtypes of the operands, parameters) -> a faster program with the same result, or None if there is none.
 Rule: TypeAlias = Callable[..., Program | None]
 Rewrite: TypeAlias = Callable[[Program], Program]
+
+
+class Faster(NamedTuple):
+    """How an operation is compiled instead.
+
+    Attributes:
+        rule: its replacement.
+        change: what is compiled, in a few words.
+    """
+
+    rule: Rule
+    change: str
 
 
 @cache

@@ -6,7 +6,7 @@ that follow (elementwise ones, reductions, reshapes, broadcasts, pooling) work o
 operation that is not known. The walk changes neither the operations nor their order, only the order of axes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,10 +16,11 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
-from resolvent.xla.rewrites.values import Dimensions, Factor, Value, common_sizes, from_order, parts_of
+from resolvent.xla.programs import CALLS, bind, evaluate, programs
+from resolvent.xla.rewrites.passes import Pass
+from resolvent.xla.rewrites.values import Dimensions, Factor, Value, as_value, common_sizes, from_order, parts_of, plain
 
-__all__ = ["ELEMENTWISE", "carry_equation", "carry_layouts", "plain"]
+__all__ = ["ELEMENTWISE", "carry_equation", "carry_layouts"]
 
 ELEMENTWISE = frozenset([
     "abs", "add", "add_any", "and", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "div",
@@ -40,25 +41,21 @@ _PER_DIMENSION = {
     "pad": ("padding_config",), "slice": ("start_indices", "limit_indices", "strides")}
 
 
-def carry_layouts(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with channels-last convolutions and pooling; the program itself if it has none of them."""
-    if not _has_windows(closed.jaxpr):
-        return closed
-    return trace(closed, lambda *args: plain(evaluate(closed, args, carry_equation)))
-
-
-def _has_windows(jaxpr: Jaxpr) -> bool:
-    """Whether the program has convolutions or pooling, and no empty arrays."""
+def _find_windows(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
+    """The convolutions and the pooling of programs without empty arrays."""
     if any(0 in getattr(v.aval, "shape", ()) for equation in jaxpr.eqns for v in (*equation.invars, *equation.outvars)):
-        return False
-    return any(equation.primitive.name == _CONVOLUTION or equation.primitive.name in _WINDOWED
-               or any(_has_windows(closed.jaxpr) for closed in programs(equation)) for equation in jaxpr.eqns)
+        return
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == _CONVOLUTION or equation.primitive.name in _WINDOWED:
+            yield [v.aval for v in equation.invars]
+        for closed in programs(equation):
+            yield from _find_windows(closed.jaxpr)
 
 
 def carry_equation(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
     """The results of an equation, each an array or a ``Value``."""
     name = equation.primitive.name
-    if name in ("jit", "pjit"):
+    if name in CALLS:
         return evaluate(equation.params["jaxpr"], operands, carry_equation)
     operands = [x.array if isinstance(x, Value) and not x.dimensions else x for x in operands]
     if name == "split" and isinstance(operands[0], Value):
@@ -70,15 +67,13 @@ def carry_equation(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
     return bind(equation, plain(operands), carry_layouts)
 
 
-def plain(values: Iterable[Any]) -> list[Any]:
-    """The values as arrays with their dimensions as axes."""
-    return [x.plain() if isinstance(x, Value) else x for x in values]
+carry_layouts = Pass(_find_windows, lambda jaxpr, args: carry_equation)
 
 
 def _carry(equation: JaxprEqn, operands: list[Any]) -> Value | None:
     """The result of an operation in the layout of its operands, or None if it has to have plain operands."""
     name, params = equation.primitive.name, equation.params
-    values = [x if isinstance(x, Value) else from_order(jnp.asarray(x), range(np.ndim(x))) for x in operands]
+    values = [*map(as_value, operands)]
     operation: Callable[..., Any] = equation.primitive.bind
     result: Any = equation.outvars[0].aval
     if name in ELEMENTWISE or _is_elementwise_call(equation):
@@ -147,7 +142,7 @@ def _is_elementwise(closed: ClosedJaxpr, shape: tuple[int, ...]) -> bool:
     avals: list[Any] = [v.aval for v in (*closed.jaxpr.invars, *closed.jaxpr.outvars)]
     return not closed.consts and all(aval.shape in ((), shape) for aval in avals) and all(
         equation.primitive.name in ELEMENTWISE or (
-            equation.primitive.name in ("jit", "pjit") and _is_elementwise(equation.params["jaxpr"], shape))
+            equation.primitive.name in CALLS and _is_elementwise(equation.params["jaxpr"], shape))
         for equation in closed.jaxpr.eqns)
 
 

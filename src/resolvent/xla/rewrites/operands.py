@@ -7,29 +7,33 @@ Of the products a^T b of a batch, as in the gradients of attention, the smaller 
 fast product with the transposed first factor.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import Jaxpr, JaxprEqn, Var
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
+from resolvent.xla.programs import Rule, bind, count_uses, producers_of
 from resolvent.xla.rewrites.layouts import ELEMENTWISE
+from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
 
-__all__ = ["prepare_operands", "prepared_products"]
+__all__ = ["prepare_operands"]
 
 _MIN_BYTES = 2**16  # smallest size of an operand that is stored
 _MOVES = frozenset(["reshape", "squeeze", "transpose"])
 
 
-def prepare_operands(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with prepared operands of its products; the program itself if there are none."""
-    if next(prepared_products(closed.jaxpr), None) is None:
-        return closed
-    calls = _calls(closed.jaxpr)
+def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
+    """The factors of the products that are changed."""
+    calls = _calls(jaxpr)
+    return ([v.aval for v in equation.invars] for equation in jaxpr.eqns
+            if id(equation) in calls or _is_swapped(equation))
+
+
+def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> Rule:
+    calls = _calls(jaxpr)
 
     def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
         if id(equation) in calls:
@@ -41,24 +45,15 @@ def prepare_operands(closed: ClosedJaxpr) -> ClosedJaxpr:
             return [_swapped_product(equation, *operands)]
         return bind(equation, operands, prepare_operands)
 
-    return trace(closed, lambda *args: evaluate(closed, args, rule))
+    return rule
 
 
-def prepared_products(jaxpr: Jaxpr) -> Iterator[tuple[Any, ...]]:
-    """The shapes of the factors of each product that is changed."""
-    calls = _calls(jaxpr)
-    for equation in jaxpr.eqns:
-        if id(equation) in calls or _is_swapped(equation):
-            yield tuple(v.aval for v in equation.invars)
-        for closed in programs(equation):
-            yield from prepared_products(closed.jaxpr)
+prepare_operands = Pass(also_inside(_find_products), _rule_of, "dot_general", "operands stored once")
 
 
 def _calls(jaxpr: Jaxpr) -> set[int]:
     """The ids of the products without a batch that transpose a result of elementwise operations with other readers."""
-    producers: dict[Any, JaxprEqn] = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
-    uses = Counter(v for v in (*jaxpr.outvars, *(v for equation in jaxpr.eqns for v in equation.invars))
-                   if isinstance(v, Var))
+    producers, uses = producers_of(jaxpr), count_uses(jaxpr)
 
     def is_computed_again(factor: Any) -> bool:
         while factor in producers and producers[factor].primitive.name in _MOVES and uses[factor] == 1:

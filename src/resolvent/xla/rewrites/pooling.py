@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.convolutions import inverse
 from resolvent.xla.rewrites.deferred import Program
+from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
 
 __all__ = ["select_and_gather", "select_and_scatter", "window_max", "window_min", "window_sum"]

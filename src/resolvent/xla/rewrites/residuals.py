@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
+from resolvent.xla.programs import Rule, Scan, bind, count_uses, evaluate, producers_of
+from resolvent.xla.rewrites.passes import Pass, also_inside
 
-__all__ = ["recompute_residuals", "recomputed_results"]
+__all__ = ["recompute_residuals"]
 
 _CHEAP = frozenset(["add", "add_any", "mul", "neg", "sub"])
 
@@ -55,28 +55,25 @@ class _Recomputed:
         return step[self.variable]
 
 
-def recompute_residuals(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program whose scans recompute cheap results of other scans; the program itself without such results."""
-    if next(recomputed_results(closed.jaxpr), None) is None:
-        return closed
-    removed = _removed(closed.jaxpr)
+def _find_results(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
+    """The results of scans, of all steps, that are computed again instead of stored."""
+    removed = _removed(jaxpr)
+    return ([equation.outvars[equation.params["num_carry"] + number].aval] for equation in jaxpr.eqns
+            for number in removed.get(id(equation), ()))
+
+
+def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> Rule:
+    removed = _removed(jaxpr)
 
     def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
         if equation.primitive.name != "scan":
             return bind(equation, operands, recompute_residuals)
-        return _scan(equation.params, operands, removed.get(id(equation), {}))
+        return _scan(Scan(equation.params), operands, removed.get(id(equation), {}))
 
-    return trace(closed, lambda *args: evaluate(closed, args, rule))
+    return rule
 
 
-def recomputed_results(jaxpr: Jaxpr) -> Iterator[Any]:
-    """The shapes of the results of scans, of all steps, that are computed again instead of stored."""
-    removed = _removed(jaxpr)
-    for equation in jaxpr.eqns:
-        recipes = removed.get(id(equation), {})
-        yield from (equation.outvars[equation.params["num_carry"] + number].aval for number in recipes)
-        for closed in programs(equation):
-            yield from recomputed_results(closed.jaxpr)
+recompute_residuals = Pass(also_inside(_find_results), _rule_of, "scan", "computed again")
 
 
 def _removed(jaxpr: Jaxpr) -> dict[int, dict[int, "_Recipe"]]:
@@ -84,17 +81,15 @@ def _removed(jaxpr: Jaxpr) -> dict[int, dict[int, "_Recipe"]]:
     scans = [equation for equation in jaxpr.eqns if equation.primitive.name == "scan"]
     if len(scans) < 2:
         return {}
-    uses = Counter(v for v in (*jaxpr.outvars, *(v for equation in jaxpr.eqns for v in equation.invars))
-                   if isinstance(v, Var))
-    of_steps = Counter((v, scan.params["length"]) for scan in scans
-                       for v in scan.invars[scan.params["num_consts"] + scan.params["num_carry"]:]
+    uses = count_uses(jaxpr)
+    of_steps = Counter((v, scan.params["length"]) for scan in scans for v in Scan(scan.params).divide(scan.invars)[2]
                        if isinstance(v, Var))
     removed = {}
     for scan in scans:
         length, carried = scan.params["length"], scan.params["num_carry"]
         candidates = {number for number, v in enumerate(scan.outvars[carried:])
                       if 0 < uses[v] == of_steps[v, length]}
-        if recipes := _recipes(scan.params, candidates):
+        if recipes := _recipes(Scan(scan.params), candidates):
             removed[id(scan)] = recipes
     return removed
 
@@ -108,12 +103,10 @@ class _Recipe:
     sources: tuple[Var, ...]
 
 
-def _recipes(params: dict[str, Any], candidates: set[int]) -> dict[int, _Recipe]:
-    body: Jaxpr = params["jaxpr"].jaxpr
-    carried = params["num_carry"]
-    results: list[Any] = body.outvars[carried:]
-    inputs = body.invars[params["num_consts"] + carried:]
-    producers: dict[Any, JaxprEqn] = {v: equation for equation in body.eqns for v in equation.outvars}
+def _recipes(scan: Scan, candidates: set[int]) -> dict[int, _Recipe]:
+    body, inputs = scan.body, scan.divide(scan.body.invars)[2]
+    results: list[Any] = body.outvars[scan.carried:]
+    producers = producers_of(body)
     order = {id(equation): i for i, equation in enumerate(body.eqns)}
     stored = {v for number, v in enumerate(results) if number not in candidates and isinstance(v, Var)}
 
@@ -156,12 +149,12 @@ def _recipes(params: dict[str, Any], candidates: set[int]) -> dict[int, _Recipe]
     return recipes
 
 
-def _scan(params: dict[str, Any], operands: Sequence[Any], recipes: dict[int, _Recipe]) -> list[Any]:
+def _scan(scan: Scan, operands: Sequence[Any], recipes: dict[int, _Recipe]) -> list[Any]:
     """The results of a scan, of which some are not stored, and whose inputs may be such results."""
-    closed, consts, carried = recompute_residuals(params["jaxpr"]), params["num_consts"], params["num_carry"]
+    closed, carried = recompute_residuals(scan.closed), scan.carried
     # The body may have been traced again, so variables are those of the original one.
-    body: Jaxpr = params["jaxpr"].jaxpr
-    inputs = operands[consts + carried:]
+    body = scan.body
+    constants, first, inputs = scan.divide(operands)
     arrays = {id(a): a for x in inputs for a in (x.arrays() if isinstance(x, _Recomputed) else [x])}
     results = len(body.outvars) - carried
     stored = [number for number in range(results) if number not in recipes]
@@ -169,12 +162,11 @@ def _scan(params: dict[str, Any], operands: Sequence[Any], recipes: dict[int, _R
     def step(carry: list[Array], at_step: list[Array]) -> tuple[list[Array], list[Array]]:
         values = dict(zip(arrays, at_step, strict=True))
         x = [v.at_step(values) if isinstance(v, _Recomputed) else values[id(v)] for v in inputs]
-        outputs = evaluate(closed, [*operands[:consts], *carry, *x], bind)
+        outputs = evaluate(closed, [*constants, *carry, *x], bind)
         return outputs[:carried], [outputs[carried + number] for number in stored]
 
-    last, outputs = lax.scan(step, list(operands[consts:consts + carried]), list(arrays.values()),
-                             length=params["length"], reverse=params["reverse"], unroll=params["unroll"])
-    of_all_steps: dict[Any, Any] = dict(zip(body.invars[consts + carried:], inputs, strict=True))
+    last, outputs = scan.run(step, first, list(arrays.values()))
+    of_all_steps: dict[Any, Any] = dict(zip(scan.divide(body.invars)[2], inputs, strict=True))
     of_all_steps |= {body.outvars[carried + number]: array for number, array in zip(stored, outputs, strict=True)}
     by_number: dict[int, Any] = dict(zip(stored, outputs, strict=True))
     for number, recipe in recipes.items():

@@ -21,7 +21,7 @@ from jax import lax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate
+from resolvent.xla.programs import CALLS, bind, evaluate
 from resolvent.xla.versions import supports_rewrites
 
 __all__ = ["row_gradients", "update_rows"]
@@ -30,7 +30,6 @@ State = TypeVar("State")
 
 _MIN_BYTES = 2**18  # smallest size of a table
 _MIN_ENTRIES_PER_UPDATE = 4  # smallest number of entries of a table for each entry of the rows of a minibatch
-_CALLS = ("jit", "pjit")
 _SIGNS = {"add": (1.0, 1.0), "add_any": (1.0, 1.0), "sub": (1.0, -1.0), "neg": (-1.0,), "copy": (1.0,)}
 
 
@@ -111,7 +110,7 @@ def row_gradients(jaxpr: Jaxpr) -> Iterator[tuple[Any, Any]]:
             table, _, updates = avals
             if _is_large(table) and table.size >= _MIN_ENTRIES_PER_UPDATE * updates.size:
                 yield table, updates
-        elif equation.primitive.name in _CALLS:
+        elif equation.primitive.name in CALLS:
             yield from row_gradients(equation.params["jaxpr"].jaxpr)
 
 
@@ -132,7 +131,7 @@ class _Rule:
 
     def __call__(self, equation: JaxprEqn, operands: list[Any]) -> Sequence[Any]:
         """The results of an equation, each an array or a ``_Combination``."""
-        if equation.primitive.name in _CALLS and any(row_gradients(equation.params["jaxpr"].jaxpr)):
+        if equation.primitive.name in CALLS and any(row_gradients(equation.params["jaxpr"].jaxpr)):
             return evaluate(equation.params["jaxpr"], operands, self)
         shapes: list[Any] = [getattr(v.aval, "shape", None) for v in equation.outvars]
         combination = self._combine(equation, operands) if len(shapes) == 1 and shapes[0] in self._tables else None

@@ -7,7 +7,6 @@ of the additions differs.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,10 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate, programs, trace
+from resolvent.xla.programs import Scan, bind, count_uses, evaluate, producers_of
+from resolvent.xla.rewrites.passes import Pass, also_inside
 
-__all__ = ["factors_of_sums", "sum_after_scans"]
+__all__ = ["sum_after_scans"]
 
 _MIN_BYTES = 2**14  # smallest size of a product that is moved
 _FEW_ROWS = 64  # with at most this many rows, the product of a step reaches only a fraction of the peak rate
@@ -80,52 +80,40 @@ class _Result:
 class _Body:
     """The body of a scan: the equation that computes each value, and the number of times that it is read."""
 
-    def __init__(self, equation: JaxprEqn) -> None:
-        params = equation.params
-        self.jaxpr: Jaxpr = params["jaxpr"].jaxpr
-        self.consts, self.carried = params["num_consts"], params["num_carry"]
-        self.uses = Counter(v for v in (*self.jaxpr.outvars, *(v for inner in self.jaxpr.eqns for v in inner.invars))
-                            if isinstance(v, Var))
-        self.producers: dict[Any, JaxprEqn] = {v: inner for inner in self.jaxpr.eqns for v in inner.outvars}
-
-    @property
-    def constants(self) -> list[Any]:
-        """The values that are the same in all steps."""
-        return self.jaxpr.invars[:self.consts]
+    def __init__(self, scan: Scan) -> None:
+        self.jaxpr = scan.body
+        self.constants, self.carried, self.inputs = scan.divide(self.jaxpr.invars)
+        self.last, self.results = self.jaxpr.outvars[:scan.carried], self.jaxpr.outvars[scan.carried:]
+        self.uses, self.producers = count_uses(self.jaxpr), producers_of(self.jaxpr)
 
 
-def sum_after_scans(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with products after its scans instead of in each step; the program itself if there are none."""
-    if next(factors_of_sums(closed.jaxpr), None) is None:
-        return closed
-    return trace(closed, lambda *args: evaluate(closed, args, _evaluate))
-
-
-def factors_of_sums(jaxpr: Jaxpr) -> Iterator[tuple[Any, ...]]:
-    """The shapes of the factors of each product that is computed after a scan."""
+def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
+    """The factors of the products that are computed after a scan."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "scan":
-            sums, results = _moved(equation)
-            products = [s.chain[0] for s in sums] + [r.chain[0] for r in results]
-            yield from (tuple(v.aval for v in product.invars) for product in products)
-        for closed in programs(equation):
-            yield from factors_of_sums(closed.jaxpr)
+        sums, results = _moved(equation)
+        products = [s.chain[0] for s in sums] + [r.chain[0] for r in results]
+        yield from ([v.aval for v in product.invars] for product in products)
 
 
 def _evaluate(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
-    sums, results = _moved(equation) if equation.primitive.name == "scan" else ([], [])
-    return (_scan(equation, sums, results, operands) if sums or results
+    sums, results = _moved(equation)
+    return (_scan(Scan(equation.params), sums, results, operands) if sums or results
             else bind(equation, operands, sum_after_scans))
 
 
+sum_after_scans = Pass(also_inside(_find_products), lambda jaxpr, args: _evaluate, "scan",
+                       "one product for all steps")
+
+
 def _moved(equation: JaxprEqn) -> tuple[list[_Sum], list[_Result]]:
-    """The products that are computed after a scan."""
-    body = _Body(equation)
+    """The products of a scan that are computed after it; none if the equation is another operation."""
+    if equation.primitive.name != "scan":
+        return [], []
+    body = _Body(Scan(equation.params))
     sums = list(_sums(body))
     profitable = [s for s in sums if _is_profitable(s.chain[0])]
     # Factors that are stored anyway.
-    stored = {*body.jaxpr.invars[body.consts + body.carried:], *body.jaxpr.outvars[body.carried:],
-              *(v for s in profitable for v in s.factors)}
+    stored = {*body.inputs, *body.results, *(v for s in profitable for v in s.factors)}
     sums = [s for s in sums if s in profitable or stored.issuperset(s.factors)]
     stored = stored.union(*(s.factors for s in sums))
     return sums, [r for r in _results(body) if stored.issuperset(r.factors)]
@@ -133,10 +121,9 @@ def _moved(equation: JaxprEqn) -> tuple[list[_Sum], list[_Result]]:
 
 def _sums(body: _Body) -> Iterator[_Sum]:
     """The sums of products among the carried values of a scan."""
-    for number in range(body.carried):
-        before: Any
-        after: Any
-        before, after = body.jaxpr.invars[body.consts + number], body.jaxpr.outvars[number]
+    before: Any
+    after: Any
+    for number, (before, after) in enumerate(zip(body.carried, body.last, strict=True)):
         addition = body.producers.get(after) if isinstance(after, Var) else None
         if (addition is None or addition.primitive.name not in ("add", "add_any") or body.uses[after] != 1
                 or body.uses[before] != 1 or before not in addition.invars):
@@ -152,7 +139,7 @@ def _sums(body: _Body) -> Iterator[_Sum]:
 
 def _results(body: _Body) -> Iterator[_Result]:
     """The results of a step that are products with one factor that is the same in all steps."""
-    for number, result in enumerate(body.jaxpr.outvars[body.carried:]):
+    for number, result in enumerate(body.results):
         chain = _chain(result, body)
         if chain:
             are_constant = [v in body.constants for v in chain[0].invars]
@@ -193,41 +180,39 @@ def _is_profitable(product: JaxprEqn) -> bool:
                 and result.size * result.dtype.itemsize >= _MIN_BYTES)
 
 
-def _scan(equation: JaxprEqn, sums: Sequence[_Sum], results: Sequence[_Result], operands: Sequence[Any]) -> list[Array]:
+def _scan(scan: Scan, sums: Sequence[_Sum], results: Sequence[_Result], operands: Sequence[Any]) -> list[Array]:
     """The results of a scan with some of its products after it."""
-    params = equation.params
-    closed, consts, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
-    body: Jaxpr = closed.jaxpr
+    body, carried = scan.body, scan.carried
+    constants, first, arrays = scan.divide(operands)
+    const_variables, carry_variables, inputs = scan.divide(body.invars)
     removed = {id(inner) for s in sums for inner in (*s.chain, s.addition)}
     removed |= {id(inner) for r in results for inner in r.chain}
     carries = [number for number in range(carried) if number not in {s.number for s in sums}]
     outputs = [number for number in range(len(body.outvars) - carried) if number not in {r.number for r in results}]
-    inputs = body.invars[consts + carried:]
-    of_all_steps: dict[Any, Array] = dict(zip(inputs, operands[consts + carried:], strict=True))
+    of_all_steps: dict[Any, Array] = dict(zip(inputs, arrays, strict=True))
     # Factors that differ between steps and are not inputs of the scan are further results of it.
     factors = [*(v for s in sums for v in s.factors), *(v for r in results for v in r.factors)]
     stored = [v for v in dict.fromkeys(factors) if v not in of_all_steps]
     step_body = body.replace(  # type: ignore[no-untyped-call]
         eqns=[inner for inner in body.eqns if id(inner) not in removed],
-        invars=[*body.invars[:consts], *(body.invars[consts + number] for number in carries), *inputs],
+        invars=[*const_variables, *(carry_variables[number] for number in carries), *inputs],
         outvars=[*(body.outvars[number] for number in carries), *(body.outvars[carried + i] for i in outputs), *stored],
         debug_info=body.debug_info.with_unknown_names())
 
     def step(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        values = evaluate(ClosedJaxpr(step_body, closed.consts), [*operands[:consts], *carry, *x], _evaluate)
+        values = evaluate(ClosedJaxpr(step_body, scan.closed.consts), [*constants, *carry, *x], _evaluate)
         return values[:len(carries)], values[len(carries):]
 
-    last, of_steps = lax.scan(step, [operands[consts + number] for number in carries], list(of_all_steps.values()),
-                              length=params["length"], reverse=params["reverse"], unroll=params["unroll"])
+    last, of_steps = scan.run(step, [first[number] for number in carries], list(of_all_steps.values()))
     of_all_steps |= dict(zip(stored, of_steps[len(outputs):], strict=True))
     last_values: dict[int, Array] = dict(zip(carries, last, strict=True))
     for s in sums:
         total = _sum(s, *(of_all_steps[v] for v in s.factors))
-        last_values[s.number] = jnp.add(operands[consts + s.number], total)
+        last_values[s.number] = jnp.add(first[s.number], total)
     values: dict[int, Array] = dict(zip(outputs, of_steps, strict=False))
-    constants: dict[Any, Array] = dict(zip(body.invars, operands[:consts], strict=False))
+    by_variable: dict[Any, Array] = dict(zip(const_variables, constants, strict=True))
     for r in results:
-        constant = constants[r.chain[0].invars[r.constant]]
+        constant = by_variable[r.chain[0].invars[r.constant]]
         values[r.number] = jax.vmap(partial(_result, r, constant))(of_all_steps[r.factors[0]])
     return [last_values[number] for number in range(carried)] + [values[number] for number in sorted(values)]
 

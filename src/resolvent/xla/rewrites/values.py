@@ -1,15 +1,18 @@
 """Values that are stored as arrays with another order of their axes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-__all__ = ["Dimensions", "Factor", "Position", "Value", "common_sizes", "from_order", "parts_of"]
+__all__ = ["Dimensions", "Factor", "Position", "Value", "as_value", "common_sizes", "from_order", "inverse", "parts_of",
+           "plain"]
 
 
 @dataclass(frozen=True)
@@ -127,3 +130,18 @@ def from_order(array: Array, order: Sequence[int]) -> Value:
     axes = iter(range(array.ndim))
     factors = {d: (Factor(size, next(axes)),) if size > 1 else () for d, size in zip(order, array.shape, strict=True)}
     return Value(_reshape(array, [n for n in array.shape if n > 1]), tuple(factors[d] for d in range(len(order))))
+
+
+def as_value(x: Any) -> Value:
+    """An array, or a value as it is."""
+    return x if isinstance(x, Value) else from_order(jnp.asarray(x), range(np.ndim(x)))
+
+
+def plain(values: Iterable[Any]) -> list[Any]:
+    """The values as arrays with their dimensions as axes."""
+    return [x.plain() if isinstance(x, Value) else x for x in values]
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The inverse of a permutation."""
+    return [int(i) for i in np.argsort(order)]

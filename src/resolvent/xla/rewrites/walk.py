@@ -1,60 +1,34 @@
 """The walk over a program (a jaxpr) that replaces its operations, those of its loops, branches and calls included."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
-from resolvent.xla.rewrites.deferred import Program, Rule, deferred
-from resolvent.xla.rewrites.layouts import carry_layouts
-from resolvent.xla.rewrites.operands import prepare_operands, prepared_products
-from resolvent.xla.rewrites.residuals import recompute_residuals, recomputed_results
+from resolvent.xla.rewrites.deferred import Faster, Program, deferred
+from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.row_updates import row_gradients
-from resolvent.xla.rewrites.scans import factors_of_sums, sum_after_scans
-from resolvent.xla.rewrites.weights import orient_products, oriented_products
 from resolvent.xla.versions import supports_rewrites
 
-__all__ = ["Replacement", "Rewriter"]
+__all__ = ["Rewriter"]
 
 # Operations whose parameters are programs that run as a part of this program.
 _NESTED = frozenset(["checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_vjp_call",
                      "custom_vmap_call", "jit", "pjit", "remat2", "scan", "while"])
-_CONVOLUTION = "conv_general_dilated"
-_CONVOLVED, _SLICED = "a library's convolution", "operations on slices"
-_ROWS, _ORIENTED = "only these rows are updated", "weights as second factor"
-_PREPARED = "operands stored once"
-_RECOMPUTED, _SUMMED = "computed again", "one product for all steps"
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """An operation that is compiled as another program.
-
-    Attributes:
-        operation: name of the JAX operation, such as ``conv_general_dilated``; ``scan`` for what a scan computes in all
-            of its steps.
-        operands: shapes and dtypes of its operands, such as ``float32[20,28,28,1]``; of products, the two factors; of
-            results that are computed again, these results.
-        change: what is compiled instead, in a few words.
-    """
-
-    operation: str
-    operands: tuple[str, ...]
-    change: str
 
 
 class Rewriter:
-    """Replaces the operations of a function for which there is a rule.
+    """Rearranges the program of a function, and replaces the operations for which there is a rule.
 
     Args:
-        rules: name of an operation -> its rule.
+        passes: the rearrangements, in order.
+        rules: name of an operation -> how it is compiled instead.
     """
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
-        self._rules = rules
+    def __init__(self, passes: Sequence[Pass], rules: Mapping[str, Faster]) -> None:
+        self._passes, self._rules = passes, rules
 
     def __call__(self, f: Program) -> Program:
         """``f`` with its operations replaced.
@@ -66,7 +40,9 @@ class Rewriter:
             if not supports_rewrites():
                 return f(*args)
             closed, shape = jax.make_jaxpr(f, return_shape=True)(*args)
-            rearranged = prepare_operands(_rearrange(closed))
+            rearranged = closed
+            for rearrange in self._passes:
+                rearranged = rearrange(rearranged)
             jaxpr, replacements = _Walk(self._rules, self).rewrite(rearranged.jaxpr)
             if rearranged is closed and not replacements:
                 return f(*args)
@@ -80,29 +56,19 @@ class Rewriter:
         if not supports_rewrites():
             return Counter()
         closed = jax.make_jaxpr(f)(*args)
-        oriented = orient_products(closed)
-        recomputed = recompute_residuals(oriented)
-        return _Walk(self._rules, self).rewrite(closed.jaxpr)[1] + Counter([
-            *(_replacement("scatter-add", avals, _ROWS) for avals in row_gradients(closed.jaxpr)),
-            *(_replacement("dot_general", avals, _ORIENTED) for avals in oriented_products(closed.jaxpr)),
-            *(_replacement("dot_general", avals, _PREPARED) for avals in prepared_products(_rearrange(closed).jaxpr)),
-            *(_replacement("scan", [aval], _RECOMPUTED) for aval in recomputed_results(oriented.jaxpr)),
-            *(_replacement("scan", avals, _SUMMED) for avals in factors_of_sums(recomputed.jaxpr))])
-
-
-def _rearrange(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with other layouts and other places of its operations; the program itself if there are none."""
-    return carry_layouts(sum_after_scans(recompute_residuals(orient_products(closed))))
-
-
-def _replacement(operation: str, avals: Iterable[Any], change: str) -> Replacement:
-    return Replacement(operation, tuple(aval.str_short() for aval in avals), change)
+        replacements = _Walk(self._rules, self).rewrite(closed.jaxpr)[1]
+        replacements.update(Replacement.of("scatter-add", avals, "only these rows are updated")
+                            for avals in row_gradients(closed.jaxpr))
+        for rearrange in self._passes:
+            replacements.update(rearrange.replacements(closed))
+            closed = rearrange(closed)
+        return replacements
 
 
 class _Walk:
     """One walk; a program that is called several times is rewritten once, so that it is compiled once."""
 
-    def __init__(self, rules: Mapping[str, Rule], rewrite: Callable[[Program], Program]) -> None:
+    def __init__(self, rules: Mapping[str, Faster], rewrite: Callable[[Program], Program]) -> None:
         self._rules, self._rewrite = rules, rewrite
         self._done: dict[int, tuple[Any, Any, Counter[Replacement]]] = {}
 
@@ -119,13 +85,12 @@ class _Walk:
 
     def _rewrite_equation(self, equation: JaxprEqn) -> tuple[JaxprEqn, Counter[Replacement]]:
         name = equation.primitive.name
-        if (rule := self._rules.get(name)) is not None:
+        if (faster := self._rules.get(name)) is not None:
             avals: list[Any] = [v.aval for v in equation.invars]
-            if rule(*avals, **equation.params) is None:
+            if faster.rule(*avals, **equation.params) is None:
                 return equation, Counter()
-            replacement = _replacement(name, avals, _CONVOLVED if name == _CONVOLUTION else _SLICED)
-            return (equation.replace(primitive=deferred(equation.primitive, rule, self._rewrite)),
-                    Counter([replacement]))
+            return (equation.replace(primitive=deferred(equation.primitive, faster.rule, self._rewrite)),
+                    Counter([Replacement.of(name, avals, faster.change)]))
         if name not in _NESTED:
             return equation, Counter()
         params, replacements = {}, Counter[Replacement]()

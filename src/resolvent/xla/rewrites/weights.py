@@ -11,34 +11,22 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.evaluation import bind, evaluate, trace
-from resolvent.xla.rewrites.layouts import carry_equation, plain
-from resolvent.xla.rewrites.values import Value, from_order
+from resolvent.xla.programs import CALLS, Scan, bind, evaluate
+from resolvent.xla.rewrites.layouts import carry_equation
+from resolvent.xla.rewrites.passes import Pass
+from resolvent.xla.rewrites.values import Value, as_value, from_order, plain
 
-__all__ = ["orient_products", "oriented_products"]
+__all__ = ["orient_products"]
 
 
-def orient_products(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program with weights as second factors of products, also in its scans; the program itself without products.
+def _find_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
+                   is_scan: bool = False) -> Iterator[Sequence[Any]]:
+    """The factors of each product whose order is changed, also in the scans of the program.
 
     The weights of a program are its arguments; the weights of a scan are the arrays that are the same in all steps.
-    """
-    if next(oriented_products(closed.jaxpr), None) is None:
-        return closed
-
-    def oriented(*args: Any) -> list[Any]:
-        return plain(evaluate(closed, args, _Orientation(args, is_scan=False)))
-
-    return trace(closed, oriented)
-
-
-def oriented_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
-                      is_scan: bool = False) -> Iterator[tuple[Any, ...]]:
-    """The shapes of the factors of each product whose order is changed, also in the scans of the program.
 
     Args:
         jaxpr: the program.
@@ -51,12 +39,12 @@ def oriented_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
         inner: Any = equation.params.get("jaxpr")
         if name == "dot_general":
             if _number_of_weights(equation, [v in weights for v in equation.invars], is_scan=is_scan) is not None:
-                yield tuple(v.aval for v in equation.invars)
+                yield [v.aval for v in equation.invars]
         elif name == "scan":
-            yield from oriented_products(inner.jaxpr, inner.jaxpr.invars[:equation.params["num_consts"]], is_scan=True)
-        elif name in ("jit", "pjit"):
+            yield from _find_products(inner.jaxpr, inner.jaxpr.invars[:equation.params["num_consts"]], is_scan=True)
+        elif name in CALLS:
             of_call = [v for v, operand in zip(inner.jaxpr.invars, equation.invars, strict=True) if operand in weights]
-            yield from oriented_products(inner.jaxpr, of_call, is_scan=is_scan)
+            yield from _find_products(inner.jaxpr, of_call, is_scan=is_scan)
 
 
 def _number_of_weights(equation: JaxprEqn, are_weights: Sequence[bool], *, is_scan: bool) -> int | None:
@@ -92,7 +80,7 @@ class _Orientation:
         """Transpose the weights of a scan's body, outside of the body."""
         values: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=False))
         for equation in jaxpr.eqns:
-            if equation.primitive.name in ("jit", "pjit"):
+            if equation.primitive.name in CALLS:
                 inner = [values.get(v) for v in equation.invars]
                 self.transpose_weights(equation.params["jaxpr"].jaxpr, inner)
             elif equation.primitive.name == "dot_general":
@@ -104,15 +92,15 @@ class _Orientation:
     def __call__(self, equation: JaxprEqn, values: list[Any]) -> Sequence[Any]:
         """The results of an equation, each an array or a ``Value``."""
         name = equation.primitive.name
-        if name in ("jit", "pjit"):
+        if name in CALLS:
             return evaluate(equation.params["jaxpr"], values, self)
         if name == "scan":
-            return _scan(equation.params, plain(values))
+            return _scan(Scan(equation.params), plain(values))
         if name == "dot_general":
             number = self._number(equation, values)
             return [_product_as_stored(equation, values) if number is None else self._product(equation, number, values)]
         if name == "transpose":
-            values = [_as_value(x) for x in values]
+            values = [*map(as_value, values)]
         return carry_equation(equation, values)
 
     def _number(self, equation: JaxprEqn, values: Sequence[Any]) -> int | None:
@@ -124,7 +112,7 @@ class _Orientation:
         weights, axis = values[number], contracted[number][0]
         if axis == 1 and id(weights) in self._transposed:
             weights, axis = self._transposed[id(weights)], 0
-        value = _as_value(values[1 - number])
+        value = as_value(values[1 - number])
         free = [d for d in value.order() if d != contracted[1 - number][0]]
         rows = value.in_order([*free, contracted[1 - number][0]])
         product = _dot_general(equation, [rows, weights], (((rows.ndim - 1,), (axis,)), ((), ())))
@@ -133,24 +121,27 @@ class _Orientation:
         return from_order(product, [*positions, 0 if number == 0 else len(free)])
 
 
-def _scan(params: dict[str, Any], operands: Sequence[Any]) -> list[Array]:
+orient_products = Pass(_find_products, lambda jaxpr, args: _Orientation(args, is_scan=False), "dot_general",
+                       "weights as second factor")
+
+
+def _scan(scan: Scan, operands: Sequence[Any]) -> list[Array]:
     """The results of a scan whose products are oriented."""
-    closed, consts, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
-    orientation = _Orientation(operands[:consts], is_scan=True)
-    orientation.transpose_weights(closed.jaxpr, operands[:consts])
+    constants, first, inputs = scan.divide(operands)
+    orientation = _Orientation(constants, is_scan=True)
+    orientation.transpose_weights(scan.body, constants)
 
     def step(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        results = plain(evaluate(closed, [*operands[:consts], *carry, *x], orientation))
-        return results[:carried], results[carried:]
+        results = plain(evaluate(scan.closed, [*constants, *carry, *x], orientation))
+        return results[:scan.carried], results[scan.carried:]
 
-    last, outputs = lax.scan(step, list(operands[consts:consts + carried]), list(operands[consts + carried:]),
-                             length=params["length"], reverse=params["reverse"], unroll=params["unroll"])
+    last, outputs = scan.run(step, first, inputs)
     return [*last, *outputs]
 
 
 def _product_as_stored(equation: JaxprEqn, factors: Sequence[Any]) -> Array:
     """A product of the factors in their order in memory, unless this would change the order of the result's axes."""
-    values = [_as_value(x) for x in factors]
+    values = [*map(as_value, factors)]
     orders, numbers = [value.order() for value in values], equation.params["dimension_numbers"]
     for order, bound in zip(orders, zip(*numbers, strict=True), strict=True):
         free = [d for d in order if d not in (*bound[0], *bound[1])]
@@ -164,7 +155,3 @@ def _product_as_stored(equation: JaxprEqn, factors: Sequence[Any]) -> Array:
 def _dot_general(equation: JaxprEqn, factors: Sequence[Array], numbers: Any) -> Array:
     result: Array = bind(equation.replace(params=equation.params | {"dimension_numbers": numbers}), factors)[0]
     return result
-
-
-def _as_value(x: Any) -> Value:
-    return x if isinstance(x, Value) else from_order(jnp.asarray(x), range(np.ndim(x)))

@@ -1,0 +1,1 @@
+"""Convolutions: a rule, and forms that are faster for some shapes."""

@@ -1,0 +1,31 @@
+"""The form of convolutions with few filters."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
+
+__all__ = ["few_filters"]
+
+_MIN_FILTERS = 32  # filters that the library's matrix product needs for its full rate
+_MAX_NEIGHBOURS = 4
+
+
+def few_filters(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
+    """Adjacent outputs along the last spatial axis as further filters of a wider window, filled with zeros."""
+    columns, filters = geometry.output_sizes(lhs, rhs)[-1], rhs.shape[-1]
+    is_plain = (geometry.strides[-1], geometry.lhs_dilation[-1], geometry.rhs_dilation[-1]) == (1, 1, 1)
+    if geometry.groups > 1 or not is_plain or rhs.shape[-3] == 1:
+        return None
+    fitting = [m for m in (2, _MAX_NEIGHBOURS) if columns % m == 0 and m * filters <= _MIN_FILTERS]
+    if not fitting:
+        return None
+    neighbours = max(fitting)
+    shifted = [lax.pad(rhs, jnp.zeros((), rhs.dtype), [*[(0, 0, 0)] * (rhs.ndim - 3), (j, neighbours - 1 - j, 0),
+                                                       (0, 0, 0), (0, 0, 0)]) for j in range(neighbours)]
+    out = convolve(lhs, jnp.concatenate(shifted, axis=-1),
+                   replace(geometry, strides=(*geometry.strides[:-1], neighbours)))
+    return out.reshape(*out.shape[:-2], out.shape[-2] * neighbours, filters)

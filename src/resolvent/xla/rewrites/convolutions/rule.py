@@ -1,0 +1,65 @@
+"""Convolutions in the one form that XLA's CPU backend computes with a library: NHWC, HWIO, without reversed windows.
+
+XLA brings convolutions outside of loops into this form, but not those inside of loops: these run as plain nested loops
+and take 10 to 50 times as long. The gradients of a convolution are convolutions as well, with batch and channels
+exchanged or with dilated operands, so the same rule holds for them.
+
+``FORMS`` are tried in order. A new form is a function in a file of this folder, an entry there, and an example in the
+tests.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
+from resolvent.xla.rewrites.convolutions.dilation import cropped, dilated_results, strided_slices
+from resolvent.xla.rewrites.convolutions.few_filters import few_filters
+from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
+from resolvent.xla.rewrites.convolutions.groups import batch_groups, few_groups
+from resolvent.xla.rewrites.deferred import Program
+from resolvent.xla.rewrites.values import inverse
+from resolvent.xla.small_call import no_inline
+
+__all__ = ["FORMS", "convolution", "convolve"]
+
+
+def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array:
+    """The library's convolution."""
+    return lax.conv_general_dilated(
+        lhs, rhs, geometry.strides, geometry.padding, geometry.lhs_dilation, geometry.rhs_dilation,
+        NUMBERS[len(geometry.strides)], feature_group_count=geometry.groups, **geometry.params)
+
+
+FORMS: tuple[Form, ...] = (strided_slices, dilated_results, cropped, depthwise_filter_gradient, batch_groups, depthwise,
+                           few_groups, few_filters, library)
+
+
+def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:
+    """[batch, *spatial, filters], by the first form for these shapes."""
+    return next(out for form in FORMS if (out := form(lhs, rhs, geometry, convolve)) is not None)
+
+
+def convolution(lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
+                lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], dimension_numbers: Any,
+                feature_group_count: int, batch_group_count: int, **params: Any) -> Program | None:
+    """The rule of ``conv_general_dilated`` with one or two spatial dimensions, in float32 or float64."""
+    is_supported = len(window_strides) in NUMBERS and lhs.dtype == rhs.dtype and lhs.dtype in (np.float32, np.float64)
+    if not is_supported or 0 in (*lhs.shape, *rhs.shape):
+        return None
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    geometry = Convolution(feature_group_count, batch_group_count, tuple(window_strides), tuple(padding),
+                           tuple(lhs_dilation), tuple(rhs_dilation), params)
+
+    def program(lhs: Array, rhs: Array) -> Array:
+        lhs = jnp.transpose(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]))
+        rhs = jnp.transpose(rhs, (*rhs_spec[2:], rhs_spec[1], rhs_spec[0]))
+        out = convolve(lhs, rhs, geometry)
+        return jnp.transpose(out, inverse((out_spec[0], *out_spec[2:], out_spec[1])))
+
+    # A call, because XLA would compute the operands again, up to the convolutions of earlier layers, in its transposes.
+    return no_inline(program)

@@ -1,0 +1,55 @@
+"""Every form of a convolution, on shapes for which it is chosen, against XLA's own result in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution
+from resolvent.xla.rewrites.convolutions.rule import FORMS
+
+# Name of a form -> shapes of lhs [batch, *spatial, features] and rhs [*spatial, features / groups, filters], and what
+# differs from a convolution with stride 1, without padding, dilation and groups. A new form needs an example.
+EXAMPLES = {
+    "strided_slices": [((2, 5, 9, 3), (3, 5, 3, 4), {"rhs_dilation": (2, 2)}),
+                       ((2, 7, 3), (3, 3, 4), {"rhs_dilation": (3,), "lhs_dilation": (1,)})],
+    "dilated_results": [((2, 4, 4, 3), (1, 1, 3, 5), {"lhs_dilation": (2, 2), "padding": ((0, 1), (2, 0))})],
+    "cropped": [((2, 6, 6, 3), (3, 3, 3, 4), {"padding": ((-1, 2), (0, -2))})],
+    "depthwise_filter_gradient": [((6, 9, 9, 2), (7, 7, 2, 6), {"batch_groups": 6})],
+    "batch_groups": [((6, 9, 9, 4), (7, 7, 4, 4), {"batch_groups": 2})],
+    "depthwise": [((2, 8, 8, 6), (3, 3, 1, 12), {"groups": 6, "strides": (2, 1), "padding": ((1, 1), (1, 1))})],
+    "few_groups": [((2, 8, 8, 6), (3, 3, 3, 4), {"groups": 2})],
+    "few_filters": [((2, 8, 10, 3), (3, 3, 3, 8), {"strides": (2, 1)}), ((2, 10, 3), (3, 3, 4), {})],
+    "library": [((2, 8, 8, 3), (3, 3, 3, 40), {"strides": (2, 2)})],
+}
+
+
+def test_every_form_has_an_example():
+    assert {form.__name__ for form in FORMS} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, i) for name in EXAMPLES for i in range(len(EXAMPLES[name]))])
+def test_a_form_computes_the_convolution(name, number):
+    lhs, rhs, options = EXAMPLES[name][number]
+    rank, used = len(lhs) - 2, []
+    defaults = {"groups": 1, "batch_groups": 1, "strides": (1,) * rank, "padding": ((0, 0),) * rank,
+                "lhs_dilation": (1,) * rank, "rhs_dilation": (1,) * rank}
+    geometry = Convolution(**defaults | options, params={})
+
+    def convolve(lhs, rhs, geometry):
+        for form in FORMS:
+            if (out := form(lhs, rhs, geometry, convolve)) is not None:
+                used.append(form.__name__)
+                return out
+        return None
+
+    with jax.enable_x64(True):
+        draw = np.random.default_rng(0).normal
+        operands = [jnp.asarray(draw(size=shape)) for shape in (lhs, rhs)]
+        expected = lax.conv_general_dilated(
+            *operands, geometry.strides, geometry.padding, geometry.lhs_dilation, geometry.rhs_dilation, NUMBERS[rank],
+            feature_group_count=geometry.groups, batch_group_count=geometry.batch_groups)
+        out = jax.jit(lambda lhs, rhs: convolve(lhs, rhs, geometry))(*operands)
+    assert name in used
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
