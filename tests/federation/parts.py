@@ -1,6 +1,7 @@
 """A federation in one process whose parts tests can change: transport, stores, and parties that start again."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -10,12 +11,17 @@ import numpy as np
 import resolvent as rv
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import RoundRules
-from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.server.coordinator import Coordinator
 from resolvent.federation.site.party import Party
 
 SEED, ROUNDS = 7, 3
+
+
+def limits(**changes):
+    """What a site allows that allows everything else."""
+    return replace(NO_LIMITS, **changes)
 
 
 @cache
@@ -57,7 +63,7 @@ class Federation:
     def __init__(self, algorithm, problem, folder, *, rounds=ROUNDS, transport=InProcess, limits=None, rules=None,
                  server_store=RecordingStore, party_store=PartyStore, **settings):
         self.algorithm, self.problem, self.folder, self.rounds = algorithm, problem, folder, rounds
-        self.limits, self.rules, self.settings = limits or Limits(), rules or RoundRules(), settings
+        self.limits, self.rules, self.settings = limits or NO_LIMITS, rules or RoundRules(), settings
         self.server_store, self.party_store = server_store, party_store
         self.names = tuple(f"site {k}" for k in range(problem.parties))
         self._exit = ExitStack()

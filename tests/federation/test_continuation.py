@@ -39,7 +39,6 @@ from resolvent.federation.protocol.wire import decode
 from resolvent.federation.server import waits as federation_waits
 from resolvent.federation.server.serve import serve_federation, titles_of_runs
 from resolvent.federation.server.waits import WatchedTransport, wait_text
-from resolvent.federation.site.site import Site
 
 TEXT = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "{Scaffold: scaffold}").replace("3\n", "2\n")
 
@@ -62,7 +61,7 @@ class Federation(Consortium):
 
     def __init__(self, folder):
         folder.mkdir()
-        super().__init__(folder, text=TEXT)
+        super().__init__(folder, text=TEXT, is_rehearsal=True)  # two federations have the same split
         self.is_lost, self.served = Disturbed.is_lost, 0
         self.observe = lambda event: None
 
@@ -70,7 +69,7 @@ class Federation(Consortium):
     def transport(self):
         self.served += 1
         with contextlib.ExitStack() as stack:
-            sites = {name: Site(name, self.folder / name, self.files[name]) for name in SITES}
+            sites = {name: self.site(name) for name in SITES}
             for site in sites.values():
                 stack.callback(site.close)
             transport = Disturbed({name: site.handle for name, site in sites.items()})

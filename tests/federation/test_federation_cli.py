@@ -78,22 +78,25 @@ def pooled_table():
 class Consortium:
     """Sites with folders of their own, and a server; all can be started again."""
 
-    def __init__(self, folder, files=None, text=EXPERIMENT):
-        self.folder, self.frame = folder, pooled_table()
+    def __init__(self, folder, files=None, text=EXPERIMENT, *, is_rehearsal=False):
+        self.folder, self.frame, self.is_rehearsal = folder, pooled_table(), is_rehearsal
         (folder / "mine.yaml").write_text(text)
         self.experiment = experiment_of_file(str(folder / "mine.yaml"))
         self.files = {}
         for site in SITES:
             table = folder / f"{site}.csv"
             self.frame[self.frame["site"] == site].drop(columns="site").to_csv(table, index=False)
-            self.files[site] = SiteFile(table=str(table), **((files or {}).get(site, {})))
+            self.files[site] = SiteFile(table=str(table), test=0.3, **((files or {}).get(site, {})))
+
+    def site(self, name):
+        return Site(name, self.folder / name, self.files[name], is_rehearsal=self.is_rehearsal)
 
     def job(self, **changes):
         return FederationJob(**{"run": "mine-1", "experiment": self.experiment.text, "sites": SITES, **changes})
 
     def serve(self, job=None, observe=lambda event: None, results="out"):
         job = self.job() if job is None else job
-        sites = {site: Site(site, self.folder / site, self.files[site]) for site in job.sites}
+        sites = {site: self.site(site) for site in job.sites}
         transport = InProcess({name: site.handle for name, site in sites.items()})
         try:
             experiment = experiment_from_text(job.experiment, job.run)
@@ -110,7 +113,7 @@ class Consortium:
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory):
     """A complete run, and its events."""
-    consortium, events = Consortium(tmp_path_factory.mktemp("federation")), []
+    consortium, events = Consortium(tmp_path_factory.mktemp("federation"), is_rehearsal=True), []
     assert consortium.serve(observe=events.append) == {"status": "complete"}
     return consortium, events
 
@@ -158,7 +161,7 @@ def test_the_site_logs_what_left_and_no_value_of_a_row(complete):
 def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monkeypatch):
     """It does not end before every site has stored its models: the disk of one was full at the end of a method."""
     whole, _ = complete
-    consortium = Consortium(tmp_path)
+    consortium = Consortium(tmp_path, is_rehearsal=True)
 
     def stop(event):
         if event["event"] == "round" and (event["method"], event["round"]) == ("FedAvg", 2):
@@ -216,7 +219,7 @@ def test_a_table_that_has_changed_is_no_continuation(tmp_path):
     with contextlib.suppress(KeyboardInterrupt):
         consortium.serve(observe=stop)
     table = tmp_path / "aachen.csv"
-    table.write_text(table.read_text() + "33.5,west,no\n")
+    table.write_text(table.read_text() + "".join(f"33.{k},west,no\n" for k in range(5)))
     assert "the table of aachen has changed" in consortium.serve()["message"]
 
 
@@ -325,7 +328,8 @@ def test_mistakes_in_the_consortium_file(tmp_path, text, message):
     ("table: x.csv\nlimits:\n  scores: maybe", ":3: limits.scores: 'maybe' is not a valid value"),
     ("table: x.csv\nlimits: {noise: 1}", "noise is a multiple of clip"),
     ("table: x.csv\ncolumns: {a: c, b: c}", ":2: columns: 'c' stands for two columns"),
-    ("table: x.csv\nmin_count: 0", ":2: min_count: 0 must be at least 1"),
+    ("table: x.csv\nlimits: {min_cell: 0}", "Limits(min_cell=0) must lie in [1, inf)"),
+    ("table: x.csv\ntest: 1", ":2: test: validation 0.2 and test 1.0 are shares of the rows"),
     ("[]", ":1: expected a mapping"),
 ])
 def test_mistakes_in_the_site_file(tmp_path, text, message):

@@ -30,7 +30,7 @@ TEXT = EXPERIMENT.replace("evaluate_every: 3", "evaluate_every: 1")
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory):
     """A complete run."""
-    consortium = Consortium(tmp_path_factory.mktemp("refit"), text=TEXT)
+    consortium = Consortium(tmp_path_factory.mktemp("refit"), text=TEXT, is_rehearsal=True)
     assert consortium.serve() == {"status": "complete"}
     return consortium
 
@@ -38,7 +38,7 @@ def complete(tmp_path_factory):
 @pytest.fixture
 def consortium(complete, tmp_path):
     """The same run in other folders."""
-    copy = Consortium(tmp_path, text=TEXT)
+    copy = Consortium(tmp_path, text=TEXT, is_rehearsal=True)
     for name in ("out", *SITES):  # the server has a folder for each run
         shutil.copytree(complete.folder / name, tmp_path / name)
     copy.files = dict(complete.files)  # rounds are counted for each table

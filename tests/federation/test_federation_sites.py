@@ -39,7 +39,8 @@ METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
 def judged(tmp_path_factory):
     """A run with two seeds in which one of the sites withholds its scores, and the simulation of the same rows."""
     folder = tmp_path_factory.mktemp("judged")
-    consortium = Consortium(folder, {"berlin": {"limits": Limits(scores=False)}}, text=EXPERIMENT + METRICS)
+    consortium = Consortium(folder, {"berlin": {"limits": Limits(scores=False)}}, text=EXPERIMENT + METRICS,
+                            is_rehearsal=True)
     assert consortium.serve() == {"status": "complete"}
     consortium.frame.to_csv(folder / "pooled.csv", index=False)
     text = (EXPERIMENT + METRICS).replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
@@ -87,7 +88,7 @@ def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site
     consortium, comparison = judged
     folder, sent = consortium.folder / site / "mine-1", consortium.folder / site / "sent.jsonl"
     before, name = sent.read_bytes(), site
-    (tmp_path / "site.yaml").write_text(f"table: {consortium.folder / f'{site}.csv'}\nmin_count: 1\n")
+    (tmp_path / "site.yaml").write_text(f"table: {consortium.folder / f'{site}.csv'}\n")
     rows = rows_of_run(folder, "FedAvg", samples_of_run(folder, tmp_path / "site.yaml"))
     simulated = comparison.held_out_rows("FedAvg").sites[name]
     assert list(rows.sites) == [name]
@@ -114,7 +115,7 @@ def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
     folder = consortium.folder / "aachen" / "mine-1"
     text = (consortium.folder / "aachen.csv").read_text().splitlines()
     (tmp_path / "aachen.csv").write_text("\n".join([text[0], *text[2:], text[1]]) + "\n")
-    (tmp_path / "site.yaml").write_text("table: aachen.csv\nmin_count: 1\n")
+    (tmp_path / "site.yaml").write_text("table: aachen.csv\nlimits: {min_cell: 1}\n")
     with pytest.raises(InputError, match="have changed since the run in"):
         rows_of_run(folder, "FedAvg", samples_of_run(folder, tmp_path / "site.yaml"))
 
@@ -137,7 +138,7 @@ class Growing(Consortium):
         super().__init__(folder)
         rows = self.frame[self.frame["site"] == "berlin"].drop(columns="site").head(25)
         rows.assign(age=rows["age"] + 3).to_csv(folder / "baden.csv", index=False)
-        self.files["baden"] = SiteFile(table=str(folder / "baden.csv"))
+        self.files["baden"] = SiteFile(table=str(folder / "baden.csv"), test=0.3)
 
     def serve_until(self, sites, method=None, round_=None):
         """Serve until the process ends after a round; returns the outcome and the events."""
@@ -196,7 +197,7 @@ def test_a_site_that_does_not_fit_leaves_the_run_as_it_is(tmp_path):
     assert outcome["status"] == "refused"
     assert "baden: column 'ward' has the level 'south', which the run does not have" in outcome["message"]
     # It may not name the level: it refuses after the agreement, and does not belong to the run.
-    consortium.files["baden"] = replace(consortium.files["baden"], min_count=24)
+    consortium.files["baden"] = replace(consortium.files["baden"], limits=Limits(min_cell=24))
     assert consortium.serve_until(("aachen", "baden", "berlin"))[0]["status"] == "refused"
     assert consortium.serve_until(SITES)[0] == {"status": "complete"}
     assert read_summary(tmp_path / "out")["data"]["parties"] == [*SITES]

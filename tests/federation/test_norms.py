@@ -21,7 +21,6 @@ from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.site.site import Site
 
 THREE = ("aachen", "baden", "berlin")
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
@@ -67,7 +66,7 @@ def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):
     consortium = Growing(tmp_path)
     text = experiment_from_text(ONE_METHOD.replace("FedAvg: fedavg", f"FedAvg: {method}"), "mine").text
     job = replace(consortium.job(sites=THREE), experiment=text)
-    sites = {site: Site(site, tmp_path / site, consortium.files[site]) for site in THREE}
+    sites = {site: consortium.site(site) for site in THREE}
     handlers = {name: site.handle for name, site in sites.items()}
     transport = InProcess({**handlers, "baden": huge_replies(handlers["baden"])})
     events = []

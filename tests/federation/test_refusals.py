@@ -17,6 +17,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, read_refusal, refusing
 from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.schema import agree
@@ -197,7 +198,7 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
     lines = table.read_text().splitlines()
     lines[5] = lines[5].replace("east", SECRET).replace("west", SECRET)
     table.write_text("\n".join(lines))
-    sites = {site: Site(site, tmp_path / site, consortium.files[site]) for site in SITES}
+    sites = {site: consortium.site(site) for site in SITES}
     transport = Wiretap({name: site.handle for name, site in sites.items()})
     job = consortium.job()
     outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), transport, tmp_path / "server",
@@ -208,14 +209,14 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
     assert len(transport.left) > 20
     assert not any(SECRET.split()[0].encode() in bytes(data) for data in transport.left)
     assert read_summary(tmp_path / "out")["data"]["notes"] == [
-        "berlin has levels with fewer rows than its min_count, in 'ward': in training these rows have no level"]
+        "berlin has levels with fewer rows than its min_cell, in 'ward': in training these rows have no level"]
 
 
-@pytest.mark.parametrize(("min_count", "splits", "judged"), [(8, {"train", "test"}, SITES),
+@pytest.mark.parametrize(("min_cell", "splits", "judged"), [(8, {"train", "test"}, SITES),
                                                              (10, {"train"}, ("berlin",))])
-def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, min_count, splits, judged):
+def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, min_cell, splits, judged):
     """The site has 9 test rows and 6 validation rows."""
-    consortium = Consortium(tmp_path, {"aachen": {"min_count": min_count}}, text=ONE_METHOD)
+    consortium = Consortium(tmp_path, {"aachen": {"limits": Limits(min_cell=min_cell)}}, text=ONE_METHOD)
     assert consortium.serve()["status"] == "complete"
     metrics = consortium.metrics()
     assert {*metrics[(metrics["metric"] == "accuracy") & (metrics["party"] == 0)]["split"]} == splits
@@ -227,7 +228,7 @@ def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):
     table.write_text("age,ill\n1,yes\n,no\n")
     (tmp_path / "mine.yaml").write_text(EXPERIMENT)
     text = experiment_of_file(str(tmp_path / "mine.yaml")).text
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), min_count=1))
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=Limits(min_cell=1)))
     reply = json.loads(site.handle(request_bytes("describe", run="mine", experiment=text, party=0,
                                                  version=library_version())))
     assert reply == {"refused": {"code": "missing values", "column": "age", "limits": {}}}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import resolvent as rv
-from federation.parts import Federation, quadratic
+from federation.parts import Federation, limits, quadratic
 from federation.test_federation_cli import EXPERIMENT, Consortium
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.limits import Limits
@@ -40,14 +40,14 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
     """The server asks whatever it wants: the site counts each answered round."""
     ledger = tmp_path / "ledger.jsonl"
     with Federation(rv.feddane(GD), quadratic(double=False), tmp_path, rules=RoundRules(retries=0)) as parts:
-        limits = Limits(max_total_rounds=2)
-        parts.start_party(0, ledger=RoundLedger(ledger, "t"), limits=limits)
+        allowed = limits(max_total_rounds=2)
+        parts.start_party(0, ledger=RoundLedger(ledger, "t"), limits=allowed)
         for _ in range(2):
             with pytest.raises(FederationStoppedError, match=r"round 3: .* site 0: refused \(limits\): the site"):
                 parts.run()
-            parts.start_party(0, ledger=RoundLedger(ledger, "t"), limits=limits)
+            parts.start_party(0, ledger=RoundLedger(ledger, "t"), limits=allowed)
         assert RoundLedger(ledger, "t").used == 2  # rounds, not phases
-        parts.start_party(0, ledger=RoundLedger(ledger, "t"), limits=Limits(max_total_rounds=3))
+        parts.start_party(0, ledger=RoundLedger(ledger, "t"), limits=limits(max_total_rounds=3))
         assert parts.run().record.round == 3
 
 

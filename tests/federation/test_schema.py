@@ -34,8 +34,8 @@ def pooled_table(seed=0):
     })
 
 
-def site_tables(frame, settings=SETTINGS, sites=SITES, min_count=1):
-    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number, min_count)
+def site_tables(frame, settings=SETTINGS, sites=SITES, min_cell=1):
+    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number, min_cell)
             for number, site in enumerate(sites)}
 
 
@@ -112,7 +112,7 @@ def test_a_rare_level_is_not_named_and_not_used_whatever_the_server_guesses():
     """The answer of the site and its inputs are the same, whether or not the encoding has the hidden level."""
     frame = pooled_table()
     frame.loc[0, "ward"] = secret = "the mayor's room"
-    tables = site_tables(frame, min_count=3)
+    tables = site_tables(frame, min_cell=3)
     reports = {site: table.report() for site, table in tables.items()}
     assert "mayor" not in json.dumps([report.plain() for report in reports.values()])
     assert [report.columns[4].has_hidden for report in reports.values()] == [True, False, False]
@@ -132,7 +132,7 @@ def test_a_rare_class_is_refused_before_anything_leaves():
     frame = pooled_table()
     frame.loc[[0, 1], "ill"] = "plague"
     with pytest.raises(Refusal) as refused:
-        site_tables(frame, min_count=3)
+        site_tables(frame, min_cell=3)
     assert "plague" in str(refused.value)  # for the site itself
     assert outgoing(refused.value, "aachen") == {"code": "rare", "column": "ill", "limits": {}}
 
@@ -142,7 +142,7 @@ def test_no_mean_over_few_values_is_reported():
     frame = pooled_table()
     frame.loc[2:19, "age"] = np.nan
     settings = SETTINGS._replace(missing="impute")
-    tables = site_tables(frame, settings, min_count=5)
+    tables = site_tables(frame, settings, min_cell=5)
     reports = {site: table.report() for site, table in tables.items()}
     few = reports["aachen"].columns[0]
     assert (few.name, few.count, few.mean, few.squares) == ("age", 0, 0.0, 0.0)
@@ -155,10 +155,10 @@ def test_no_mean_over_few_values_is_reported():
 def test_no_sum_of_few_weights_is_reported():
     settings = SETTINGS._replace(weight="sure")
     frame = pooled_table().assign(sure=1.5)
-    assert site_tables(frame, settings, min_count=2)["aachen"].report(with_weights=True).label.weights
+    assert site_tables(frame, settings, min_cell=2)["aachen"].report(with_weights=True).label.weights
     frame.loc[:19, "ill"] = ["yes"] * 6 + ["no"] * 14
     with pytest.raises(Refusal, match="a sum of weights"):
-        site_tables(frame, settings, min_count=6)["aachen"].report(with_weights=True)
+        site_tables(frame, settings, min_cell=6)["aachen"].report(with_weights=True)
 
 
 def test_a_column_without_values_is_a_conflict():

@@ -15,9 +15,9 @@ from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.check import check_site
 
 
-def reports(frame, settings=SETTINGS, min_count=5):
+def reports(frame, settings=SETTINGS, min_cell=5):
     return {site: TableReport.from_plain(json.loads(json.dumps(table.report().plain())))
-            for site, table in site_tables(frame, settings, min_count=min_count).items()}
+            for site, table in site_tables(frame, settings, min_cell=min_cell).items()}
 
 
 def test_sites_with_ordinary_differences_have_no_finding():
@@ -43,7 +43,7 @@ def test_a_mean_of_few_rows_is_not_compared():
     frame = pooled_table()
     frame["age"] = frame["age"].where((frame["site"] != "celle") | (np.arange(90) < 54), np.nan) * np.where(
         frame["site"] == "celle", 12, 1)
-    assert not list(compare_sites(reports(frame, SETTINGS._replace(missing="impute"), min_count=9)))
+    assert not list(compare_sites(reports(frame, SETTINGS._replace(missing="impute"), min_cell=9)))
 
 
 def test_dates_and_rare_levels_are_agreed_on():
@@ -70,7 +70,7 @@ def test_dates_and_rare_levels_are_agreed_on():
 def test_a_hidden_level_is_other_if_there_are_rare_levels_whatever_the_server_names():
     frame = pooled_table().drop(columns="ward").assign(code=["usual"] * 60 + ["a"] * 26 + ["hidden"] * 4)
     settings = SETTINGS._replace(rare="other", rare_count=20)
-    tables = site_tables(frame, settings, min_count=5)
+    tables = site_tables(frame, settings, min_cell=5)
     encoding, _ = agreed(tables, settings)
     column = next(c for c in encoding.categories if c.name == "code")
     assert (column.levels, column.rare) == (("other", "usual"), ("a",))
@@ -90,7 +90,7 @@ def test_a_site_sees_all_findings_about_its_own_table(tmp_path):
         lines.extend(check_site(file, "celle", tmp_path / "mine.yaml"))
     text = "\n".join(lines)
     for part in ("error: column 'day' holds dates", "error: column 'age' has",
-                 "error: the class 'yes' has 3 rows, fewer than min_count 5",
+                 "error: the class 'yes' has 3 rows, fewer than min_cell 5",
                  "warning: column 'constant' has one value"):
         assert part in text
     assert "elsewhere" not in text

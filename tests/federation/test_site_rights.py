@@ -14,7 +14,7 @@ import pytest
 
 import resolvent as rv
 import resolvent.federation
-from federation.parts import Federation, quadratic
+from federation.parts import Federation, limits, quadratic
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
@@ -29,15 +29,15 @@ from resolvent.federation.site.party import Party
 GD = rv.solvers.GD(0.05, steps=3)
 
 LIMITS = {
-    "algorithm": (Limits(algorithms=("fedprox",)), "the algorithm algorithm is not allowed; allowed: fedprox",
+    "algorithm": (limits(algorithms=("fedprox",)), "the algorithm algorithm is not allowed; allowed: fedprox",
                   "the site allows the algorithms fedprox"),
-    "solver": (Limits(solvers=("SGD",)), "the solver GD is not allowed; allowed: SGD",
+    "solver": (limits(solvers=("SGD",)), "the solver GD is not allowed; allowed: SGD",
                "the site allows the solvers SGD"),
-    "rounds": (Limits(max_rounds=2), "3 rounds are more than the allowed 2",
+    "rounds": (limits(max_rounds=2), "3 rounds are more than the allowed 2",
                "the site allows at most 2 rounds of a method"),
-    "steps": (Limits(max_local_steps=2), "3 local steps are more than the allowed 2",
+    "steps": (limits(max_local_steps=2), "3 local steps are more than the allowed 2",
               "the site allows at most 2 local steps"),
-    "rows": (Limits(min_rows=10), "the site has fewer training samples than the 10",
+    "rows": (limits(min_rows=10), "the site has fewer training samples than the 10",
              "the site has fewer training rows than the 10"),
 }
 
@@ -45,8 +45,8 @@ LIMITS = {
 @pytest.mark.parametrize("case", LIMITS)
 def test_an_experiment_beyond_the_limits_is_refused_at_the_site(case, tmp_path):
     """The lead reads the reason, and nothing else has left."""
-    limits, reason, sentence = LIMITS[case]
-    with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=limits,
+    allowed, reason, sentence = LIMITS[case]
+    with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=allowed,
                     rules=RoundRules(retries=0)) as parts:
         with pytest.raises(InputError, match=reason):
             parts.parties["site 0"].check()
@@ -56,8 +56,9 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site(case, tmp_path):
 
 
 def test_an_experiment_within_the_limits_runs_and_scores_stay(tmp_path):
-    limits = Limits(("algorithm",), ("GD",), 3, 3, 7, scores=False)
-    with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=limits) as parts:
+    allowed = limits(algorithms=("algorithm",), solvers=("GD",), max_rounds=3, max_total_rounds=3, max_local_steps=7,
+                     min_rows=7, scores=False)
+    with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=allowed) as parts:
         parts.parties["site 0"].check()
         reports = parts.run().reports
     evaluation = next(r for r in reports if isinstance(r, EvaluationReport))
@@ -111,7 +112,7 @@ def test_noise_has_the_standard_deviation_and_is_drawn_at_the_site():
 
 
 def test_a_protected_run_is_marked_and_a_repeated_message_gets_no_other_noise(tmp_path):
-    with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=Limits(clip=0.1, noise=1.0)) as parts:
+    with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, limits=limits(clip=0.1, noise=1.0)) as parts:
         handler = parts.transport.handlers["site 0"]
 
         def twice(message):
@@ -126,7 +127,7 @@ def test_a_protected_run_is_marked_and_a_repeated_message_gets_no_other_noise(tm
 @pytest.mark.parametrize("compressed", [rv.combinators.Compressed, rv.combinators.CompressedMessages])
 def test_a_reply_cannot_be_clipped_after_a_compression(compressed, tmp_path):
     algorithm = compressed(rv.fedavg(GD), rv.codecs.QSGD())
-    with (Federation(algorithm, quadratic(double=False), tmp_path, limits=Limits(clip=0.1)) as parts,
+    with (Federation(algorithm, quadratic(double=False), tmp_path, limits=limits(clip=0.1)) as parts,
           pytest.raises(InputError, match="not possible after their compression")):
         parts.parties["site 0"].check()
 
@@ -207,12 +208,12 @@ def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_
                                         [rng.integers(0, 2, 20) for _ in range(2)], validation=0.2, test=0.2,
                                         classes=["0", "1"])
     problem = rv.problems.LearningProblem(rv.models.logistic(2, 2), data)
-    limits = Limits(training_scores=choice)
-    result = run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "run", limits=limits)
+    allowed = limits(training_scores=choice)
+    result = run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "run", limits=allowed)
     is_loss = result.metrics["metric"].isin(["loss", "global_loss"])
     assert set(result.metrics.loc[is_loss, "split"]) == {"validation", "test", *["train"] * has_training}
     with PartyStore(tmp_path / "party") as store:
-        party = Party(algorithm, problem.of_party(0), store, rounds=1, name="a", limits=limits)
+        party = Party(algorithm, problem.of_party(0), store, rounds=1, name="a", limits=allowed)
         listed = [departure.name for departure in party.preview() if departure.message.startswith("scores")]
     assert all(("train" in name) == has_training for name in listed)
     assert listed

@@ -143,9 +143,10 @@ def party(
         raise InputError(f"party {action} needs --site, the site's file with its table and its limits")
     file = read_site(site)
     if action == "check":
+        from resolvent.federation.protocol.names import runs_of
         from resolvent.federation.site.check import check_site
 
-        for line in check_site(file, note.name, experiment):
+        for line in check_site(file, note.name, experiment, runs_of(note.kit)):
             terminal.print_line(line)
         return
     from resolvent.federation.lead.engines import ENGINES, require_engine

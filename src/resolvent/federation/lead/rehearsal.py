@@ -209,8 +209,8 @@ def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
         rows = rehearsal.frame[owners == name].drop(columns=party).reset_index(drop=True)
         rows.to_parquet(target / "table.parquet", index=False)
         files[site] = target / "site.yaml"
-        # A simulation has no minimum count: with one, the models would not be those of the simulation.
-        write_text(files[site], "table: table.parquet\nmin_count: 1\n")
+        # A simulation has no such limits: with them, the models would not be those of the simulation.
+        write_text(files[site], "table: table.parquet\nlimits: {min_cell: 1}\n")
     return files
 
 

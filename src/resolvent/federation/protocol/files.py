@@ -94,15 +94,15 @@ class SiteFile:
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: character encoding of a text file, such as utf-8 or cp1252.
-        min_count: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
-            level is not used in training. A table with a class of fewer rows does not take part.
+        validation: share of the rows that are validation rows. The site decides it: that of an experiment is a wish.
+        test: share of the rows that are test rows.
         models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
             installs them, or has the module in the folder of this file.
         limits: what the site allows; an experiment beyond it is refused at the site.
         folder: the folder of this file; ``read_site`` sets it.
 
     Raises:
-        InputError: ``decimal`` or ``min_count`` is not valid, or two columns have the same name at the site.
+        InputError: ``decimal`` or a share is not valid, or two columns have the same name at the site.
     """
 
     table: str
@@ -110,7 +110,8 @@ class SiteFile:
     separator: str = "auto"
     decimal: str = "auto"
     encoding: str = "auto"
-    min_count: int = 5
+    validation: float = 0.2
+    test: float = 0.2
     models: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     folder: Path | None = None
@@ -118,8 +119,9 @@ class SiteFile:
     def __post_init__(self) -> None:
         if self.decimal not in ("auto", ".", ","):
             raise InputError(f"decimal: {quote(self.decimal)} is not one of auto, '.' and ','")
-        if self.min_count < 1:
-            raise InputError(f"min_count: {self.min_count} must be at least 1")
+        if not (self.validation >= 0 and self.test >= 0 and self.validation + self.test < 1):
+            raise InputError(f"test: validation {self.validation} and test {self.test} are shares of the rows: they "
+                             "must not be negative, and must sum to less than 1")
         for model in self.models:
             if not is_own_part(model):
                 raise InputError(f"models: {quote(model)} is not module:function: models of the library are allowed "

@@ -13,12 +13,12 @@ from resolvent.algorithms.combinators import Attacked
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import is_private
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, check_range, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
+__all__ = ["NO_LIMITS", "Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
 
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
@@ -37,6 +37,9 @@ class Limits:
             and experiments; None: any.
         max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
         min_rows: smallest number of its training samples with which this site takes part.
+        min_cell: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
+            level is not used in training. A table with a class of fewer rows does not take part. A new version of the
+            table is used when at least as many rows differ.
         scores: whether the scores of models on this site's samples may leave it.
         training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
             unless the algorithm is differentially private.
@@ -57,6 +60,7 @@ class Limits:
     max_total_rounds: int | None = None
     max_local_steps: int | None = None
     min_rows: int = 1
+    min_cell: int = 5
     scores: bool = True
     training_scores: bool | None = None
     clip: float | None = None
@@ -65,12 +69,17 @@ class Limits:
     refit_with_test_rows: bool = True
 
     def __post_init__(self) -> None:
+        check_range(self, "[1, inf)", min_cell=self.min_cell)
         if self.clip is not None and not 0 < self.clip < float("inf"):
             raise InputError(f"clip={self.clip} must be positive and finite")
         if not 0 <= self.noise < float("inf"):
             raise InputError(f"noise={self.noise} must be finite and not negative")
         if self.noise and self.clip is None:
             raise InputError("noise is a multiple of clip, which is not set: set clip")
+
+
+NO_LIMITS = Limits(min_cell=1)
+"""What a rehearsal allows: a simulation has no limits."""
 
 
 def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, rounds: int,

@@ -85,7 +85,7 @@ _SENTENCES: Mapping[RefusalCode, str] = {
     RefusalCode.TWICE: "two columns of the site's table have this name",
     RefusalCode.VALUES: "the column has values that cannot be used: correct them at the site, or exclude the column",
     RefusalCode.MISSING: "the column has missing values: fill them in, leave the rows out, or set missing: impute",
-    RefusalCode.RARE: "a class has fewer rows at the site than its min_count: leave these rows out, or lower min_count",
+    RefusalCode.RARE: "a class has fewer rows at the site than its min_cell: leave these rows out, or lower min_cell",
     RefusalCode.ENCODING: "the site's rows do not fit the encoding",
 }
 # What the limits of a site's file say about an experiment, with the allowed value.

@@ -116,7 +116,7 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
     conflicts = [f"{site}: {title} holds {column.kind} values, and {usual} values at most sites: convert it, or "
                  "exclude it" for site, column in by_site.items() if column.kind != usual]
     if not conflicts and not any(column.count for column in by_site.values()):
-        conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_count: exclude "
+        conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_cell: exclude "
                          "it")
     levels = {level for level, count in _count_levels(by_site.values()).items() if count >= min_rows}
     if len(levels) + (min_rows > 0) > MAX_CATEGORIES:
@@ -124,7 +124,7 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
         conflicts.append(f"{title} has {len(levels)} levels at all sites, at most {MAX_CATEGORIES} are allowed: "
                          f"exclude it, or {change}")
     if not conflicts and usual == "text" and not levels:
-        conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_count in site.yaml")
+        conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_cell in site.yaml")
     return conflicts
 
 

@@ -28,7 +28,7 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.wire import Message, WireError, arrays_of, decode, encode_parts, restore_tree
 from resolvent.math.tree import Vector
 
-__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore", "append_to_log"]
+__all__ = ["PartyRecord", "PartyStore", "ServerRecord", "ServerStore", "append_to_log", "stored_secret"]
 
 _LARGEST_FILE = 2**50  # bytes; a local record may be larger than a message
 
@@ -140,6 +140,13 @@ def append_to_log(path: Path, entry: Mapping[str, Any]) -> int:
         file.flush()
         os.fsync(file.fileno())
         return file.tell()
+
+
+def stored_secret(path: Path, length: int) -> bytes:
+    """Random bytes of the operating system, in a file that only its owner can read; it is made if it is absent."""
+    if not path.exists():
+        write_atomically(path, lambda partial: _write_secret(partial, secrets.token_bytes(length)))
+    return path.read_bytes()
 
 
 class _Store:
@@ -298,10 +305,7 @@ class ServerStore(_Store):
 
     def new_secret(self, length: int) -> bytes:
         """Random bytes of the operating system, which only the owner of the folder can read. They are stored."""
-        path = self.folder / self._SECRET
-        if not path.exists():
-            write_atomically(path, lambda partial: _write_secret(partial, secrets.token_bytes(length)))
-        return self.read_secret()
+        return stored_secret(self.folder / self._SECRET, length)
 
     def read_secret(self) -> bytes:
         """The bytes of ``new_secret``.

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.data.files.atomic_files import write_text
+from resolvent.data.samples import split_sizes
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import read_encoding, to_plain, write_encoding
+from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob
@@ -106,14 +108,20 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
     decisive = _choose_metric(experiment, encoding, tables)
     _prepare(job, experiment, transport, encoding, tables, decisive)
     tables.write(folder)  # last: a site that joins and refuses does not belong to the run
-    return RunAgreement(tuple(tables.reports), encoding, decisive, (*_notes(tables.reports), *findings))
+    return RunAgreement(tuple(tables.reports), encoding, decisive,
+                        (*_notes(tables.reports, experiment.table), *findings))
 
 
-def _notes(reports: Mapping[str, TableReport]) -> Iterator[str]:
-    """A line for each site with levels that it does not name."""
+def _notes(reports: Mapping[str, TableReport], settings: TableSettings) -> Iterator[str]:
+    """A line for each site with levels that it does not name, or with other shares of rows than the experiment's."""
     for site, report in reports.items():
+        rows = sum(report.rows.values())
+        wish = split_sizes(rows, settings.validation, settings.test)
+        if abs(wish[1] - report.rows["validation"]) + abs(wish[2] - report.rows["test"]) > rows / 50:
+            yield (f"{site} decides its split: {report.rows['validation']} validation rows and {report.rows['test']} "
+                   f"test rows, where the experiment asks for {wish[1]} and {wish[2]}")
         if hidden := [shorten(repr(column.name)) for column in report.columns if column.has_hidden]:
-            yield (f"{site} has levels with fewer rows than its min_count, in {', '.join(hidden)}: in training these "
+            yield (f"{site} has levels with fewer rows than its min_cell, in {', '.join(hidden)}: in training these "
                    "rows have no level")
 
 

@@ -1,5 +1,6 @@
 """The check of a site before it takes part: its table, its limits, and everything that would leave the site."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from resolvent.data.tables.table_settings import TableSettings
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.names import LEDGER, VERSIONS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.site import SiteRun
@@ -21,13 +23,14 @@ from resolvent.federation.site.site import SiteRun
 __all__ = ["check_site"]
 
 
-def check_site(file: SiteFile, name: str, experiment: Path | None) -> Iterator[str]:
+def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | None = None) -> Iterator[str]:
     """Lines about a site's table and, with an experiment, about all that would leave the site.
 
     Args:
         file: the site's file.
         name: name of the site.
         experiment: the lead's experiment file.
+        runs: the folder of the site's runs, with the versions of its table and its ledger; None: there are none.
 
     Raises:
         InputError: the table cannot be read, or does not fit the experiment or the limits.
@@ -36,7 +39,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None) -> Iterator[s
     if experiment is None:
         yield from _table_lines(file)
     else:
-        yield from _experiment_lines(file, name, _read_experiment(file, experiment))
+        yield from _experiment_lines(file, name, _read_experiment(file, experiment), runs)
     limits = {key: value for key, value in asdict(file.limits).items() if key != "max_bytes"}
     yield "Limits: " + ", ".join(f"{key} {_limit(value)}" for key, value in limits.items())
     yield "Nothing has left the site."
@@ -53,10 +56,11 @@ def _table_lines(file: SiteFile) -> Iterator[str]:
     yield "With --experiment FILE.yaml, the command lists everything that would leave the site."
 
 
-def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment) -> Iterator[str]:
+def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Path | None) -> Iterator[str]:
     yield from _findings(file, name, experiment.table)
     with tempfile.TemporaryDirectory() as folder:
-        run = SiteRun(Path(folder), file, name, experiment, 0)
+        _copy_memory(runs, Path(folder))
+        run = SiteRun(Path(folder) / "check", file, name, experiment, 0)
         run.check_limits()
         report = TableReport.from_plain(run.report())
         yield ", ".join(f"{count} {'training' if split == 'train' else split} rows"
@@ -65,7 +69,7 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
         for column in report.columns:
             if column.kind == "text":
                 levels = column.levels or {}
-                rarer = (f"; rarer levels than min_count {file.min_count} are not named and not used"
+                rarer = (f"; rarer levels than min_cell {file.limits.min_cell} are not named and not used"
                          if column.has_hidden else "")
                 yield f"  {column.name}: the names of {len(levels)} levels with their numbers of rows{rarer}"
             else:
@@ -93,6 +97,16 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
             run.close()
 
 
+def _copy_memory(runs: Path | None, folder: Path) -> None:
+    """Copy the versions of the table and the ledger: a check changes neither."""
+    if runs is None:
+        return
+    if (runs / VERSIONS).is_dir():
+        shutil.copytree(runs / VERSIONS, folder / VERSIONS)
+    if (runs / LEDGER).is_file():
+        shutil.copyfile(runs / LEDGER, folder / LEDGER)
+
+
 def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:
     """Everything about the site's table that the site should know: it is computed here and does not leave."""
     columns = file.columns or {}
@@ -104,10 +118,10 @@ def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[st
     view, findings = check_frame(frame, settings._replace(exclude=exclude), site=name)
     if view is not None and view.label is not None and view.is_classification:
         findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count_of(count, 'row')}, fewer "
-                             f"than min_count {file.min_count}", "leave its rows out, or lower min_count in site.yaml",
-                             settings.label, value=int(count))
+                             f"than min_cell {file.limits.min_cell}", "leave its rows out, or lower min_cell in "
+                             "site.yaml", settings.label, value=int(count))
                      for name, count in zip(view.label.values, view.label.counts, strict=True)
-                     if count < file.min_count]
+                     if count < file.limits.min_cell]
     yield f"Findings about the table, which do not leave the site: {len(findings) or 'none'}"
     yield from (f"  {finding.line}" for finding in in_order(findings))
 

@@ -36,6 +36,7 @@ from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (
+    NO_LIMITS,
     Limits,
     check_parts,
     reasons_to_refuse,
@@ -94,8 +95,7 @@ class Party:
         rounds: number of rounds of the experiment.
         method: name of the algorithm in the experiment, such as ``fedprox``.
         name: name of the site, as the server knows it.
-        limits: what the site allows.
-        min_count: a score on fewer samples does not leave the site.
+        limits: what the site allows; default: everything.
         ledger: the rounds in which the site has answered in all experiments; None: they are not counted.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
         finished: a function that is called with the personal and the shared model when the run has ended.
@@ -112,14 +112,14 @@ class Party:
     """
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
-                 method: str = "algorithm", name: str = "party", limits: Limits | None = None, min_count: int = 1,
+                 method: str = "algorithm", name: str = "party", limits: Limits | None = None,
                  ledger: RoundLedger | None = None, rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None) -> None:
         self.name = name
-        self._store, self._limits, self._finished, self._metrics = store, limits or Limits(), finished, metrics
+        self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
-        self._min_count, self._ledger = min_count, ledger
+        self._ledger = ledger
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
@@ -273,12 +273,12 @@ class Party:
         if not self._scored:
             return self._send("scores", message, identity, {"withheld": True})
         choose, shared = self._models(message)
-        scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._min_count, self._scored,
+        scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell, self._scored,
                                  choose if self._description.uses_held_out else None)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
             facts["shared"] = (scores if self._description.uses_shared_model
-                               else scores_of_model(self._problem, shared, self._metrics, self._min_count,
+                               else scores_of_model(self._problem, shared, self._metrics, self._limits.min_cell,
                                                     self._scored))
         return self._send("scores", message, identity, facts)
 

@@ -1,15 +1,16 @@
 """The samples of a run at one of the sites of a federation: read again from its own table."""
 
+import json
 from pathlib import Path
 
 from resolvent.comparisons.after.run_rows import models_of_run
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, read_summary
 from resolvent.data.federated import FederatedData
 from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_site
+from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS
 from resolvent.federation.site.table import read_site_table
 
 __all__ = ["samples_of_run"]
@@ -38,7 +39,7 @@ def samples_of_run(folder: Path, path: Path) -> FederatedData:
         raise InputError(f"{folder} is not the folder of a site, and {path} is a site's file: name the run's folder in "
                          "the folder `runs` of the site's kit (of a run of this version, which notes the number of the "
                          "site)")
-    text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
-    table = read_site_table(site.table, text, site.columns or {}, experiment.table, models.parties[0], party,
-                            site.min_count)
+    version = json.loads((folder / VERSION_FILE).read_text("utf-8"))["version"]
+    table = read_site_table(site, experiment.table, models.parties[0], party, version=version,
+                            folder=None if version is None else folder.parent / VERSIONS)
     return table.encode(encoding)

@@ -16,7 +16,7 @@ from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 __all__ = ["scores_of_model"]
 
 
-def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | None, min_count: int = 1,
+def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | None, min_cell: int = 1,
                     scored: Sequence[str] | None = None,
                     choose: Callable[[Problem], Vector] | None = None) -> dict[str, dict[str, float | None]]:
     """Name of a score -> split -> its value; None if it is not finite. A split with fewer samples is left out.
@@ -25,7 +25,7 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
         problem: the problem of the party alone.
         model: the model.
         metrics: are measured on validation and test samples, where the labels define them; None: no metrics.
-        min_count: smallest number of samples of a split; at least 1.
+        min_cell: smallest number of samples of a split; at least 1.
         scored: the splits whose scores are computed; None: all.
         choose: problem -> the model that the party chooses by its validation samples, which are then divided into
             halves, see ``cross_fit``; None: the model does not depend on them.
@@ -35,7 +35,7 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
     sizes = [int(problem.split_sizes(i)[0]) if scored is None or split in scored else 0
              for i, split in enumerate(problem.splits)]
     scores = {name: {split: _finite(value) for split, value, size in zip(
-        problem.splits, np.asarray(values)[0], sizes, strict=True) if size >= min_count}
+        problem.splits, np.asarray(values)[0], sizes, strict=True) if size >= min_cell}
         for name, values in cross_fitted_scores(
             problem, evaluate_models(problem, stacked, jnp.asarray(first)), halves, jnp.asarray(first)).items()}
     if metrics is None:
@@ -43,7 +43,7 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
     measured = metrics.measure(problem, stacked, first, first, halves)
     size_of = dict(zip(problem.splits, sizes, strict=True))
     return scores | {name: {split: _finite(measured.values[0, number, i]) for number, split in enumerate(HELD_OUT)
-                            if measured.is_defined[0, number, i] and size_of.get(split, 0) >= min_count}
+                            if measured.is_defined[0, number, i] and size_of.get(split, 0) >= min_cell}
                      for i, name in enumerate(metrics.metrics)}
 
 

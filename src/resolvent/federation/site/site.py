@@ -22,16 +22,16 @@ from resolvent.comparisons.judgement.row_values import RowValues, baseline_name,
 from resolvent.comparisons.judgement.verdict import judge
 from resolvent.comparisons.runs.summary import SUMMARY_FILE, plain_site
 from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.data.tables.drift import summarize
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import from_plain, write_encoding
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
-from resolvent.federation.protocol.names import refitted_run
+from resolvent.federation.protocol.names import LEDGER, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.requests import (
     RequestError,
@@ -65,7 +65,6 @@ from resolvent.simulator.record.party_metrics import PartyMetrics
 
 __all__ = ["Site", "SiteRun"]
 
-_LEDGER = "rounds.jsonl"  # in the folder of the runs
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 
 
@@ -95,11 +94,10 @@ class SiteRun:
 
     def __init__(self, folder: Path, site: SiteFile, name: str, experiment: FederatedExperiment, party: int) -> None:
         self.experiment, self._folder, self._site, self._name, self._party = experiment, folder, site, name, party
-        text = TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
-        self.table: SiteTable = read_site_table(site.table, text, site.columns or {}, experiment.table, name, party,
-                                                site.min_count,
-                                                experiment.held_out(with_test=not site.limits.refit_with_test_rows))
-        self._ledger = RoundLedger(folder.parent / _LEDGER, site.table)
+        self.table: SiteTable = read_site_table(
+            site, experiment.table, name, party, folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
+            held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
+        self._ledger = RoundLedger(folder.parent / LEDGER, site.table)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
         self._seeds: list[_SeedRows] = []
@@ -151,6 +149,7 @@ class SiteRun:
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         write_encoding(self._folder / "encoding.json", encoding)
+        write_text(self._folder / VERSION_FILE, json.dumps({"version": self.table.version}))
         with self.experiment.file.precision():
             model, data = self.experiment.model(encoding), self.table.encode(encoding, weights)
             score = model.loss.score_name
@@ -158,7 +157,9 @@ class SiteRun:
             named = name_metrics(self._decisive.metrics, score)
             self._metrics = PartyMetrics(named, model, data) if named else None
             for seed in self.experiment.seeds:
-                again = (Resplit(data, np.arange(len(data.x))) if seed == self.experiment.seed
+                # A further split of the same rows would be another question about the table.
+                has_own_split = self.table.version is not None or seed == self.experiment.seed
+                again = (Resplit(data, np.arange(len(data.x))) if has_own_split
                          else resplit(data, seed, first_party=self._party))
                 self._seeds.append(_SeedRows(seed, again.data, LearningProblem(model, again.data), again.rows))
                 for label in self.experiment.labels:
@@ -170,7 +171,7 @@ class SiteRun:
         self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
         party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
-                      min_count=self._site.min_count, ledger=self._ledger, rehearsal=experiment.is_rehearsal,
+                      ledger=self._ledger, rehearsal=experiment.is_rehearsal,
                       metrics=self._metrics)
         party.check()
         self._parties.append(party)
@@ -213,7 +214,7 @@ class SiteRun:
             run = self._judged(methods, models)
             write_run_folder(self._folder, run)
         judged = next(iter(run.verdict.sites.sites), None)
-        if not self._site.limits.scores or min(run.test) < self._site.min_count:
+        if not self._site.limits.scores or min(run.test) < self._site.limits.min_cell:
             judged = None
         return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
 

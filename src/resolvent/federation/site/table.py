@@ -2,7 +2,10 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +31,10 @@ from resolvent.data.tables.table_files import read_table_file
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, shorten
+from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
+from resolvent.federation.site.table_versions import TableRows, TableVersions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,19 +48,23 @@ class SiteTable:
     Attributes:
         site: name of the site.
         rows: number of rows.
+        version: number of the version of the table; None if the split is that of a simulation.
     """
 
     def __init__(self, frame: "pd.DataFrame", settings: TableSettings, site: str, party: int,
-                 min_count: int = 1, held_out: Sequence[str] | None = None) -> None:
+                 min_cell: int = 1, held_out: Sequence[str] | None = None, rows: TableRows | None = None) -> None:
         """Read the columns of a table.
 
         Args:
             frame: the table.
             settings: settings of the experiment.
             site: name of the site.
-            party: the site's number, on which the split of its rows depends.
-            min_count: levels with fewer rows are hidden, whatever the server asks; a class with fewer rows is refused.
-            held_out: the splits whose rows do not train in a refit, in which all others do; None: it is no refit.
+            party: the site's number, on which the split depends that is drawn from the seed of the experiment.
+            min_cell: levels with fewer rows are hidden, whatever the server asks; a class with fewer rows is refused.
+            held_out: the splits whose rows do not train in a refit, in which all others do, except those with fewer
+                than ``min_cell`` rows; None: it is no refit.
+            rows: the rows that the site uses, with its own split and its stored answers; None: all rows, with the split
+                of a simulation, as in a rehearsal.
 
         Raises:
             Refusal: a column is absent, or a value cannot be used; the message has the row and the column.
@@ -63,9 +72,21 @@ class SiteTable:
         import pandas as pd
 
         names = [str(c) for c in frame.columns]
-        self.site, self.rows, self._settings, self._min_count = site, len(frame), settings, min_count
+        if rows is not None:
+            frame = frame.iloc[np.concatenate([rows.splits[split] for split in SPLITS])]
+        self.site, self.rows, self._settings, self._min_cell = site, len(frame), settings, min_cell
         if not self.rows:
             raise Refusal(RefusalCode.TABLE, f"the table of {site} has no rows")
+        self._answer = _answer_anew if rows is None else rows.answer
+        if rows is None:
+            self._order = split_order(self.rows, party, settings.seed)
+            lengths = split_sizes(self.rows, settings.validation, settings.test)
+            self._lengths = dict(zip(SPLITS, lengths, strict=True))
+        else:
+            self._order, self._lengths = np.arange(self.rows), {split: len(rows.splits[split]) for split in SPLITS}
+        self._trained = ["train"]
+        if held_out is not None:
+            self._join_splits({*held_out, *(s for s, n in self._lengths.items() if n < min_cell)} - {"train"})
         chosen = _choose_columns(names, settings)
         self._names = RowNames(frame.index)
         frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
@@ -83,19 +104,15 @@ class SiteTable:
             with refusing(RefusalCode.MISSING, next(iter(gaps))):
                 check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
                               "missing: impute")
-        self._hidden = {name: _rare_levels(values, min_count) for name, values in self._columns.items()
+        self.version = None if rows is None else rows.version
+        self._hidden = {name: _rare_levels(values, min_cell) for name, values in self._columns.items()
                         if is_text(values)}
         self._row_weights = self._read_weights()
-        self._order = split_order(self.rows, party, settings.seed)
-        lengths = split_sizes(self.rows, settings.validation, settings.test)
-        self._lengths = dict(zip(SPLITS, lengths, strict=True))
-        if held_out is not None:
-            self._join_splits(held_out)
 
-    def _join_splits(self, held_out: Sequence[str]) -> None:
+    def _join_splits(self, held_out: Collection[str]) -> None:
         """Let the rows of all splits but these be training rows, in the order of ``refit_rows.join_splits``."""
         parts = dict(zip(SPLITS, np.split(self._order, np.cumsum([*self._lengths.values()])[:-1]), strict=True))
-        joined = [split for split in SPLITS if split == "train" or split not in held_out]
+        self._trained = joined = [split for split in SPLITS if split not in held_out]
         others = [split for split in SPLITS if split not in joined]
         self._order = np.concatenate([parts[split] for split in (*joined, *others)])
         self._lengths = {split: len(parts[split]) if split in held_out else 0 for split in SPLITS}
@@ -127,10 +144,10 @@ class SiteTable:
             return Counter()
         classes = Counter(map(str, labels.tolist()))
         rare = min(classes, key=lambda name: classes[name])
-        if classes[rare] < self._min_count:
+        if classes[rare] < self._min_cell:
             raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(settings.label))} has the class "
-                          f"{shorten(repr(rare))} in {classes[rare]} rows, fewer than min_count {self._min_count}: "
-                          "leave its rows out, or lower min_count in site.yaml", column=settings.label)
+                          f"{shorten(repr(rare))} in {classes[rare]} rows, fewer than min_cell {self._min_cell}: "
+                          "leave its rows out, or lower min_cell in site.yaml", column=settings.label)
         return classes
 
     def _read_weights(self) -> NDArray[np.float64]:
@@ -155,40 +172,66 @@ class SiteTable:
         Raises:
             Refusal: the sum of the weights of a class would be one over fewer training rows.
         """
-        columns = tuple(self._column_report(name, values) for name, values in self._columns.items())
-        weights = self._sum_weights() if with_weights else None
-        return TableReport(dict(self._lengths), columns, LabelReport(self._label_kind, dict(self._classes), weights),
-                           tuple(date.name for date in self._dates))
+        columns = tuple(self._reported(f"column {name!r}", partial(self._column_report, name))
+                        for name in self._columns)
+        weights = None
+        if with_weights:
+            weights = self._reported(f"weights {self._settings.weight!r} of {self._settings.label!r}",
+                                     self._sum_weights)
+        classes = self._reported(f"classes {self._settings.label!r} {self._label_kind}", self._count_classes)
+        return TableReport(dict(self._lengths), tuple(ColumnReport(**column) for column in columns),
+                           LabelReport(self._label_kind, classes, weights), tuple(date.name for date in self._dates))
+
+    def _reported(self, question: str, compute: Callable[[], Any]) -> Any:
+        """A part of the report: the stored answer, if this was asked before about the version of the table."""
+        return self._answer(f"{question} of {'+'.join(self._trained)} rows, min_cell {self._min_cell}", compute)
+
+    def _count_classes(self) -> dict[str, int]:
+        labels = np.array([str(name) for name in self._frame[self._settings.label]], object)[self._train]
+        counts = self._visible(Counter(labels.tolist()))
+        return {name: counts.get(name, 0) for name in self._classes}
 
     def _sum_weights(self) -> dict[str, float]:
         """Class -> sum of the weights of its training rows; for regression, the sum of all under the empty text."""
         weights, label = self._row_weights[self._train], self._settings.label
         names = np.array([str(name) if self._classes else "" for name in self._frame[label]], object)[self._train]
         counts = Counter(names.tolist())
-        if self._settings.weight is not None and min(counts.values(), default=0) < self._min_count:
-            raise Refusal(RefusalCode.RARE, "a sum of weights would be one of fewer training rows than min_count "
-                          f"{self._min_count}: lower min_count in site.yaml", column=label)
+        if self._settings.weight is not None and min(counts.values(), default=0) < self._min_cell:
+            raise Refusal(RefusalCode.RARE, "a sum of weights would be one of fewer training rows than min_cell "
+                          f"{self._min_cell}: lower min_cell in site.yaml", column=label)
         return {name: float(weights[names == name].sum()) for name in sorted({*self._classes} or {""})}
 
-    def _column_report(self, name: str, values: NDArray[Any]) -> ColumnReport:
+    def _column_report(self, name: str) -> dict[str, Any]:
+        values = self._columns[name]
         missing = is_missing(values)
         train = values[self._train]
         present = train[~is_missing(train)]
         if is_text(values):
-            in_train, hidden = Counter(present), self._hidden[name]
-            levels = {level: self._visible(in_train[level]) for level in sorted({*values[~missing]} - hidden)}
-            return ColumnReport(name, "text", bool(missing.any()), self._visible(len(present)), levels=levels,
-                                has_hidden=bool(hidden))
+            counts, hidden = self._visible(Counter(present)), self._hidden[name]
+            levels = {level: counts.get(level, 0) for level in sorted({*values[~missing]} - hidden)}
+            return asdict(ColumnReport(name, "text", bool(missing.any()), sum(levels.values()), levels=levels,
+                                       has_hidden=bool(hidden)))
         kind = "boolean" if is_boolean(self._frame[name]) else "number"
-        count = self._visible(len(present))
-        if not count:
-            return ColumnReport(name, kind, bool(missing.any()), 0)
+        if len(present) < self._min_cell:
+            return asdict(ColumnReport(name, kind, bool(missing.any()), 0))
+        # A few gaps are not counted: their number would be one of few rows.
+        count = len(train) if len(train) - len(present) < self._min_cell else len(present)
         mean = float(present.mean())
-        return ColumnReport(name, kind, bool(missing.any()), count, mean, float(((present - mean) ** 2).sum()))
+        squares = float(((present - mean) ** 2).sum()) * (count / len(present))
+        return asdict(ColumnReport(name, kind, bool(missing.any()), count, mean, squares))
 
-    def _visible(self, count: int) -> int:
-        """A number of rows, or 0 if it is below the minimum count."""
-        return count if count >= self._min_count else 0
+    def _visible(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Level -> its number of rows, 0 for those below the minimum count.
+
+        The others are 0 as well, the smallest first, until all that are 0 have at least ``min_cell`` rows together:
+        otherwise the number of all rows would tell that of the rare ones.
+        """
+        hidden, visible = 0, {}
+        for level, count in sorted(counts.items(), key=lambda item: item[1]):
+            is_hidden = count < self._min_cell or 0 < hidden < self._min_cell
+            hidden += count * is_hidden
+            visible[level] = 0 if is_hidden else count
+        return visible
 
     def encode(self, encoding: TableEncoding, weights: Mapping[str, float] | None = None) -> FederatedData:
         """The site's samples in the agreed encoding.
@@ -252,39 +295,49 @@ class SiteTable:
         return columns
 
 
-def _rare_levels(values: NDArray[Any], min_count: int) -> frozenset[str]:
-    """The levels of a column with fewer rows than ``min_count``."""
+def _rare_levels(values: NDArray[Any], min_cell: int) -> frozenset[str]:
+    """The levels of a column with fewer rows than ``min_cell``."""
     counts = Counter(values[~is_missing(values)].tolist())
-    return frozenset(level for level, count in counts.items() if count < min_count)
+    return frozenset(level for level, count in counts.items() if count < min_cell)
 
 
-def read_site_table(path: str, text: TextFormat, columns: Mapping[str, str], settings: TableSettings, site: str,
-                    party: int, min_count: int, held_out: Sequence[str] | None = None) -> SiteTable:
+def _answer_anew(question: str, compute: Callable[[], Any]) -> Any:
+    return compute()
+
+
+def read_site_table(site: SiteFile, settings: TableSettings, name: str, party: int, *, folder: Path | None = None,
+                    version: int | None = None, held_out: Sequence[str] | None = None) -> SiteTable:
     """Read a site's table from its file.
 
     Args:
-        path: path of the file.
-        text: the format of a text file.
-        columns: the site's name of a column, by its name in the federation.
+        site: the site's file.
         settings: settings of the experiment.
-        site: name of the site.
+        name: name of the site.
         party: the site's number.
-        min_count: see ``SiteTable``.
+        folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
+        version: the version of an earlier run; None: the present one.
         held_out: see ``SiteTable``.
 
     Raises:
         Refusal: the file cannot be read, or a column or a value cannot be used.
     """
+    columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
     label = columns.get(settings.label, settings.label)
     with refusing(RefusalCode.TABLE):
-        frame, _ = read_table_file(path, text, (label,), (), lambda column: True)
+        frame, _ = read_table_file(site.table, text, (label,), (), lambda column: True)
     names = [str(c) for c in frame.columns]
-    for name, local in columns.items():
+    for common, local in columns.items():
         if local not in names:
-            raise Refusal(RefusalCode.ABSENT, f"columns.{name}: the table has no column {shorten(repr(local))}: its "
-                          f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=name)
-    return SiteTable(frame.rename(columns={local: name for name, local in columns.items()}), settings, site, party,
-                     min_count, held_out)
+            raise Refusal(RefusalCode.ABSENT, f"columns.{common}: the table has no column {shorten(repr(local))}: its "
+                          f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=common)
+    common_names = frame.rename(columns={local: common for common, local in columns.items()})
+    rows = None
+    if folder is not None:
+        _choose_columns([str(c) for c in common_names.columns], settings)  # a table of other columns has no version
+        versions = TableVersions(folder, site.limits.min_cell)
+        rows = (versions.rows(frame, site.table, site.validation, site.test) if version is None
+                else versions.rows_of(frame, version))
+    return SiteTable(common_names, settings, name, party, site.limits.min_cell, held_out, rows)
 
 
 def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:

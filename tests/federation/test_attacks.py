@@ -1,0 +1,215 @@
+"""Eleven attacks from inside a federation, each of which once brought back rows, labels or noise.
+
+Those on a site go through its messages: the attacker is a lead, a server, or another site. Those on the noise of
+private algorithms and on the server's sum have tests elsewhere, which are listed.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from federation.test_federation_cli import EXPERIMENT
+from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.encoding_files import to_plain
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.requests import library_version, request_bytes
+from resolvent.federation.site.site import Site
+
+TESTS = Path(__file__).parents[1]
+ELSEWHERE = {
+    "noise from the seed of the experiment file": (
+        "federation/test_private_federation.py",
+        "test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server"),
+    "no noise in a round with nobody present": (
+        "federation/test_private_federation.py", "test_a_round_without_parties_releases_noise_over_a_network"),
+    "a noise that is used twice": (
+        "algorithms/test_noise_keys.py", "test_the_two_models_of_an_interpolation_have_different_noise"),
+    "noise on the grid of float32": (
+        "math/test_gaussian_noise.py", "test_the_grid_of_floating_point_noise_shows_who_is_in_a_sum"),
+    "a reply of 3e38": ("federation/test_norms.py", "test_the_lead_reads_which_site_sent_a_huge_reply"),
+    "a malformed cell that a refusal quotes": (
+        "federation/test_refusals.py", "test_no_cell_of_a_malformed_table_leaves_the_site"),
+}
+
+
+@pytest.mark.parametrize("attack", ELSEWHERE)
+def test_an_attack_that_is_tested_elsewhere_still_is(attack):
+    file, name = ELSEWHERE[attack]
+    assert f"def {name}(" in (TESTS / file).read_text("utf-8")
+
+
+class Target:
+    """A site with a table that the attacker does not know, and the attacker's requests to it."""
+
+    def __init__(self, folder, limits=None, rows=120):
+        rng = np.random.default_rng(5)
+        age = rng.normal(50, 12, rows).round(2)
+        self.frame = pd.DataFrame({
+            "age": age, "pulse": rng.integers(50, 110, rows), "ward": rng.choice(["east", "west"], rows),
+            "ill": np.where(age + rng.normal(0, 5, rows) > 50, "yes", "no")})
+        self.folder, self.path, self.limits = folder, folder / "patients.csv", limits or Limits()
+        self.runs = 0
+        self.write(self.frame)
+
+    def write(self, frame):
+        frame.to_csv(self.path, index=False)
+
+    def ask(self, data, kind="describe", run=None, party=0, seed=0):
+        """The answer to a request of a new run, by a process that has just been started."""
+        self.runs += 1
+        text = experiment_from_text(EXPERIMENT.replace("{label: ill, test: 0.3}", data) + f"seed: {seed}\n", "x").text
+        site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits))
+        answer = json.loads(site.handle(request_bytes(kind, run=run or f"run-{self.runs}", party=party,
+                                                      experiment=text, version=library_version())))
+        site.close()
+        return answer
+
+    def sums(self, data="{label: ill}", **request):
+        """Column -> number, sum and sum of squares over the training rows, from an answer."""
+        columns = self.ask(data, **request)["table"]["columns"]
+        return {c["name"]: np.array([c["count"], c["count"] * c["mean"], c["squares"] + c["count"] * c["mean"] ** 2])
+                for c in columns if c["kind"] == "number"}
+
+
+def test_statistics_of_other_splits_are_those_of_the_first_split(tmp_path):
+    """The lead asks for column statistics with other shares, seeds and numbers of the site, and subtracts."""
+    target = Target(tmp_path)
+    first = target.ask("{label: ill}")
+    assert first["table"]["rows"] == {"train": 72, "validation": 24, "test": 24}
+    for request in ({"data": "{label: ill, test: 0.3025}"}, {"data": "{label: ill, validation: 0, test: 0}"},
+                    {"data": "{label: ill, seed: 7}"}, {"data": "{label: ill}", "seed": 3},
+                    {"data": "{label: ill}", "party": 2}):
+        assert target.ask(**request) == first
+    whole = target.frame["age"]
+    assert not np.isclose(target.sums()["age"][1], whole.sum())
+
+
+def test_the_order_of_the_rows_and_a_new_name_of_the_file_change_no_answer(tmp_path):
+    target = Target(tmp_path)
+    first = target.ask("{label: ill}")
+    target.write(target.frame.sample(frac=1, random_state=1))
+    assert target.ask("{label: ill}") == first
+    target.path = tmp_path / "patients-december.csv"
+    target.write(target.frame.assign(note=range(120)))
+    assert target.ask("{label: ill, exclude: [note]}") == first
+
+
+@pytest.mark.parametrize("change", ["a row is added", "a row is removed", "a cell is corrected", "a gap is filled in"])
+def test_two_versions_do_not_differ_by_a_patient(change, tmp_path):
+    """Whoever subtracts the answers before and after has a sum over at least five rows, or nothing."""
+    target = Target(tmp_path)
+    if change == "a gap is filled in":
+        target.write(target.frame.assign(pulse=target.frame["pulse"].where(target.frame.index != 3)))
+    data = "{label: ill, missing: impute}"
+    before = target.sums(data)
+    changed = target.frame.copy()
+    if change == "a row is added":
+        changed.loc[len(changed)] = [33.25, 71, "east", "no"]
+    elif change == "a row is removed":
+        changed = changed.drop(index=range(2))
+    elif change == "a cell is corrected":
+        changed.loc[7, "age"] = 99.5
+    target.write(changed)
+    after = target.sums(data)
+    if change == "a row is added":
+        assert {name: values.tolist() for name, values in before.items()} == {
+            name: values.tolist() for name, values in after.items()}
+        return
+    for name, values in before.items():
+        missing = values[0] - after[name][0]
+        assert missing == 0 or missing >= 5
+        assert missing or np.array_equal(values, after[name])
+
+
+def test_enough_new_rows_are_a_new_version(tmp_path):
+    target = Target(tmp_path)
+    before = target.sums()
+    new = target.frame.head(5).assign(age=[20.5, 21.5, 22.5, 23.5, 24.5])
+    target.write(pd.concat([target.frame, new.head(4)]))
+    assert target.sums()["age"].tolist() == before["age"].tolist()
+    target.write(pd.concat([target.frame, new]))
+    difference = target.sums()["age"] - before["age"]
+    np.testing.assert_allclose(difference, [5, new["age"].sum(), (new["age"] ** 2).sum()], rtol=1e-9)
+    target.write(target.frame)  # the earlier version gets its earlier answer
+    assert target.sums()["age"].tolist() == before["age"].tolist()
+
+
+def test_a_removed_patient_is_never_used_again(tmp_path):
+    """Several withdrawals, one after the other: every version differs from every other one by at least five rows."""
+    target = Target(tmp_path)
+    answers = [target.sums()["age"]]
+    for last in (119, 112, 100):
+        target.write(target.frame.head(last))
+        answer = target.ask("{label: ill}")
+        if "refused" not in answer:
+            answers.append(target.sums()["age"])
+    for i, first in enumerate(answers):
+        for second in answers[:i]:
+            assert first[0] == second[0] or abs(first[0] - second[0]) >= 5
+    assert len(answers) > 1
+
+
+def test_a_column_that_is_lost_is_no_new_table(tmp_path):
+    """A table whose rows cannot be compared with those of earlier answers is refused."""
+    target = Target(tmp_path)
+    target.ask("{label: ill}")
+    target.write(target.frame.drop(columns="pulse").head(119))
+    assert target.ask("{label: ill}")["refused"]["code"] == "table"
+
+
+def test_two_values_of_a_column_stay_at_the_site(tmp_path):
+    """Mean and sum of squares of two numbers are the numbers."""
+    target = Target(tmp_path)
+    target.write(target.frame.assign(pulse=target.frame["pulse"].where(target.frame.index < 4)))
+    pulse = next(c for c in target.ask("{label: ill, missing: impute}")["table"]["columns"] if c["name"] == "pulse")
+    assert (pulse["count"], pulse["mean"], pulse["squares"]) == (0, 0.0, 0.0)
+
+
+def test_few_gaps_are_not_counted(tmp_path):
+    target = Target(tmp_path)
+    target.write(target.frame.assign(pulse=target.frame["pulse"].where(target.frame.index >= 3)))
+    answer = target.ask("{label: ill, missing: impute}")["table"]
+    assert [c["count"] for c in answer["columns"] if c["name"] == "pulse"] == [answer["rows"]["train"]]
+
+
+def test_the_sum_of_all_rows_does_not_tell_the_number_of_rare_ones(tmp_path):
+    """Three rows of a rare level: the number of all rows minus those of the named levels is at least five, or zero."""
+    target = Target(tmp_path)
+    ward = target.frame["ward"].to_numpy(copy=True)
+    ward[:3], ward[3:60] = "ICU", "north"
+    target.write(target.frame.assign(ward=ward))
+    answer = target.ask("{label: ill}")["table"]
+    levels = next(c for c in answer["columns"] if c["name"] == "ward")["levels"]
+    assert "ICU" not in levels
+    hidden = answer["rows"]["train"] - sum(levels.values())
+    assert hidden == 0 or hidden >= 5
+
+
+def test_a_guess_of_a_rare_level_changes_no_answer(tmp_path):
+    """The server prepares the site with encodings that name the level, and that do not."""
+    target = Target(tmp_path)
+    ward = target.frame["ward"].to_numpy(copy=True)
+    ward[:2] = "ICU"
+    target.write(target.frame.assign(ward=ward))
+    text = experiment_from_text(EXPERIMENT, "x").text
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path)))
+    site.handle(request_bytes("describe", run="a", party=0, experiment=text, version=library_version()))
+    answers = []
+    for levels in (["east", "west"], ["ICU", "east", "west"], ["Mars", "east", "west"]):
+        answers.append(json.loads(site.handle(request_bytes("prepare", run="a", encoding=_encoding(levels),
+                                                            decide_by=None, weights=None))))
+    site.close()
+    assert answers[0] == answers[1] == answers[2] == {"score": "accuracy"}
+
+
+def _encoding(levels):
+    return to_plain(TableEncoding(
+        "site", LabelEncoding("ill", "text", "classification", ("no", "yes")),
+        (NumberColumn("age", 50.0, 50.0, 12.0), NumberColumn("pulse", 80.0, 80.0, 17.0)),
+        (CategoryColumn("ward", "east", tuple(levels)),), (), "refuse", (), "refuse"))
