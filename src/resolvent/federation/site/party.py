@@ -273,8 +273,8 @@ class Party:
         if not self._scored:
             return self._send("scores", message, identity, {"withheld": True})
         choose, shared = self._models(message)
-        scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell, self._scored,
-                                 choose if self._description.uses_held_out else None)
+        scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell,
+                                 self._scored, choose if self._description.uses_held_out else None)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
             facts["shared"] = (scores if self._description.uses_shared_model
