@@ -7,28 +7,23 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.calibrate import calibrate
-from resolvent.cli.check import check
-from resolvent.cli.compare import compare
-from resolvent.cli.evaluate import evaluate
-from resolvent.cli.explain import explain
+from resolvent.cli.experiments_and_runs import check, compare, report, show
 from resolvent.cli.federation import FEDERATION_COMMANDS
-from resolvent.cli.options import Changes, Names, OptionalInt, OptionalPath, OptionalText, Source, Texts
+from resolvent.cli.models import calibrate, evaluate, explain, predict
+from resolvent.cli.options import LABEL_WIDTH, Changes, Names, OptionalInt, OptionalPath, Source, Texts, flat
+from resolvent.cli.output import print_json
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.cli.refit import refit
-from resolvent.cli.show import show
 from resolvent.cli.tune import tune
 from resolvent.simulator.record.progress import LabelledProgress, progress_bars
 
 __all__ = ["COMMANDS"]
 
-_LABEL_WIDTH = 24
 
 
 def run(
@@ -88,7 +83,7 @@ def run(
     if processes != 1:
         connect_processes(processes)
     shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds, "folds": folds}
-    changes = _flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    changes = flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
     if is_writer() and not resume:
         for line in first_lines(file):
@@ -100,61 +95,6 @@ def run(
         return
     terminal.print_summary(summary)
     terminal.print_path("Report", folder / "report.html")
-
-
-def predict(
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS")],
-    *,
-    method: OptionalText = None,
-    site: OptionalText = None,
-    before_refit: bool = False,
-    out: Path = Path("predictions.csv"),
-    overwrite: bool = False,
-    raw: bool = False,
-    separator: str = "auto",
-    decimal: Literal["auto", ".", ","] = "auto",
-    encoding: str = "auto",
-) -> None:
-    """Predict new rows with a trained model; writes a file with a row for each.
-
-    Try `resolvent predict runs/mine new.csv --method FedAvg+ --site Essen`.
-
-    The rows get the same encoding as the training rows: nothing is estimated from them. Rows that do not fit it are
-    refused, and then no file is written. Values far outside the training rows' range, imputed values and columns that
-    the model does not use are counted on standard error. If the rows have the label column, their score is printed.
-    After `resolvent refit` the model that was trained on all rows predicts. One line says which rows the model has
-    seen.
-
-    Args:
-        run: a run folder, or a folder that Result.save wrote.
-        rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table; for arrays, an .npy file.
-        method: a method of the run; may be left out if there is only one, and after `resolvent refit`: then it is the
-            method that the site uses.
-        site: the party whose personal model predicts; default: the shared model.
-        before_refit: predict with the model that was trained on the training rows, also after `resolvent refit`.
-        out: the file of the predictions, .csv or .parquet.
-        overwrite: replace the file if it exists.
-        raw: leave out the calibration and the threshold that `resolvent calibrate` has stored with the model.
-        separator: the character between two values in a text file.
-        decimal: the decimal mark of numbers in a text file.
-        encoding: encoding of a text file, such as utf-8 or cp1252.
-    """
-    from resolvent.cli import terminal
-    from resolvent.comparisons.after.predictions import predict_file
-    from resolvent.data.tables.text_formats import TextFormat
-
-    predictions = predict_file(run, method, site, rows, out, TextFormat(separator, decimal, encoding),
-                               overwrite=overwrite, before_refit=before_refit, raw=raw)
-    for message in predictions.remarks.messages():
-        terminal.print_note(f"warning: {message}")
-    for sentence in predictions.adjustments:
-        terminal.print_line(sentence)
-    if predictions.scores is not None:
-        terminal.print_line(predictions.scores)
-    if predictions.provenance:
-        terminal.print_line(f"The model: {predictions.provenance}")
-    terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
 
 
 def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,
@@ -190,25 +130,13 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
     lists = {listed: lines_of(listed) for listed in (kinds if kind == "all" else [kind])}
     entries = catalogue() if kind == "algorithms" else ()
     if json:
-        sys.stdout.write(dumps({kind: [entry.record() for entry in entries]} if entries else lists, indent=2) + "\n")
+        print_json({kind: [entry.record() for entry in entries]} if entries else lists)
     elif entries:
         terminal.print_table(terminal.algorithm_table(CAPTION, *table(entries)), is_wide=True)
     else:
         for plural, lines in lists.items():
             terminal.print_table(terminal.text_table(plural, lines))
             terminal.print_line("")
-
-
-def report(folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]) -> None:
-    """Draw the report of a run folder again.
-
-    Args:
-        folder: a run folder.
-    """
-    from resolvent.cli import terminal
-    from resolvent.comparisons.runs.report import write_report
-
-    terminal.print_path("Report", write_report(folder))
 
 
 def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = (), *,
@@ -236,7 +164,7 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
         return
     if not names:
         raise InputError(f"name the data sets to fetch: {', '.join(SOURCES)}")
-    with progress_bars("bytes", width=_LABEL_WIDTH) as progress:
+    with progress_bars("bytes", width=LABEL_WIDTH) as progress:
         paths = [path for name in names for path in fetch(name, to, progress)]
     for path in paths:
         terminal.print_path("", path)
@@ -305,7 +233,7 @@ def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
     from resolvent.papers.portfolio.augmentation import report_fitting
     from resolvent.simulator.storage.processes import is_writer
 
-    with progress_bars(unit, width=_LABEL_WIDTH) as progress, ExitStack() as stack:
+    with progress_bars(unit, width=LABEL_WIDTH) as progress, ExitStack() as stack:
         if is_writer():
             stack.enter_context(report_fitting(partial(progress, "synthetic prices", unit="parties")))
         yield progress
@@ -322,10 +250,6 @@ def _redraw(names: tuple[str, ...], out: Path) -> None:
                          "--redraw")
     for picture in pictures:
         terminal.print_path("Drawn", picture)
-
-
-def _flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:
-    return [change for group in changes for change in group]
 
 
 def _set_cpu_devices(devices: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
-from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Texts
+from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPath, Texts, flat
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FEDERATION_COMMANDS", "federation_observer"]
 
-_LABEL_WIDTH = 24
 _POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
 _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
@@ -215,7 +214,7 @@ def federate(
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
-    changes = [change for group in set for change in group]
+    changes = flat(set)
     rules: dict[str, Any] = {"quorum": quorum, "grace": grace, "deadline": deadline, "retries": retries,
                              "lost_state": lost_state}
     name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
@@ -275,7 +274,7 @@ def federation_observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
     from resolvent.federation.server.waits import wait_text
 
     with ExitStack() as stack:
-        progress = stack.enter_context(progress_bars("rounds", width=_LABEL_WIDTH))
+        progress = stack.enter_context(progress_bars("rounds", width=LABEL_WIDTH))
 
         def observe(event: Mapping[str, Any]) -> None:
             kind, method = event.get("event"), str(event.get("method", ""))

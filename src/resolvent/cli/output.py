@@ -1,11 +1,13 @@
 """Standard output and standard error, also if they are closed, full or broken. It imports no other package."""
 
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-__all__ = ["discard_output", "flush_output", "name_output", "prepare_output", "print_error"]
+__all__ = ["discard_output", "flush_output", "name_output", "prepare_output", "print_error", "print_json"]
 
 
 def prepare_output() -> None:
@@ -32,6 +34,11 @@ def name_output(error: OSError) -> OSError:
         except OSError:
             return OSError(error.errno, error.strerror, "standard output")
     return error
+
+
+def print_json(content: Any) -> None:
+    """Print plain data as JSON."""
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
 
 
 def discard_output() -> None:

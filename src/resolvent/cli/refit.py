@@ -1,12 +1,10 @@
 """The command that trains the chosen method of a run again on all rows."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from resolvent.cli.federation import federation_observer
-from resolvent.cli.options import OptionalInt, OptionalPath, OptionalText
+from resolvent.cli.options import LABEL_WIDTH, OptionalInt, OptionalPath, OptionalText, Run
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -14,12 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["refit"]
 
-_LABEL_WIDTH = 24
 _MAX_SITES = 40  # for which a line is printed
 
 
 def refit(
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Run,
     *,
     method: OptionalText = None,
     rounds: OptionalInt = None,
@@ -53,7 +50,7 @@ def refit(
     if kit is not None:
         plan = _refit_federation(run, method, rounds, kit)
     else:
-        with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
+        with progress_bars("rounds", width=LABEL_WIDTH) as progress:
             plan = refit_run(run, method, rounds, progress=progress)
     summary = read_summary(run)
     for label, count in plan.rounds.items():

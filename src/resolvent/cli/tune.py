@@ -4,12 +4,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from resolvent.cli.options import Changes, OptionalInt, OptionalPath, Source
+from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPath, Source, flat
 from resolvent.simulator.record.progress import progress_bars
 
 __all__ = ["tune"]
 
-_LABEL_WIDTH = 24
 
 
 def tune(
@@ -51,10 +50,9 @@ def tune(
     from resolvent.comparisons.tuning.files import TUNED_FILE, tune_file
 
     shortcuts = {"strategy": strategy, "trials": trials, "rounds": rounds}
-    changes = [change for group in set for change in group]
-    changes += [f"search.{key}={value}" for key, value in shortcuts.items() if value is not None]
+    changes = flat(set) + [f"search.{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
-    with progress_bars("rounds", width=_LABEL_WIDTH) as progress:
+    with progress_bars("rounds", width=LABEL_WIDTH) as progress:
         folder, tuned = tune_file(file, out, resume=resume, overwrite=overwrite, progress=progress)
     name = tuned.criterion.name
     for label, trial in tuned.best.items():
