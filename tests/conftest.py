@@ -5,6 +5,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
+import changed_folders
 import compiled_programs
 
 _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1",
@@ -30,12 +31,42 @@ _TESTS_BETWEEN_COUNTS = 40
 gc.set_threshold(20_000, 20, 50)
 
 
+_AT_NIGHT = "runs at night only: RESOLVENT_NIGHTLY is not set"
+_SKIPPED_FOLDERS = changed_folders.skipped_folders(changed_folders.changed_files())
+
+
+def pytest_ignore_collect(collection_path):
+    """Folders that do not concern the change; those that the command line names run."""
+    is_skipped = collection_path.parent == Path(__file__).parent and collection_path.name in _SKIPPED_FOLDERS
+    return True if is_skipped else None  # False would collect what pytest ignores
+
+
 def pytest_collection_modifyitems(items):
     """Tests with the mark ``nightly`` run at night only."""
     if "RESOLVENT_NIGHTLY" not in os.environ:
         for item in items:
             if item.get_closest_marker("nightly"):
-                item.add_marker(pytest.mark.skip(reason="runs at night only: RESOLVENT_NIGHTLY is not set"))
+                item.add_marker(pytest.mark.skip(reason=_AT_NIGHT))
+
+
+def pytest_collection_finish():
+    # The collector does not look again at the tests and modules, which live as long as the process.
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What was skipped and why, one line for each reason."""
+    for folder in _SKIPPED_FOLDERS:
+        terminalreporter.write_line(f"not run: tests/{folder}; nothing below it differs from "
+                                    f"{os.environ['RESOLVENT_BASE']} (RESOLVENT_BASE)")
+    reasons = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        reasons.setdefault(reason, []).append(report.nodeid.split("::")[0])
+    for reason, files in sorted(reasons.items()):
+        listed = f"{len(files)} tests" if reason == _AT_NIGHT else ", ".join(sorted({*files}))
+        terminalreporter.write_line(f"skipped: {listed}: {reason}")
 
 
 class _FreedPrograms:

@@ -72,7 +72,8 @@ ROWS = {
     "ef21_bc": lambda s: rv.ef21_bc(s, message_codec=rv.codecs.QSGD()),
 }
 # Rows whose parts are all in other rows, and which no paper of the library is about; they run at night.
-NIGHTLY = {"model_interpolation", "robust_interpolation", "feddyn", "fedpd", "feddr", "fedlin", "fedexp", "scaffnew",
+NIGHTLY = {"fednova", "fomaml", "perfedavg", "apfl", "ifca", "fedrep", "l2gd", "fedprox_adaptive", "one_shot",
+           "model_interpolation", "robust_interpolation", "feddyn", "fedpd", "feddr", "fedlin", "fedexp", "scaffnew",
            "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta", "personal layers"}

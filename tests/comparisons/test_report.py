@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 from resolvent.comparisons.judgement.wording import advice_of, forecast_text
 from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.report import write_report
@@ -56,7 +57,9 @@ def read(folder):
     return (folder / "report.html").read_text("utf-8"), read_summary(folder)
 
 
-def test_same_files_give_the_same_bytes(folder):
+@nightly.parametrize("kind", [*KINDS, *NIGHTLY])
+def test_same_files_give_the_same_bytes(kind, reports):
+    folder = reports[kind]
     first = (folder / "report.html").read_bytes()
     write_report(folder)
     assert (folder / "report.html").read_bytes() == first

@@ -25,16 +25,17 @@ def modules_with_examples():
 
 # Modules whose examples run for more than one second.
 NIGHTLY = {f"resolvent.{name}" for name in (
-    "testing.contract", "papers.portfolio.augmenters.gan", "papers.portfolio.augmenters.vmm",
-    "papers.portfolio.augmenters.facts", "papers.portfolio.federation", "papers.portfolio.evaluation",
-    "problem.fitted", "problem.control", "problem.models.model", "study.estimators", "study.compare",
-    "algorithms.combinators.warm_start", "algorithms.aggregators.robust", "algorithms.participation",
-    "deploy.in_process")}
+    "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators",
+    "papers.portfolio.augmenters.gan", "papers.portfolio.augmenters.vmm", "papers.portfolio.augmenters.facts",
+    "papers.portfolio.federation", "papers.portfolio.evaluation", "problem.fitted", "problem.control",
+    "problem.models.model", "problem.importance", "problem.solvers.batches", "comparisons.after.estimators",
+    "comparisons.runs.compare", "comparisons.runs.comparison", "comparisons.tuning.sweep",
+    "simulator.record.callbacks", "algorithms.combinators.warm_start", "algorithms.aggregators.robust",
+    "algorithms.participation", "algorithms.cohort", "federation.engines.in_process")}
 
 
-# Rooms whose examples compile little; those of the others run in float64 at night.
-QUICK = tuple(f"resolvent.{room}." for room in ("math", "algorithms.aggregators", "problem.solvers", "problem.metrics",
-                                                "papers.portfolio", "data"))
+# Modules whose examples run in float64 at every commit: they compile little.
+QUICK = ("resolvent.math.penalties", "resolvent.problem.metrics", "resolvent.data.")
 
 
 class AnyOutput(doctest.OutputChecker):
@@ -74,6 +75,10 @@ def test_examples_run_in_float64(name):
         examples, report = run_examples(name, AnyOutput())
     assert examples > 0
     assert not report, report
+
+
+def test_names_of_modules_are_current():
+    assert set(modules_with_examples()) >= NIGHTLY
 
 
 @pytest.mark.parametrize("name", presets.__all__)

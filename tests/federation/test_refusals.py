@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import warnings
 from functools import cache
 
@@ -170,7 +171,9 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
         answer = json.loads(transport.left[-1])
         refused.append(answer.get("refused"))
 
-    for settings in SETTINGS:
+    # At night all settings; a commit has the first two, and one of the others in turn.
+    others = SETTINGS[2:] if "RESOLVENT_NIGHTLY" in os.environ else [SETTINGS[2 + [*MALFORMED].index(case) % 5]]
+    for settings in [*SETTINGS[:2], *others]:
         (tmp_path / "mine.yaml").write_text(ONE_METHOD.replace("label: ill", settings))
         text = experiment_of_file(str(tmp_path / "mine.yaml")).text
         ask("describe", experiment=text, party=0, version=library_version())

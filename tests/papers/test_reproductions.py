@@ -25,7 +25,7 @@ REAL = {"cifar10", "emnist", "fashion_mnist", "leaf", "mnist", "prices", "sentim
 load = lru_cache(Reproduction.load)
 
 
-@lru_cache
+@lru_cache(maxsize=None)  # more panels than the default of 128, which all tests read in the same order
 def experiments_of(name, title, seed=0, setting="paper scale"):
     """A panel's experiments: binding them takes most of the time of these tests."""
     reproduction = load(name).restricted_to(setting)

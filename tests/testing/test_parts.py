@@ -68,7 +68,7 @@ def test_solvers(solver):
     testing.check_solver(solver)
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=name)
+@nightly.parametrize("participation", PARTICIPATIONS, ids=name, per_commit=3)
 def test_participations(participation):
     testing.check_participation(participation)
 
