@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ REAL = {"cifar10", "emnist", "fashion_mnist", "leaf", "mnist", "prices", "sentim
 load = lru_cache(Reproduction.load)
 
 
-@lru_cache(maxsize=None)  # more panels than the default of 128, which all tests read in the same order
+@cache  # more panels than the default size of lru_cache, and all tests read them in the same order
 def experiments_of(name, title, seed=0, setting="paper scale"):
     """A panel's experiments: binding them takes most of the time of these tests."""
     reproduction = load(name).restricted_to(setting)
