@@ -21,7 +21,7 @@ help:
 	@echo "make typed      mypy --strict and pyright of a user's script, with the installed package"
 	@echo "make docs       build the documentation into site/"
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
-	@echo "make versions   run digits and the contract with the lowest and with the newest versions of the dependencies"
+	@echo "make versions   run digits, the contract and the models of the benchmark with the lowest and the newest dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
 	@echo "make nightly    the tests that run at night only; all reproductions, small; fails if a verdict got worse"
 	@echo "make federation       a federation on this machine: server, three sites, certificates; compared with a simulation"
@@ -72,7 +72,7 @@ wheel: .venv-build/installed
 	.venv-build/bin/python .ci/check_wheel.py dist/*.whl
 
 versions: .venv/bin/python
-	$(BIN)/python .ci/check_versions.py
+	$(BIN)/python .ci/check_versions.py --speed
 
 compile-sweep: .venv/installed-test
 	$(BIN)/python tests/xla/compile_sweep.py

@@ -18,7 +18,8 @@ from workload import BATCH, LEARNING_RATE, PARTIES, SHAPES, Meter, random_sample
 
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.data.federated import Split
+from resolvent.data.federated import consecutive_splits
+from resolvent.xla.programs import inner_jaxprs
 
 
 def model_of(name: str) -> rv.Model:
@@ -33,12 +34,9 @@ def model_of(name: str) -> rv.Model:
 def federated_data(name: str, samples: int) -> rv.FederatedData:
     """The samples in parties of equal size, without test samples."""
     of = SHAPES[name]
-    length = np.full(PARTIES, samples // PARTIES)
-    offset = np.arange(PARTIES) * length
-    empty = Split(np.zeros_like(offset), np.zeros_like(length))
+    lengths = np.array([[samples // PARTIES], [0], [0]], np.int32).repeat(PARTIES, axis=1)
     return rv.FederatedData(
-        *random_samples(name, samples), {"train": Split(offset, length), "validation": empty, "test": empty},
-        tuple(map(str, range(PARTIES))), "classification", tuple(map(str, range(of.classes))),
+        *random_samples(name, samples), consecutive_splits(lengths), tuple(map(str, range(PARTIES))), "classification", tuple(map(str, range(of.classes))),
         vocabulary=tuple(map(str, range(of.tokens))))
 
 
@@ -80,7 +78,7 @@ def product_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
         elif name == "conv_general_dilated":
             filters = equation.invars[1].aval
             total += 2.0 * size * filters.size / filters.shape[params["dimension_numbers"].rhs_spec[0]]
-        for inner in jax.extend.core.jaxprs_in_params(params):
+        for inner in inner_jaxprs(equation):
             total += params.get("length", 1) * product_flops(inner)
     return total
 
