@@ -3,7 +3,7 @@
     python .ci/check_versions.py [lowest] [newest] [prerelease] [--digits-only] [--speed]
 
 ``prerelease`` has the newest versions, and of JAX the newest pre-release. ``--speed`` adds the speed of the models of
-benchmarks/models with each set of versions. Environments are made in a temporary folder by uv, which is installed there.
+benchmarks/models with each set of versions. uv makes the environments in a temporary folder, and is installed there.
 """
 
 import argparse
