@@ -109,11 +109,16 @@ def measure(folder: Path) -> dict[str, float]:
 
 def child(answer: Path) -> None:
     """Do what the command line does, note the time of each part, and end after the first rounds."""
-    marks = {"begin": float(os.environ["BENCHMARK_SPAWNED"])}
+    marks, cpu = {"begin": float(os.environ["BENCHMARK_SPAWNED"])}, {"begin": 0.0}
 
+    def mark(part: str) -> None:
+        marks[part], cpu[part] = time.monotonic(), time.process_time()
+
+    from resolvent.cli import prepare_process
+
+    prepare_process()
     import jax
 
-    import resolvent.cli  # noqa: F401 - what the command line imports
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.comparisons.runs.runner import run_experiment
 
@@ -124,25 +129,26 @@ def child(answer: Path) -> None:
             spent[_EVENTS[event]] += seconds
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    marks[_PARTS[0]] = time.monotonic()
+    mark(_PARTS[0])
     file = ExperimentFile.load("digits")
-    marks[_PARTS[1]] = time.monotonic()
+    mark(_PARTS[1])
     build = ExperimentFile.build
 
     def build_and_note(self: ExperimentFile) -> Any:
         experiment = build(self)
-        marks[_PARTS[2]] = time.monotonic()
+        mark(_PARTS[2])
         return experiment
 
     ExperimentFile.build = build_and_note  # type: ignore[method-assign]
 
     def progress(label: str, done: int, total: int) -> None:
-        marks[_PARTS[4 if done else 3]] = time.monotonic()
+        mark(_PARTS[4 if done else 3])
         if done:
-            times = list(marks.values())
-            parts = {part: b - a for part, a, b in zip(_PARTS, times, times[1:], strict=False)}
-            answer.write_text(json.dumps({"to the first rounds": times[-1] - times[0],
-                                          "CPU of it": time.process_time(), **parts, **spent}))
+            parts = {part: b - a for part, a, b in zip(_PARTS, marks.values(), [*marks.values()][1:], strict=False)}
+            of_cpu = {f"CPU of {part}": b - a for part, a, b in zip(_PARTS, cpu.values(), [*cpu.values()][1:],
+                                                                    strict=False)}
+            answer.write_text(json.dumps({"to the first rounds": marks[_PARTS[-1]] - marks["begin"],
+                                          "CPU of it": time.process_time(), **of_cpu, **parts, **spent}))
             os._exit(0)
 
     run_experiment(file, progress=progress)

@@ -1,9 +1,15 @@
-"""The data room imports large packages only in the functions that need them."""
+"""Large packages are imported only in the functions that need them."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+from sklearn.datasets import load_digits
+
 import resolvent.data
+from resolvent.data.datasets import _load_digits
 
 LARGE = {"pandas", "pyarrow", "sklearn", "scipy", "matplotlib"}
 
@@ -21,3 +27,19 @@ def test_no_module_of_the_data_room_imports_a_large_package_at_its_top():
     [folder] = resolvent.data.__path__
     for path in sorted(Path(folder).glob("*.py")):
         assert not LARGE & set(imported_at_the_top(ast.parse(path.read_text("utf-8")))), path.name
+
+
+def test_a_run_of_the_digits_is_built_without_large_packages():
+    program = ("import sys; from resolvent.comparisons.runs import runner; "
+               "from resolvent.comparisons.experiment.experiment_file import ExperimentFile; "
+               f"ExperimentFile.load('digits').build(); print(sorted({LARGE!r} & {{*sys.modules}}))")
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert result.stdout.split("\n")[-2] == "[]"
+
+
+def test_the_digits_are_those_of_scikit_learn():
+    images, labels = load_digits(return_X_y=True)
+    inputs, classes = _load_digits()
+    assert inputs.dtype == np.float32
+    assert np.array_equal(inputs * 16, images)
+    assert np.array_equal(classes, labels)

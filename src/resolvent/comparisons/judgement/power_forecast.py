@@ -26,8 +26,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scipy.special import ndtri
-
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 
 __all__ = ["DIFFERING", "POWER", "Forecast", "forecast", "further_rows", "smallest_gain"]
@@ -67,11 +65,11 @@ def further_rows(interval: Interval, rows: int, gain: float, power: float = POWE
         >>> further_rows(Interval(0.01, -0.09, 0.11), 100, 0.1)
         105
     """
-    z = float(ndtri((1 + LEVEL) / 2))
+    z = _normal_quantile((1 + LEVEL) / 2)
     variance = ((interval.high - interval.low) / (2 * z)) ** 2
     if rows < 1 or gain == 0 or not math.isfinite(variance) or variance == 0:
         return None
-    further = rows * (variance * (z + float(ndtri(power))) ** 2 / gain**2 - 1)
+    further = rows * (variance * (z + _normal_quantile(power)) ** 2 / gain**2 - 1)
     return max(math.ceil(further), 0) if further < _MAX_ROWS else None
 
 
@@ -92,7 +90,7 @@ def smallest_gain(test_rows: Sequence[int], differing: float = DIFFERING, power:
     """
     if min(test_rows, default=0) < 1:
         return None
-    z = float(ndtri((1 + LEVEL) / 2)) + float(ndtri(power))
+    z = _normal_quantile((1 + LEVEL) / 2) + _normal_quantile(power)
     unit = z**2 * sum(1 / rows for rows in test_rows) / len(test_rows) ** 2
     gain = math.sqrt(unit * differing / (1 + unit))
     return gain if gain <= differing else None
@@ -119,3 +117,9 @@ def forecast(interval: Interval, test_rows: int, rarest_class: int, gain: float)
     if rarest is None:
         return None
     return Forecast(gain, math.ceil(rarest * test_rows / rarest_class), rarest)
+
+
+def _normal_quantile(probability: float) -> float:
+    from scipy.special import ndtri  # here, because its import takes 0.1 s, and a run does not need it
+
+    return float(ndtri(probability))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 __all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "explained_variance", "interval_of",
            "mean_interval", "resample", "student_quantile"]
@@ -208,5 +207,7 @@ def mean_interval(values: Array) -> Interval:
 
 def student_quantile(freedom: Array | float) -> Array:
     """The quantile (1 + LEVEL) / 2 of Student's distribution."""
+    from scipy.special import stdtrit  # here, because its import takes 0.1 s, and a run does not need it
+
     return np.asarray(stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2))
 
