@@ -15,7 +15,7 @@ from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.metrics.site_values import SiteRows, measure_site
 from resolvent.problem.models.model import Model
-from resolvent.problem.party_predictions import has_probabilities, predicted_labels
+from resolvent.problem.party_predictions import predicted_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         predictions = _predictions(model, task, outputs, y)
         predictions = predictions if predicted is None else predictions._replace(predicted=predicted)
         for name, metric in metrics.items():
-            check_metric(name, metric, task, model.loss, has_probabilities=predictions.probabilities is not None)
+            check_metric(name, metric, task, model.loss)
             values[name] = metric.row_values(predictions)
     return Evaluation(len(y), {name: _interval(of_rows, metrics.get(name), y, task)
                                for name, of_rows in values.items()})
@@ -96,9 +96,8 @@ def _scores(model: Model, outputs: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _predictions(model: Model, task: Task, outputs: NDArray[Any], y: NDArray[Any]) -> Predictions:
-    shape = jax.ShapeDtypeStruct(outputs.shape, outputs.dtype)  # type: ignore[no-untyped-call]
-    probabilities = (np.asarray(model.loss.probabilities(jnp.asarray(outputs)))
-                     if has_probabilities(model.loss, shape) else None)
+    probabilities = (np.asarray(model.loss.probabilities(jnp.asarray(outputs))) if model.loss.has_probabilities
+                     else None)
     return Predictions(y, predicted_labels(model.loss, outputs, probabilities, task), probabilities, outputs)
 
 

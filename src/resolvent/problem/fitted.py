@@ -305,11 +305,7 @@ class Fitted:
             positive = self.classes.index(self.threshold.positive)
             is_positive = self.threshold.is_positive(probabilities_of(outputs)[:, positive])
             return np.where(is_positive, positive, 1 - positive)
-        if isinstance(self.model.loss, BinaryCrossEntropy):  # as its score: a logit of 0 is the first class
-            return (outputs.reshape(len(outputs)) > 0).astype(int)
-        is_logits = isinstance(self.model.loss, CrossEntropy)
-        numbers: NDArray[np.intp] = np.argmax(outputs if is_logits else self.probabilities(outputs), axis=1)
-        return numbers
+        return self.model.loss.classes(outputs, self.probabilities(outputs))
 
     def to_onnx(self, path: Path | str, *, batch: int | None = None) -> None:
         """Write the model as an ONNX file, which other programs can use without this library.

@@ -15,7 +15,7 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, WeightedLoss, score_rows
+from resolvent.problem.models.losses import WeightedLoss, score_rows
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.problem import Problem
@@ -246,16 +246,7 @@ def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> 
                              f"{_described(values)}: return the {name} of every sample, not their mean")
     if not jnp.issubdtype(losses.dtype, jnp.floating):
         raise InputError(f"the model's loss must be floating numbers, got {losses.dtype}")
-    loss, classes = model.loss, data.outputs
-    if isinstance(loss, CrossEntropy) and len(logits.shape) != 2:
-        raise InputError(f"the cross-entropy needs outputs [samples, classes], got {_described(logits)} for 2 samples: "
-                         "return one logit per class")
-    if data.task == "classification" and isinstance(loss, CrossEntropy) and logits.shape[-1] < classes:
-        raise InputError(f"the model has {logits.shape[-1]} output(s), but the data has {classes} classes")
-    if data.task == "classification" and isinstance(loss, BinaryCrossEntropy) and classes > 2:
-        raise InputError(f"the binary cross-entropy is for two classes, but the data has {classes}")
-    if data.task == "regression" and isinstance(loss, CrossEntropy | BinaryCrossEntropy):
-        raise InputError(f"{type(loss).__name__} is for classes, but the labels are real numbers: use squared_error")
+    model.loss.check(logits, data.task, data.outputs)
     wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
     if wrong:
         raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")

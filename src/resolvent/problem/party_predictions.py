@@ -5,7 +5,6 @@ computes many blocks, so that the number of parties and their sizes change neith
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,16 +14,15 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
 from resolvent.data.samples import Task
-from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Predictions
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from resolvent.problem.models.losses import Loss
 from resolvent.problem.problem import Problem
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["PartyPredictions", "has_probabilities", "predicted_labels", "predictions_of_parties"]
+__all__ = ["PartyPredictions", "predicted_labels", "predictions_of_parties"]
 
 _MAX_NUMBERS = 2**23  # outputs of one compiled call
 
@@ -85,15 +83,6 @@ def predictions_of_parties(problem: Problem, models: Vector, choice: NDArray[np.
         yield PartyPredictions(i, splits[s], Predictions(of_party, predicted, probabilities, rows))
 
 
-def has_probabilities(loss: Loss, outputs: jax.ShapeDtypeStruct) -> bool:
-    """Whether a loss defines probabilities of classes."""
-    try:
-        shapes_of(loss.probabilities, outputs)
-    except InputError:
-        return False
-    return True
-
-
 def _divide(jobs: list[tuple[int, int, int]], size: int) -> _Blocks:
     """Blocks of at most ``size`` rows, from (first row, number of rows, model)."""
     blocks = [(first + start, min(size, count - start), model)
@@ -109,31 +98,29 @@ def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -
     if not len(blocks.first):
         return
     of_sample = shapes_of(problem.model.apply, tree.rows(models, 0), problem.x[:1])
-    is_classifier = has_probabilities(problem.model.loss, of_sample)
     capacity = int(np.clip(_MAX_NUMBERS // max(1, problem.block * of_sample.size), 1, len(blocks.first)))
     for start in range(0, len(blocks.first), capacity):
         # The last call repeats blocks, so that it has the shape of the others.
         index = np.minimum(np.arange(start, start + capacity), len(blocks.first) - 1)
         outputs, probabilities = (None if part is None else np.asarray(part) for part in _evaluate_blocks(
-            problem, models, jnp.asarray(blocks.first[index]), jnp.asarray(blocks.model[index]),
-            has_probabilities=is_classifier))
+            problem, models, jnp.asarray(blocks.first[index]), jnp.asarray(blocks.model[index])))
         assert outputs is not None
         for j, block in enumerate(range(start, min(start + capacity, len(blocks.first)))):
             rows = blocks.rows[block]
             yield outputs[j, :rows], None if probabilities is None else probabilities[j, :rows]
 
 
-@partial(jax.jit, static_argnames=("has_probabilities",))
-def _evaluate_blocks(problem: LearningProblem, models: Vector, first: Int[Array, " J"], model: Int[Array, " J"], *,
-                     has_probabilities: bool) -> tuple[Float[Array, "J B ..."], Float[Array, "J B classes"] | None]:
+@jax.jit
+def _evaluate_blocks(problem: LearningProblem, models: Vector, first: Int[Array, " J"],
+                     model: Int[Array, " J"]) -> tuple[Float[Array, "J B ..."], Float[Array, "J B classes"] | None]:
     """Outputs, and probabilities if the loss defines them, of blocks of rows; rows after the last one repeat it."""
-    apply = problem.model.rewritten(problem.model.apply)
+    apply, loss = problem.model.rewritten(problem.model.apply), problem.model.loss
 
     def of_block(block: tuple[Array, Array]) -> tuple[Array, Array | None]:
         start, number = block
         outputs = apply(tree.rows(models, number), problem.x[jnp.minimum(start + jnp.arange(problem.block),
                                                                          len(problem.x) - 1)])
-        return outputs, problem.model.loss.probabilities(outputs) if has_probabilities else None
+        return outputs, loss.probabilities(outputs) if loss.has_probabilities else None
 
     results: tuple[Array, Array | None] = jax.lax.map(of_block, (first, model))
     return results
@@ -156,8 +143,4 @@ def predicted_labels(loss: Loss, outputs: NDArray[np.floating], probabilities: N
     """[n] the predicted class numbers or numbers, as the score of the loss reads them."""
     if task == "regression":
         return outputs.reshape(len(outputs)) if outputs.size == len(outputs) else outputs
-    if isinstance(loss, BinaryCrossEntropy) or (probabilities is None and outputs.size == len(outputs)):
-        return (outputs.reshape(len(outputs)) > 0).astype(np.int64)
-    scores = outputs if isinstance(loss, CrossEntropy) or probabilities is None else probabilities
-    result: NDArray[np.intp] = np.argmax(scores, axis=-1)
-    return result
+    return loss.classes(outputs, probabilities)

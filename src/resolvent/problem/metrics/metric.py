@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, quote, shorten
+from resolvent.problem.models.losses import Loss
 
 __all__ = ["MeanOverRows", "Metric", "MetricFunction", "Predictions", "Sampling", "check_metric", "from_function",
            "name_metrics", "settings_of"]
@@ -170,7 +171,7 @@ class MetricFunction(Metric):
                              f"{type(error).__name__}: {shorten(error)}. Return nan where it is not defined") from error
 
 
-def check_metric(name: str, metric: Metric, task: Task, loss: object, *, has_probabilities: bool) -> None:
+def check_metric(name: str, metric: Metric, task: Task, loss: Loss) -> None:
     """Refuse a metric that does not fit the task, or that needs probabilities that the loss does not define.
 
     Raises:
@@ -178,7 +179,7 @@ def check_metric(name: str, metric: Metric, task: Task, loss: object, *, has_pro
     """
     if metric.task not in ("any", task):
         raise InputError(f"metrics: {name} is for {metric.task}, and the data are for {task}: choose another metric")
-    if metric.needs_probabilities and not has_probabilities:
+    if metric.needs_probabilities and not loss.has_probabilities:
         raise InputError(f"metrics: {name} needs probabilities of classes, and the loss {type(loss).__name__} defines "
                          "none: give it a method probabilities()")
 

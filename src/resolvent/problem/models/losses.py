@@ -2,13 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
@@ -48,6 +50,36 @@ class Loss(CheckedArguments, eqx.Module):
         raise InputError(f"{type(self).__name__} defines no probabilities of classes: use the outputs of the model, or "
                          "give the loss a method probabilities()")
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the loss defines probabilities of the classes."""
+        return type(self).probabilities is not Loss.probabilities
+
+    def classes(self, outputs: NDArray[Any], probabilities: NDArray[Any] | None) -> NDArray[np.integer]:
+        """[n] the predicted class of each sample: the most probable one.
+
+        Without probabilities it is the one with the largest output, or class 1 where the only output is positive.
+
+        Args:
+            outputs: [n, ...] outputs of the model.
+            probabilities: [n, classes] those of the outputs; None if the loss defines none.
+        """
+        if probabilities is None and outputs.size == len(outputs):
+            return np.asarray(outputs.reshape(len(outputs)) > 0, np.int64)
+        return np.asarray(np.argmax(outputs if probabilities is None else probabilities, axis=-1))
+
+    def check(self, outputs: jax.ShapeDtypeStruct, task: str, classes: int) -> None:
+        """Refuse outputs for two samples, or data, that the loss is not for; by default none.
+
+        Args:
+            outputs: shape and dtype.
+            task: ``classification`` or ``regression``.
+            classes: number of classes of the data.
+
+        Raises:
+            InputError: naming what the loss needs.
+        """
+
 
 class CrossEntropy(Loss):
     """Multinomial cross-entropy of logits [B, classes] and class numbers; the score is the accuracy."""
@@ -76,6 +108,19 @@ class CrossEntropy(Loss):
         """The softmax of the outputs, which are logits: [B, classes], each row sums to 1."""
         return jax.nn.softmax(outputs, axis=-1)
 
+    @override
+    def classes(self, outputs: NDArray[Any], probabilities: NDArray[Any] | None) -> NDArray[np.integer]:
+        return np.asarray(np.argmax(outputs, axis=-1))
+
+    @override
+    def check(self, outputs: jax.ShapeDtypeStruct, task: str, classes: int) -> None:
+        if len(outputs.shape) != 2:
+            raise InputError(f"the cross-entropy needs outputs [samples, classes], got {list(outputs.shape)} "
+                             f"({outputs.dtype}) for 2 samples: return one logit per class")
+        _check_classification(self, task)
+        if outputs.shape[-1] < classes:
+            raise InputError(f"the model has {outputs.shape[-1]} output(s), but the data has {classes} classes")
+
 
 class BinaryCrossEntropy(Loss):
     """Logistic loss of one logit per sample, [B] or [B, 1], and labels 0 or 1; the score is the accuracy."""
@@ -101,6 +146,22 @@ class BinaryCrossEntropy(Loss):
         """1 - sigmoid(outputs) and sigmoid(outputs)."""
         logit = outputs.reshape(len(outputs))
         return jnp.stack([jax.nn.sigmoid(-logit), jax.nn.sigmoid(logit)], axis=1)
+
+    @override
+    def classes(self, outputs: NDArray[Any], probabilities: NDArray[Any] | None) -> NDArray[np.integer]:
+        """As the score: a logit of 0 is the first class."""
+        return np.asarray(outputs.reshape(len(outputs)) > 0, np.int64)
+
+    @override
+    def check(self, outputs: jax.ShapeDtypeStruct, task: str, classes: int) -> None:
+        _check_classification(self, task)
+        if classes > 2:
+            raise InputError(f"the binary cross-entropy is for two classes, but the data has {classes}")
+
+
+def _check_classification(loss: Loss, task: str) -> None:
+    if task == "regression":
+        raise InputError(f"{type(loss).__name__} is for classes, but the labels are real numbers: use squared_error")
 
 
 class SquaredError(Loss):
@@ -170,6 +231,11 @@ class WeightedLoss(Loss):
     @override
     def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
         return self.inner.probabilities(outputs)
+
+    @property
+    @override
+    def has_probabilities(self) -> bool:
+        return self.inner.has_probabilities
 
     def labels(self, y: Float[Array, "B 2"]) -> Array:
         """[B] the labels without the weights."""

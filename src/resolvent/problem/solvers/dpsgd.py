@@ -26,8 +26,8 @@ from resolvent.math import tree
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.minibatches import check_budget, scale_budget
-from resolvent.problem.solvers.solver import LocalSolver, ProximalStep, proximal_step
+from resolvent.problem.solvers.minibatches import scale_budget
+from resolvent.problem.solvers.solver import GradientSolver, ProximalStep, proximal_step
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
@@ -47,7 +47,7 @@ class _Sampling(NamedTuple):
     blocks: Int[Array, ""]
 
 
-class DPSGD(LocalSolver):
+class DPSGD(GradientSolver):
     """SGD with Poisson sampling, clipped gradients of single samples, and Gaussian noise.
 
     The privacy loss depends on q = batch_size/n, on ``noise_multiplier`` and on the number of steps, not on ``clip``;
@@ -79,7 +79,6 @@ class DPSGD(LocalSolver):
         Algorithm 1.
     """
 
-    learning_rate: ArrayLike
     clip: ArrayLike = 1.0
     noise_multiplier: ArrayLike = 1.0
     batch_size: int = eqx.field(static=True, default=20)
@@ -89,15 +88,9 @@ class DPSGD(LocalSolver):
     adds_noise: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        check_budget(self)
         check_range(self, "(0, inf)", clip=self.clip)
         check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
         check_range(self, "[1, inf)", block=self.block)
-
-    @property
-    @override
-    def step_size(self) -> ArrayLike:
-        return self.learning_rate
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:

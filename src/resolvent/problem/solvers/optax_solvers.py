@@ -29,7 +29,7 @@ from resolvent.problem.solvers.optimizers import (
     scaled_optimizer,
     traced_optimizer,
 )
-from resolvent.problem.solvers.solver import LocalSolver
+from resolvent.problem.solvers.solver import LocalSolver, MinibatchSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["OptaxSolver", "adam", "momentum", "optax_solver"]
@@ -45,7 +45,7 @@ class _State(NamedTuple):
     memory: PyTree[Any]  # of the oracle
 
 
-class OptaxSolver(LocalSolver):
+class OptaxSolver(MinibatchSolver):
     """Any optax optimizer on minibatch gradients of the subproblem.
 
     With s the weight of the proximal term, c its center and g a minibatch gradient of f_k + <linear, .>, a step is
@@ -108,13 +108,10 @@ class OptaxSolver(LocalSolver):
             return self
         return replace(self, optimizer=scaled_optimizer(self.optimizer, self.schedule(t)), schedule=None)
 
+    @property
     @override
-    def limit_batches(self, samples: int) -> "OptaxSolver":
-        return self if self.batch_size <= samples else replace(self, batch_size=samples)
-
-    @override
-    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
-        return self._budget.work(samples)
+    def budget(self) -> MinibatchBudget:
+        return MinibatchBudget(self.batch_size, self.epochs, self.steps)
 
     @override
     def init_memory(self, w: Vector) -> PyTree[Any]:
@@ -144,21 +141,13 @@ class OptaxSolver(LocalSolver):
 
         moments = memory.solver if self.keep and memory.solver != () else optimizer.init(tree.widen(start))
         last, total = over_minibatches(step, _State(start, moments, memory.oracle), subproblem, key, effort,
-                                       self._budget, self.batches)
+                                       self.budget, self.batches)
         return last.params, total, PartyMemory(last.memory, last.optimizer if self.keep else ())
 
     def _implicit_step(self, subproblem: Subproblem, w: Vector) -> Vector:
         """kappa w + (1 - kappa) c."""
         kappa = 1 / (1 + jnp.asarray(_learning_rate(self.optimizer)) * subproblem.weight)
         return tree.lerp(subproblem.center, w, kappa)
-
-    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
-        """Number of steps that a party with this number of samples makes."""
-        return self._budget.count_steps(samples, effort)
-
-    @property
-    def _budget(self) -> MinibatchBudget:
-        return MinibatchBudget(self.batch_size, self.epochs, self.steps)
 
 
 def _learning_rate(optimizer: Optimizer) -> ArrayLike:

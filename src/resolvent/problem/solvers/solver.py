@@ -26,7 +26,8 @@ from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_b
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
-__all__ = ["GD", "SGD", "ClosedForm", "LocalSolver", "ProximalStep", "proximal_step"]
+__all__ = ["GD", "SGD", "ClosedForm", "GradientSolver", "LocalSolver", "MinibatchSolver", "ProximalStep",
+           "proximal_step"]
 
 ProximalStep = Literal["implicit", "explicit"]
 
@@ -104,12 +105,51 @@ class LocalSolver(CheckedArguments, eqx.Module):
         return self
 
 
+class GradientSolver(LocalSolver):
+    """Base class of solvers whose steps are a learning rate times a gradient of the subproblem.
+
+    Attributes:
+        learning_rate: eta, the step size.
+    """
+
+    learning_rate: ArrayLike
+
+    def __check_init__(self) -> None:
+        check_budget(self)
+
+    @property
+    @override
+    def step_size(self) -> ArrayLike:
+        return self.learning_rate
+
+
+class MinibatchSolver(LocalSolver):
+    """Base class of solvers whose steps are on minibatches, with a field ``batch_size``."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> MinibatchBudget:
+        """The work at full effort."""
+
+    @override
+    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
+        return self.budget.work(samples)
+
+    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
+        """Number of steps that a party with this number of samples makes."""
+        return self.budget.count_steps(samples, effort)
+
+    @override
+    def limit_batches(self, samples: int) -> "MinibatchSolver":
+        return self if self.budget.batch_size <= samples else replace(self, **{"batch_size": samples})
+
+
 class _Iterate(NamedTuple):
     params: Vector
     memory: PyTree[Any]  # of the oracle
 
 
-class SGD(LocalSolver):
+class SGD(GradientSolver, MinibatchSolver):
     """Minibatch stochastic gradient descent, by default without replacement within an epoch.
 
     With eta the learning rate, g a minibatch gradient of f_k + <linear, .>, c the center and s the weight, a step is
@@ -138,7 +178,6 @@ class SGD(LocalSolver):
         >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
     """
 
-    learning_rate: ArrayLike
     batch_size: int = eqx.field(static=True, default=20)
     epochs: ArrayLike | None = None
     steps: ArrayLike | None = None
@@ -147,23 +186,16 @@ class SGD(LocalSolver):
     batches: Batches = Shuffled()
     schedule: Schedule | None = eqx.field(default=None, kw_only=True)
 
-    def __check_init__(self) -> None:
-        check_budget(self)
-
-    @property
-    @override
-    def step_size(self) -> ArrayLike:
-        return self.learning_rate
-
     @override
     def at(self, t: Int[Array, ""]) -> "SGD":
         if self.schedule is None:
             return self
         return replace(self, learning_rate=self.learning_rate * self.schedule(t), schedule=None)
 
+    @property
     @override
-    def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
-        return self._budget.work(samples)
+    def budget(self) -> MinibatchBudget:
+        return MinibatchBudget(self.batch_size, self.epochs, self.steps, self.stop)
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
@@ -181,24 +213,12 @@ class SGD(LocalSolver):
             g, memory = subproblem.batch_smooth_with_memory(w, memory, positions, mask)
             return _Iterate(proximal_step(subproblem, w, g, learning_rate, self.proximal), memory)
 
-        last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem, key, effort, self._budget,
+        last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem, key, effort, self.budget,
                                        self.batches)
         return last.params, total, memory._replace(oracle=last.memory)
 
-    def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
-        """Number of steps that a party with this number of samples makes."""
-        return self._budget.count_steps(samples, effort)
 
-    @override
-    def limit_batches(self, samples: int) -> "SGD":
-        return self if self.batch_size <= samples else replace(self, batch_size=samples)
-
-    @property
-    def _budget(self) -> MinibatchBudget:
-        return MinibatchBudget(self.batch_size, self.epochs, self.steps, self.stop)
-
-
-class GD(LocalSolver):
+class GD(GradientSolver):
     """Gradient descent over all of a party's samples; the step is that of ``SGD``.
 
     Attributes:
@@ -214,18 +234,9 @@ class GD(LocalSolver):
         >>> algorithm = rv.fedavg(rv.solvers.GD(0.01, steps=5))
     """
 
-    learning_rate: ArrayLike
     steps: ArrayLike = 1
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     schedule: Schedule | None = eqx.field(default=None, kw_only=True)
-
-    def __check_init__(self) -> None:
-        check_budget(self)
-
-    @property
-    @override
-    def step_size(self) -> ArrayLike:
-        return self.learning_rate
 
     @override
     def at(self, t: Int[Array, ""]) -> "GD":

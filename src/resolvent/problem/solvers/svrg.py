@@ -1,7 +1,5 @@
 """Stochastic gradients with reduced variance: the local work of FedProx-VR."""
 
-from dataclasses import replace
-
 import equinox as eqx
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
@@ -10,14 +8,14 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.batches import Batches, Shuffled
-from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches
-from resolvent.problem.solvers.solver import LocalSolver, ProximalStep, proximal_step
+from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_minibatches
+from resolvent.problem.solvers.solver import GradientSolver, MinibatchSolver, ProximalStep, proximal_step
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["SVRG"]
 
 
-class SVRG(LocalSolver):
+class SVRG(GradientSolver, MinibatchSolver):
     """Minibatch steps whose gradients have reduced variance, from one full gradient at the start of the local work.
 
     With v the start, g_B a minibatch gradient and g the full gradient of f_k + <linear, .>, each step is that of SGD
@@ -47,7 +45,6 @@ class SVRG(LocalSolver):
         Algorithms, ICPP 2020, Algorithm 1 (FedProxVR with SVRG).
     """
 
-    learning_rate: ArrayLike
     batch_size: int = eqx.field(static=True, default=20)
     epochs: ArrayLike | None = None
     steps: ArrayLike | None = None
@@ -55,25 +52,14 @@ class SVRG(LocalSolver):
     stop: Stop = eqx.field(static=True, default="epoch")
     batches: Batches = Shuffled()
 
-    def __check_init__(self) -> None:
-        check_budget(self)
-
-    @property
-    def _budget(self) -> MinibatchBudget:
-        return MinibatchBudget(self.batch_size, self.epochs, self.steps, self.stop)
-
     @property
     @override
-    def step_size(self) -> ArrayLike:
-        return self.learning_rate
+    def budget(self) -> MinibatchBudget:
+        return MinibatchBudget(self.batch_size, self.epochs, self.steps, self.stop)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
-        return samples + 2 * self._budget.work(samples)
-
-    @override
-    def limit_batches(self, samples: int) -> "SVRG":
-        return self if self.batch_size <= samples else replace(self, batch_size=samples)
+        return samples + 2 * self.budget.work(samples)
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
@@ -87,4 +73,4 @@ class SVRG(LocalSolver):
                                   of_step.batch_smooth(start, positions, mask))
             return proximal_step(of_step, w, tree.axpy(1, difference, full), self.learning_rate, self.proximal)
 
-        return over_minibatches(step, start, subproblem, key, effort, self._budget, self.batches)
+        return over_minibatches(step, start, subproblem, key, effort, self.budget, self.batches)

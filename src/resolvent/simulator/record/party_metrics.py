@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +13,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.models.model import Model
-from resolvent.problem.party_predictions import PartyPredictions, has_probabilities, predictions_of_parties
+from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.cross_fit import Half
 
@@ -52,8 +50,7 @@ class PartyMetrics:
         """
         self.metrics, self._task = dict(metrics), data.task
         for name, metric in self.metrics.items():
-            check_metric(name, metric, data.task, model.loss,
-                         has_probabilities=not metric.needs_probabilities or _model_has_probabilities(model, data))
+            check_metric(name, metric, data.task, model.loss)
 
     def measure(self, problem: Problem, models: Vector, choice: NDArray[np.integer], parties: NDArray[np.integer],
                 halves: Sequence[Half] = ()) -> MetricValues:
@@ -97,10 +94,3 @@ def uninformative(predictions: Predictions) -> Predictions:
     return predictions._replace(
         predicted=np.zeros_like(predictions.predicted), outputs=np.zeros_like(predictions.outputs),
         probabilities=None if probabilities is None else np.full_like(probabilities, 1 / probabilities.shape[1]))
-
-
-def _model_has_probabilities(model: Model, data: FederatedData) -> bool:
-    inputs = jax.ShapeDtypeStruct((2, *data.input_shape),  # type: ignore[no-untyped-call]
-                                  jnp.int32 if data.vocabulary else jnp.zeros(()).dtype)
-    return has_probabilities(model.loss, jax.eval_shape(
-        model.apply, jax.eval_shape(model.init, jax.random.key(0)), inputs))
