@@ -75,7 +75,7 @@ class SignFlip(Attack):
 
     @override
     def update(self, update: Vector, key: Array) -> Vector:
-        return _scale(jnp.negative(self.scale), update)
+        return tree.scale(jnp.negative(self.scale), update)
 
 
 class Scaled(Attack):
@@ -93,7 +93,7 @@ class Scaled(Attack):
 
     @override
     def update(self, update: Vector, key: Array) -> Vector:
-        return _scale(self.factor, update)
+        return tree.scale(self.factor, update)
 
 
 class Gaussian(Attack):
@@ -216,7 +216,7 @@ class IPM(Attack):
 
     @override
     def collude(self, updates: Vector, honest: Bool[Array, " C"], malicious: Bool[Array, " C"]) -> Vector:
-        return _scale(jnp.negative(self.strength), _mean_of_honest(updates, honest))
+        return tree.scale(jnp.negative(self.strength), _mean_of_honest(updates, honest))
 
 
 class Mimic(Attack):
@@ -295,7 +295,7 @@ class Adaptive(Attack):
         weight = alive.astype(tree.dtype(updates))
 
         def damage(candidate: Vector) -> Float[Array, ""]:
-            rows = jax.tree.map(lambda u, c: jnp.where(tree.column(malicious, u), c, u), updates, candidate)
+            rows = tree.where(malicious, candidate, updates)
             replies = Replies(rows, weight, jnp.arange(len(alive)), alive, weight)
             return tree.norm(tree.sub(self.aggregator(replies)[0], mean))
 
@@ -329,10 +329,6 @@ def _loss_of(model: Any) -> Any:
 
 def _is_loss(x: Any) -> bool:
     return isinstance(x, Loss)
-
-
-def _scale(factor: ArrayLike, x: Vector) -> Vector:
-    return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), x)
 
 
 def _mean_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:

@@ -80,6 +80,11 @@ class Replies(eqx.Module):
             return jnp.tensordot(self.shares, leaf, axes=1, precision="highest").astype(leaf.dtype)
         return jax.tree.map(of_leaf, x)
 
+    def write(self, rows: PyTree[Any], stored: PyTree[Any]) -> PyTree[Any]:
+        """What the server stores of all parties, leaves [N, ...], with new rows for the replies that arrived."""
+        new = tree.where(self.alive, rows, tree.rows(stored, self.index))
+        return jax.tree.map(lambda leaf, row: leaf.at[self.index].set(row), stored, new)
+
 
 class Phase(NamedTuple):
     """One exchange: message -> party -> server.

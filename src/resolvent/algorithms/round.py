@@ -243,11 +243,9 @@ def server_step(algorithm: Algorithm, number: int, state: ServerState, replies: 
     after, info = server_work(algorithm.phases[number], state, replies, key)
     # Rows that do not count have weight 0.
     is_step = jnp.asarray(algorithm.steps_without_replies) | (jnp.sum(replies.weight) > 0)
-    return jax.tree.map(lambda new, old: jnp.where(is_step, new, old).astype(old.dtype), after, state), info
+    return tree.where(is_step, after, state), info
 
 
 def select_rows(mask: Bool[Array, " C"], new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:
     """Rows of ``new`` where the mask holds, of ``old`` elsewhere, in the dtypes of ``old``; leaves [C, ...]."""
-    def select(a: Array, b: Array) -> Array:
-        return jnp.where(tree.column(mask, b), a, b).astype(b.dtype)
-    return jax.tree.map(select, new, old)
+    return tree.where(mask, new, old)

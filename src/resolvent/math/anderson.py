@@ -160,7 +160,7 @@ class Control(eqx.Module):
                            ~combine, wait, self.patience)
         undone = Control(jax.nn.one_hot(self.last, m, dtype=dtype), self.filled & (jnp.arange(m) == self.last),
                          self.last, self.residual, jnp.array(True), self.patience, 2 * self.patience)
-        chosen: Control = jax.tree.map(lambda a, b: jnp.where(undo, a, b), undone, accepted)
+        chosen: Control = tree.where(undo, undone, accepted)
         return chosen, undo
 
 

@@ -130,7 +130,7 @@ def moreau_centre(
                             state.iterations + 1, best_residual, stale)
         restarted = _Iterate(state.w, state.stepped, state.stepped, jnp.zeros_like(state.age), state.value,
                              state.residual, state.rounding, state.iterations + 1, best_residual, stale)
-        chosen: _Iterate = jax.tree.map(lambda a, b: jnp.where(accept, a, b), accepted, restarted)
+        chosen: _Iterate = tree.where(accept, accepted, restarted)
         return chosen
 
     # The objective occurs only once in the program, in the loop: compilation dominates the cost of small centres.
@@ -141,31 +141,18 @@ def moreau_centre(
 
 
 class _Iterate(NamedTuple):
-    """The state of ``moreau_centre``.
+    """The state of ``moreau_centre``."""
 
-    Attributes:
-        w: the current point.
-        stepped: the point after a step of certain descent from w.
-        previous: the point after a step of certain descent from the point before w.
-        age: steps since the last restart of the momentum.
-        value: the objective at w.
-        residual: the residual at w.
-        rounding: the rounding error of the residual.
-        iterations: evaluations so far.
-        best_residual: the smallest residual so far.
-        stale: iterations without progress.
-    """
-
-    w: Vector
-    stepped: Vector
-    previous: Vector
-    age: Array
-    value: Array
-    residual: Array
-    rounding: Array
-    iterations: Array
-    best_residual: Array
-    stale: Array
+    w: Vector  # the current point
+    stepped: Vector  # the point after a step of certain descent from w
+    previous: Vector  # the point after a step of certain descent from the point before w
+    age: Array  # steps since the last restart of the momentum
+    value: Array  # the objective at w
+    residual: Array  # the residual at w
+    rounding: Array  # the rounding error of the residual
+    iterations: Array  # evaluations so far
+    best_residual: Array  # the smallest residual so far
+    stale: Array  # iterations without progress
 
 
 def geometric_median(

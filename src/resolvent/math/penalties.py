@@ -136,7 +136,7 @@ class L2Norm(Penalty):
         """max(0, 1 - t/|x|) * x. Source: Fed+, FedGeoMed+."""
         size = tree.norm(x)
         factor = jnp.where(size > t, 1 - t / jnp.maximum(size, t), 0)
-        return jax.tree.map(lambda a: (factor * a).astype(a.dtype), x)
+        return tree.scale(factor, x)
 
     @override
     def pull(self, x: Vector, t: ArrayLike) -> Vector:

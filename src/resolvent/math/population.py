@@ -95,19 +95,12 @@ def population_posterior(effects: Array, variances: Array, features: Array | Non
 
 
 class _Components(NamedTuple):
-    """Given the nodes of the grid, K mixtures of normal distributions.
+    """Given the nodes of the grid, K mixtures of normal distributions."""
 
-    Attributes:
-        log_density: [G, K, Q] logarithm of the weight of a component times the density of the measurement.
-        of_unit: [G, K] logarithm of the density of the measurement.
-        middle: [G, K, Q] mean of the effect in a component, given the measurement.
-        deviation: [G, K, Q] its standard deviation.
-    """
-
-    log_density: Array
-    of_unit: Array
-    middle: Array
-    deviation: Array
+    log_density: Array  # [G, K, Q] logarithm of the weight of a component times the density of the measurement
+    of_unit: Array  # [G, K] logarithm of the density of the measurement
+    middle: Array  # [G, K, Q] mean of the effect in a component, given the measurement
+    deviation: Array  # [G, K, Q] its standard deviation
 
 
 def _components(nodes: Array, effects: Array, variances: Array, features: Array) -> _Components:

@@ -136,7 +136,7 @@ def nearest_neighbour_means(points: Vector, weights: Float[Array, " C"], malicio
     count = jnp.maximum(jnp.sum(present) - jnp.asarray(malicious), 1)
     chosen = jnp.where((rank < count) & present[None, :], weights[None, :], 0)
     mixed = jax.vmap(lambda row: centres.mean(points, row))(chosen)
-    return jax.tree.map(lambda new, old: jnp.where(tree.column(present, old), new, old), mixed, points)
+    return tree.where(present, mixed, points)
 
 
 def bucket_means(points: Vector, weights: Float[Array, " C"], size: int,

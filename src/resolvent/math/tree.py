@@ -27,9 +27,11 @@ __all__ = [
     "named_leaves",
     "norm",
     "rows",
+    "scale",
     "stack",
     "strongly_typed",
     "sub",
+    "where",
     "widen",
 ]
 
@@ -65,6 +67,11 @@ def axpy(a: ArrayLike, x: Vector, y: Vector) -> Vector:
 def sub(x: Vector, y: Vector) -> Vector:
     """``x - y``, in the dtypes of ``x``."""
     return map2(lambda a, b: a - b, x, y)
+
+
+def scale(a: ArrayLike, x: Vector) -> Vector:
+    """``a*x``, in the dtypes of ``x``."""
+    return jax.tree.map(lambda leaf: (a * leaf).astype(leaf.dtype), x)
 
 
 def lerp(x: Vector, y: Vector, t: ArrayLike) -> Vector:
@@ -107,6 +114,14 @@ def rows(x: Vector, index: ArrayLike) -> Vector:
 def column(mask: Array, like: Array) -> Array:
     """A mask [C], reshaped to broadcast against rows [C, ...]."""
     return mask.reshape((-1,) + (1,) * (like.ndim - 1))
+
+
+def where(condition: Array, x: Vector, y: Vector) -> Vector:
+    """``x`` where a condition holds, ``y`` elsewhere, in the dtypes of ``y``; a condition [C] is one of rows."""
+    def of_leaf(a: Array, b: Array) -> Array:
+        of_rows = column(condition, b) if jnp.ndim(condition) else condition
+        return jnp.where(of_rows, a, b).astype(b.dtype)
+    return jax.tree.map(of_leaf, x, y)
 
 
 def stack(x: Vector, n: int) -> Vector:

@@ -33,15 +33,10 @@ _MEASURED = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
 
 
 class Damage(NamedTuple):
-    """What was done to a file.
+    """What was done to a file."""
 
-    Attributes:
-        text: the damage in words.
-        names: the names by which an error may call the file.
-    """
-
-    text: str
-    names: tuple[str, ...]
+    text: str  # the damage in words
+    names: tuple[str, ...]  # the names by which an error may call the file
 
 
 class _Stopped(BaseException):

@@ -93,9 +93,6 @@ class MoreauCentre(Aggregator):
         is_relative: whether delta counts in median distances of the replies from the server's last model, of a penalty
             that is a norm. Then the centre does not depend on the scale of the parameters.
 
-    Raises:
-        InputError: ``delta`` is not positive.
-
     Example:
         >>> models = jnp.array([[0.0], [1.0], [8.0]])
         >>> replies = rv.Replies(models, jnp.ones(3), jnp.arange(3), jnp.ones(3, bool), jnp.full(3, 1 / 3))
@@ -153,9 +150,6 @@ class GeometricMedian(Aggregator):
         smoothing: distances below this value are replaced by it; positive.
         tolerance: tolerance of the residual.
         max_iterations: the largest number of iterations.
-
-    Raises:
-        InputError: ``smoothing`` is not positive.
 
     Example:
         >>> models = jnp.array([[0.0], [1.0], [8.0]])

@@ -30,9 +30,6 @@ class NearestNeighbourMixing(Aggregator):
         inner: aggregates the mixed replies.
         share: the share of the replies that may be malicious, in [0, 1/2).
 
-    Raises:
-        InputError: ``share`` is outside [0, 1/2).
-
     Example:
         >>> aggregator = rv.aggregators.NearestNeighbourMixing(rv.aggregators.GeometricMedian(), 0.2)
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=aggregator)
@@ -67,10 +64,7 @@ class Bucketing(Aggregator):
 
     Attributes:
         inner: aggregates the means of the buckets.
-        size: number of replies in a bucket; the authors use 2.
-
-    Raises:
-        InputError: ``size`` is less than 1.
+        size: number of replies in a bucket, at least 1; the authors use 2.
 
     Example:
         >>> aggregator = rv.aggregators.Bucketing(rv.aggregators.GeometricMedian(), size=2)
@@ -111,7 +105,7 @@ class TrustScores(Aggregator):
         trusted: id of the trusted party. Its own update takes part, with the score 1.
 
     Raises:
-        InputError: ``trusted`` is negative; when it is used: the method does not use the server's model.
+        InputError: when it is used: the method does not use the server's model.
 
     Example:
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.TrustScores(trusted=0))

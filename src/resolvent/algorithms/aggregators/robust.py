@@ -25,9 +25,6 @@ class TrimmedMean(Aggregator):
     Attributes:
         share: the share of the weight that is removed at each end, in [0, 1/2). It is the breakdown point.
 
-    Raises:
-        InputError: ``share`` lies outside [0, 1/2).
-
     Example:
         >>> models = jnp.array([[0.0], [1.0], [2.0], [3.0], [10.0]])
         >>> replies = rv.Replies(models, jnp.ones(5), jnp.arange(5), jnp.ones(5, bool), jnp.full(5, 1 / 5))
@@ -204,9 +201,6 @@ class CentredClipping(Aggregator):
         radius: tau, about the length of a good update; positive.
         iterations: L, the number of steps; at least 1.
 
-    Raises:
-        InputError: ``radius`` is not positive, or ``iterations`` is less than 1.
-
     Example:
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.CentredClipping(10.0))
     """
@@ -238,9 +232,6 @@ class NormBound(Aggregator):
 
     Attributes:
         radius: the largest length of an update, positive; default: the weighted median of the updates' lengths.
-
-    Raises:
-        InputError: ``radius`` is not positive.
 
     Example:
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.NormBound())

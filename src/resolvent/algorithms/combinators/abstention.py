@@ -13,8 +13,6 @@ round, and stores one number. The rule is this library's own.
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 from typing_extensions import override
 
@@ -24,6 +22,7 @@ from resolvent.algorithms.combinators.iterates import PartyIterate, ServerIterat
 from resolvent.algorithms.combinators.relative_delta import RelativeDelta, RelativeDeltaMessage
 from resolvent.algorithms.methods.fedplus import AnchorMessage, FedPlus
 from resolvent.errors import InputError
+from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
@@ -31,15 +30,10 @@ __all__ = ["Abstention", "AbstentionState"]
 
 
 class AbstentionState(NamedTuple):
-    """A party's state.
+    """A party's state."""
 
-    Attributes:
-        inner: w_k, the state of Fed+.
-        first_loss: f_k(w0).
-    """
-
-    inner: Vector
-    first_loss: Float[Array, ""]
+    inner: Vector  # w_k, the state of Fed+
+    first_loss: Float[Array, ""]  # f_k(w0)
 
 
 class Abstention(Combinator):
@@ -75,17 +69,13 @@ class Abstention(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[AbstentionState, Reply, Info]:
         centre = _centre(message)
         takes_part = oracle.value(centre) <= state.first_loss
-        message = _with_centre(message, _where(takes_part, centre, state.inner))
+        message = _with_centre(message, tree.where(takes_part, centre, state.inner))
         model, reply, info = inner(state.inner, message, oracle, key, effort)
-        return AbstentionState(model, state.first_loss), _where(takes_part, reply, centre), info
+        return AbstentionState(model, state.first_loss), tree.where(takes_part, reply, centre), info
 
     @override
     def personal_model(self, state: AbstentionState, message: Message, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state.inner, message, oracle)
-
-
-def _where(condition: Array, a: Vector, b: Vector) -> Vector:
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y).astype(x.dtype), a, b)
 
 
 def _centre(message: RelativeDeltaMessage | AnchorMessage) -> Vector:

@@ -40,17 +40,11 @@ __all__ = ["AdaptiveMu", "AdaptiveMuState", "MuMessage", "MuReply", "MuRule"]
 
 
 class MuRule(eqx.Module):
-    """The proximal weight and the state of its rule.
-
-    Attributes:
-        mu: the weight.
-        loss: the last loss; infinite before the first.
-        streak: number of consecutive decreases since the last change of mu.
-    """
+    """The proximal weight and the state of its rule."""
 
     mu: Float[Array, ""]
-    loss: Float[Array, ""]
-    streak: Int[Array, ""]
+    loss: Float[Array, ""]  # the last loss; infinite before the first
+    streak: Int[Array, ""]  # number of consecutive decreases since the last change of mu
 
     def update(self, loss: Float[Array, ""], step: ArrayLike, patience: ArrayLike) -> "MuRule":
         """The rule after the next loss; a loss that is not a number counts as an increase."""
@@ -65,41 +59,25 @@ class MuRule(eqx.Module):
 
 
 class AdaptiveMuState(NamedTuple):
-    """The combinator's part of the server state.
-
-    Attributes:
-        rule: the rule.
-        last: the last round's model if losses are paired, else ().
-    """
+    """The combinator's part of the server state."""
 
     rule: MuRule
-    last: tuple[Vector, ...]
+    last: tuple[Vector, ...]  # the last round's model if losses are paired, else ()
 
 
 class MuMessage(NamedTuple):
-    """The message to a party.
+    """The message to a party."""
 
-    Attributes:
-        model: the shared model.
-        mu: the proximal weight.
-        last: the last round's model if losses are paired, else ().
-    """
-
-    model: Vector
-    mu: Float[Array, ""]
-    last: tuple[Vector, ...]
+    model: Vector  # the shared model
+    mu: Float[Array, ""]  # the proximal weight
+    last: tuple[Vector, ...]  # the last round's model if losses are paired, else ()
 
 
 class MuReply(NamedTuple):
-    """A party's reply.
+    """A party's reply."""
 
-    Attributes:
-        model: w_k.
-        losses: f_k at the shared model and, if losses are paired, at the last round's model.
-    """
-
-    model: Vector
-    losses: tuple[Float[Array, ""], ...]
+    model: Vector  # w_k
+    losses: tuple[Float[Array, ""], ...]  # f_k at the shared model and, if losses are paired, at the last round's model
 
 
 class AdaptiveMu(Combinator):

@@ -115,10 +115,6 @@ class Anderson(Combinator):
 
 
 def check_anderson(combinator: Combinator, history_size: int, safeguard: ArrayLike) -> None:
-    """Refuse settings of an accelerator that are out of range.
-
-    Raises:
-        InputError: naming the combinator and the setting.
-    """
+    """Refuse settings of an accelerator that are out of range."""
     check_range(combinator, "[1, inf)", history_size=history_size)
     check_range(combinator, "(0, inf)", advice="otherwise every combination is undone", safeguard=safeguard)

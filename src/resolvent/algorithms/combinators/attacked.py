@@ -32,15 +32,10 @@ __all__ = ["Attacked", "AttackedMessage"]
 
 
 class AttackedMessage(NamedTuple):
-    """The message to a party.
+    """The message to a party."""
 
-    Attributes:
-        message: the inner algorithm's message.
-        malicious: whether the party attacks.
-    """
-
-    message: Message
-    malicious: Bool[Array, ""]
+    message: Message  # the inner algorithm's message
+    malicious: Bool[Array, ""]  # whether the party attacks
 
 
 class Attacked(Combinator):
@@ -121,7 +116,7 @@ class Attacked(Combinator):
         update = self.attack.update(tree.sub(numbers, origin), attack_key(key))
         if update is not None:
             false = tree.axpy(1, update, origin)
-            numbers = jax.tree.map(lambda new, honest: jnp.where(message.malicious, new, honest), false, numbers)
+            numbers = tree.where(message.malicious, false, numbers)
         return state, eqx.combine(numbers, static), info
 
     @override
@@ -139,10 +134,8 @@ class Attacked(Combinator):
         updates = None if not jax.tree.leaves(numbers) else self.attack.collude(
             tree.sub(numbers, origins), replies.alive & ~malicious, malicious)
         if updates is not None:
-            def replaced(honest: Array, origin: Array, update: Array) -> Array:
-                return jnp.where(malicious.reshape((-1,) + (1,) * update.ndim), origin + update, honest)
-
-            numbers = jax.tree.map(replaced, numbers, origins, updates)
+            false_replies = jax.tree.map(lambda origin, update: origin + update, origins, updates)
+            numbers = tree.where(malicious, false_replies, numbers)
             replies = eqx.tree_at(lambda r: r.payload, replies, eqx.combine(numbers, static))
         after, info = inner(state.inner, replies, key)
         return CombinatorState(after, state.extra), {**info, "malicious_replies": jnp.sum(malicious)}

@@ -48,15 +48,10 @@ Shifts = tuple[Vector, ...]
 
 
 class CompressedPartyState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        shifts: h_k of each phase; () without shifts.
-    """
+    """A party's state."""
 
     inner: PartyState
-    shifts: Shifts
+    shifts: Shifts  # h_k of each phase; () without shifts
 
 
 class Compressed(Combinator):

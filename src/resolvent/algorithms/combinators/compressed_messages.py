@@ -32,7 +32,6 @@ from resolvent.algorithms.combinators.combinator import (
     contains,
 )
 from resolvent.algorithms.keys import GENERATOR, root_key, substep_key
-from resolvent.algorithms.round import select_rows
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.codecs import Codec, Wire
@@ -45,39 +44,24 @@ _CODEC_DRAW = 201  # number of the draw from the server's key, different from th
 
 
 class SentState(NamedTuple):
-    """The combinator's part of the server's state.
+    """The combinator's part of the server's state."""
 
-    Attributes:
-        received: leaves [N, ...] for each phase: r_k, what every party has received.
-        key: data of the random key with which the codec encodes the messages of the next phase.
-    """
-
-    received: tuple[Vector, ...]
-    key: UInt32[Array, " 2"]
+    received: tuple[Vector, ...]  # leaves [N, ...] for each phase: r_k, what every party has received
+    key: UInt32[Array, " 2"]  # data of the random key with which the codec encodes the messages of the next phase
 
 
 class ReceivedState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        received: r_k of each phase.
-    """
+    """A party's state."""
 
     inner: PartyState
-    received: tuple[Vector, ...]
+    received: tuple[Vector, ...]  # r_k of each phase
 
 
 class CompressedMessage(NamedTuple):
-    """The message to a party.
+    """The message to a party."""
 
-    Attributes:
-        difference: d_k, encoded.
-        other: single numbers and integers of the inner message, which are sent as they are.
-    """
-
-    difference: Wire
-    other: Message
+    difference: Wire  # d_k, encoded
+    other: Message  # single numbers and integers of the inner message, which are sent as they are
 
 
 class CompressedMessages(Combinator):
@@ -146,8 +130,7 @@ class CompressedMessages(Combinator):
             return self._moved(before, self.message(inner_message, state, k, phase).difference)
 
         before = tree.rows(sent.received[phase], replies.index)
-        rows = select_rows(replies.alive, jax.vmap(received_by)(replies.index, before), before)
-        received = jax.tree.map(lambda leaf, row: leaf.at[replies.index].set(row), sent.received[phase], rows)
+        received = replies.write(jax.vmap(received_by)(replies.index, before), sent.received[phase])
         after, info = inner(state.inner, replies, key)
         next_key = jax.random.key_data(substep_key(key, _CODEC_DRAW))
         return CombinatorState(after, SentState(_replaced(sent.received, phase, received), next_key)), info

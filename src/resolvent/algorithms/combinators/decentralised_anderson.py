@@ -30,17 +30,11 @@ __all__ = ["DecentralisedAnderson", "HistoryMessage", "InnerProducts", "PartyHis
 
 
 class Slots(eqx.Module):
-    """The rounds that the rows of the histories stand for, from which a party knows the rows that it missed.
+    """The rounds that the rows of the histories stand for, from which a party knows the rows that it missed."""
 
-    Attributes:
-        control: the server's decisions: the weights pi, the row of this round and the last accepted row.
-        rounds: [m] the round in which each row was written; -1 for none.
-        t: number of this round.
-    """
-
-    control: Control
-    rounds: Int[Array, " m"]
-    t: Int[Array, ""]
+    control: Control  # the server's decisions: the weights pi, the row of this round and the last accepted row
+    rounds: Int[Array, " m"]  # [m] the round in which each row was written; -1 for none
+    t: Int[Array, ""]  # number of this round
 
     def matches(self, rounds: Int[Array, " m"]) -> Bool[Array, " m"]:
         """[m] the rows that a party wrote in the same rounds as the server."""
@@ -48,53 +42,32 @@ class Slots(eqx.Module):
 
 
 class PartyHistory(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        history: the party's last points and images.
-        rounds: [m] the rounds in which it wrote them.
-    """
+    """A party's state."""
 
     inner: PartyState
-    history: History
-    rounds: Int[Array, " m"]
+    history: History  # the party's last points and images
+    rounds: Int[Array, " m"]  # [m] the rounds in which it wrote them
 
 
 class ServerHistory(NamedTuple):
-    """The combinator's part of the server state.
+    """The combinator's part of the server state."""
 
-    Attributes:
-        history: history of the server's part of the iterate.
-        slots: the rows' rounds and the weights.
-    """
-
-    history: History
-    slots: Slots
+    history: History  # history of the server's part of the iterate
+    slots: Slots  # the rows' rounds and the weights
 
 
 class HistoryMessage(NamedTuple):
-    """The message of both phases.
+    """The message of both phases."""
 
-    Attributes:
-        inner: the inner algorithm's message, or its closing message.
-        slots: the rows' rounds and the weights.
-    """
-
-    inner: Message
-    slots: Slots
+    inner: Message  # the inner algorithm's message, or its closing message
+    slots: Slots  # the rows' rounds and the weights
 
 
 class InnerProducts(NamedTuple):
-    """A party's reply in the closing phase.
+    """A party's reply in the closing phase."""
 
-    Attributes:
-        gram: [m, m] inner products of its residuals.
-        advance: [m] inner products that the rule ``forward`` needs.
-    """
-
-    gram: Float[Array, "m m"]
-    advance: Float[Array, " m"]
+    gram: Float[Array, "m m"]  # [m, m] inner products of its residuals
+    advance: Float[Array, " m"]  # [m] inner products that the rule ``forward`` needs
 
 
 class DecentralisedAnderson(Combinator):
@@ -171,7 +144,7 @@ class DecentralisedAnderson(Combinator):
         rows = jax.nn.one_hot(jnp.where(matches, jnp.arange(self.history_size), last), self.history_size)
         combined = state.history.combine(slots.control.weights @ rows)
         plain = self._iterate.read(state.inner, message.inner)
-        return jax.tree.map(lambda a, b: jnp.where(matches[last], a, b), combined, plain)
+        return tree.where(matches[last], combined, plain)
 
     def _work(self, state: PartyHistory, message: HistoryMessage, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyHistory, Reply, Info]:

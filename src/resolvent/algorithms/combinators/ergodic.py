@@ -37,29 +37,18 @@ __all__ = ["ErgodicAveraging", "ErgodicState"]
 
 
 class ErgodicState(NamedTuple):
-    """The average of the shared models.
+    """The average of the shared models."""
 
-    Attributes:
-        average: weighted average of the models so far.
-        total: sum of their weights.
-        t: number of the next round.
-    """
-
-    average: Vector
-    total: Float[Array, ""]
-    t: Int[Array, ""]
+    average: Vector  # weighted average of the models so far
+    total: Float[Array, ""]  # sum of their weights
+    t: Int[Array, ""]  # number of the next round
 
 
 class WithAverage(NamedTuple):
-    """The message of the first phase.
+    """The message of the first phase."""
 
-    Attributes:
-        message: the inner algorithm's message.
-        average: the average; it is sent because a party may have missed rounds.
-    """
-
-    message: Message
-    average: Vector
+    message: Message  # the inner algorithm's message
+    average: Vector  # the average; it is sent because a party may have missed rounds
 
 
 class ErgodicAveraging(Combinator):

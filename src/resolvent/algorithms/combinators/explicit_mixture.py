@@ -29,27 +29,17 @@ __all__ = ["ExplicitMixture", "MixtureMessage", "MixturePartyState"]
 
 
 class MixturePartyState(NamedTuple):
-    """A party's state.
+    """A party's state."""
 
-    Attributes:
-        optimum: x_k.
-        inner: the inner algorithm's party state.
-    """
-
-    optimum: Vector
+    optimum: Vector  # x_k
     inner: PartyState
 
 
 class MixtureMessage(NamedTuple):
-    """The message to a party.
-
-    Attributes:
-        inner: the inner algorithm's message.
-        alpha: alpha_k.
-    """
+    """The message to a party."""
 
     inner: Message
-    alpha: Float[Array, ""]
+    alpha: Float[Array, ""]  # alpha_k
 
 
 class ExplicitMixture(Combinator):

@@ -38,10 +38,6 @@ def best_held_out(oracle: Oracle, model: Callable[[PyTree[Array]], Vector], cand
 
 
 def check_measure(combinator: object, by: str) -> None:
-    """Refuse an unknown measure.
-
-    Raises:
-        InputError: naming the combinator and the measure.
-    """
+    """Refuse an unknown measure."""
     if by not in ("loss", "score"):
         raise InputError(f"{type(combinator).__name__}(by={by!r}) is not known: use 'score' or 'loss'")

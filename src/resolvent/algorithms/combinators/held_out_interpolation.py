@@ -43,15 +43,10 @@ _OWN_WORK = 302  # number of the work on the local model, different from those o
 
 
 class InterpolationState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        local: v_k, which keeps its progress if the inner reply is refused.
-    """
+    """A party's state."""
 
     inner: PartyState
-    local: Private
+    local: Private  # v_k, which keeps its progress if the inner reply is refused
 
 
 class HeldOutInterpolation(Combinator):
@@ -64,11 +59,8 @@ class HeldOutInterpolation(Combinator):
     Attributes:
         inner: any algorithm; its models must have the shape of the first model.
         solver: local solver of the local model.
-        points: number of mixtures, including both ends; 2 is a choice between the local and the joint model.
+        points: number of mixtures, including both ends, at least 2; with 2 a party chooses between the two models.
         by: the measure that is compared: held-out ``loss`` or ``score``.
-
-    Raises:
-        InputError: ``points`` is less than 2, or ``by`` is not a measure.
 
     Example:
         >>> algorithm = rv.combinators.HeldOutInterpolation(rv.fedavg(rv.SGD(0.1)), rv.SGD(0.1), points=5)

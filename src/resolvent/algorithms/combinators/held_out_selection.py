@@ -41,15 +41,10 @@ _CANDIDATES = 1000  # number of the first candidate's work, different from those
 
 
 class _Candidate(NamedTuple):
-    """One candidate, or all of them with leaves [J, ...].
+    """One candidate, or all of them with leaves [J, ...]."""
 
-    Attributes:
-        algorithm: the algorithm with the candidate's numbers.
-        state: the party's state for it.
-    """
-
-    algorithm: Algorithm
-    state: PartyState
+    algorithm: Algorithm  # the algorithm with the candidate's numbers
+    state: PartyState  # the party's state for it
 
 
 class HeldOutSelection(Combinator):

@@ -31,10 +31,7 @@ class MetaLearned(Combinator):
     Attributes:
         inner: any algorithm.
         step: the gradient step inside the objective, and how its derivative is computed.
-        steps: number of such steps, over all its samples, that a party makes before it uses a model.
-
-    Raises:
-        InputError: ``steps`` is negative.
+        steps: number of such steps, at least 0, over all its samples, that a party makes before it uses a model.
 
     Example:
         >>> step = rv.problems.GradientStep(0.1)

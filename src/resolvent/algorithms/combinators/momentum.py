@@ -33,17 +33,11 @@ __all__ = ["Momentum", "MomentumState"]
 
 
 class MomentumState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        average: m_k.
-        has_worked: whether m_k has an update.
-    """
+    """A party's state."""
 
     inner: PartyState
-    average: Vector
-    has_worked: Bool[Array, ""]
+    average: Vector  # m_k
+    has_worked: Bool[Array, ""]  # whether m_k has an update
 
 
 class Momentum(Combinator):

@@ -21,9 +21,6 @@ class NormLimit(Combinator):
         multiple: the largest norm that counts, in multiples of the median norm of the round; at least 1. None: every
             reply counts that is finite.
 
-    Raises:
-        InputError: ``multiple`` is less than 1.
-
     Example:
         >>> algorithm = rv.combinators.NormLimit(rv.fedavg(rv.SGD(0.1)), multiple=20.0)
     """

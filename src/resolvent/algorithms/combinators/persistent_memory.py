@@ -36,15 +36,10 @@ __all__ = ["PersistentMemory", "PersistentMemoryState", "Prepared", "prepare", "
 
 
 class PersistentMemoryState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        memory: a ``PartyMemory``; private, so that a refused reply does not reset it.
-    """
+    """A party's state."""
 
     inner: PartyState
-    memory: Private
+    memory: Private  # a ``PartyMemory``; private, so that a refused reply does not reset it
 
 
 class PersistentMemory(Combinator):
@@ -77,8 +72,7 @@ class PersistentMemory(Combinator):
         after, reply, info = inner(state.inner, message, remembering(oracle, memory), key, effort)
         new = info.get("memory", memory)
         is_finite = tree.finite([x for x in jax.tree.leaves(new) if jnp.issubdtype(x.dtype, jnp.inexact)])
-        new = jax.tree.map(lambda a, b: jnp.where(is_finite, a, b).astype(b.dtype), new, memory)
-        return PersistentMemoryState(after, Private(new)), reply, info
+        return PersistentMemoryState(after, Private(tree.where(is_finite, new, memory))), reply, info
 
     @override
     def personal_model(self, state: PersistentMemoryState, message: Message, oracle: Oracle) -> Vector:
@@ -86,15 +80,10 @@ class PersistentMemory(Combinator):
 
 
 class Prepared(NamedTuple):
-    """An algorithm as it runs on a problem.
+    """An algorithm as it runs on a problem."""
 
-    Attributes:
-        algorithm: the algorithm itself, or with ``PersistentMemory``.
-        description: its description.
-    """
-
-    algorithm: Algorithm
-    description: Description
+    algorithm: Algorithm  # the algorithm itself, or with ``PersistentMemory``
+    description: Description  # its description
 
 
 def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector]) -> Algorithm:

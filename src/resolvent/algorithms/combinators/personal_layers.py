@@ -49,15 +49,10 @@ _PERSONAL_WORK = 301  # number of the work on the personal leaves, different fro
 
 
 class PersonalLayersState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        personal: the personal leaves, by path.
-    """
+    """A party's state."""
 
     inner: PartyState
-    personal: dict[str, Array]
+    personal: dict[str, Array]  # the personal leaves, by path
 
 
 class PersonalLayers(Combinator):

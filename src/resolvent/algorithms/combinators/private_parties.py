@@ -53,15 +53,10 @@ Source = Literal["server", "parties"]
 
 
 class ClippedMessage(NamedTuple):
-    """The message to a party.
+    """The message to a party."""
 
-    Attributes:
-        message: the inner algorithm's message.
-        clip: the largest length of an update.
-    """
-
-    message: Message
-    clip: Float[Array, ""]
+    message: Message  # the inner algorithm's message
+    clip: Float[Array, ""]  # the largest length of an update
 
 
 class ClippedUpdate(NamedTuple):
@@ -192,7 +187,7 @@ class PrivateParties(Combinator):
                 shortness = counts.release(counts.clip(shortness), substep_key(key, _QUANTILE_NOISE), share=share)
         else:
             factor = jnp.minimum(1, message.clip / jnp.where(length > 0, length, 1))
-            update = jax.tree.map(lambda leaf: factor * leaf, update)
+            update = tree.scale(factor, update)
         if self.quantile is None:
             shortness = jnp.zeros_like(shortness)
         return after, ClippedUpdate(update, shortness), info

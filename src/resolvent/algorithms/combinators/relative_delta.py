@@ -39,15 +39,10 @@ __all__ = ["RelativeDelta", "RelativeDeltaMessage"]
 
 
 class RelativeDeltaMessage(NamedTuple):
-    """The message to a party.
+    """The message to a party."""
 
-    Attributes:
-        message: the inner algorithm's message.
-        delta: the smoothing.
-    """
-
-    message: Message
-    delta: Float[Array, ""]
+    message: Message  # the inner algorithm's message
+    delta: Float[Array, ""]  # the smoothing
 
 
 class RelativeDelta(Combinator):

@@ -25,27 +25,17 @@ __all__ = ["SharedUntilTrained", "TrainedState"]
 
 
 class TrainedState(NamedTuple):
-    """A party's state.
-
-    Attributes:
-        inner: the inner algorithm's party state.
-        has_trained: whether a reply of the party has counted.
-    """
+    """A party's state."""
 
     inner: PartyState
-    has_trained: Bool[Array, ""]
+    has_trained: Bool[Array, ""]  # whether a reply of the party has counted
 
 
 class _WithShared(NamedTuple):
-    """What a party needs for its personal model.
-
-    Attributes:
-        inner: the inner algorithm's message.
-        shared: the shared model; None if there is none.
-    """
+    """What a party needs for its personal model."""
 
     inner: Message
-    shared: Vector | None
+    shared: Vector | None  # the shared model; None if there is none
 
 
 class SharedUntilTrained(Combinator):

@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer, contains
-from resolvent.algorithms.round import select_rows
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -18,15 +17,10 @@ __all__ = ["StaleReplies", "StaleRepliesState"]
 
 
 class StaleRepliesState(NamedTuple):
-    """The stored replies.
+    """The stored replies."""
 
-    Attributes:
-        replies: leaves [N, ...], every party's last reply.
-        shares: [N] lambda_k.
-    """
-
-    replies: PyTree[Any]
-    shares: Float[Array, " N"]
+    replies: PyTree[Any]  # leaves [N, ...], every party's last reply
+    shares: Float[Array, " N"]  # [N] lambda_k
 
 
 class StaleReplies(Combinator):
@@ -66,8 +60,7 @@ class StaleReplies(Combinator):
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
         stored, shares = state.extra
-        rows = select_rows(replies.alive, replies.payload, tree.rows(stored, replies.index))
-        stored = jax.tree.map(lambda leaf, row: leaf.at[replies.index].set(row), stored, rows)
+        stored = replies.write(replies.payload, stored)
         n = len(shares)
         everyone = Replies(stored, shares, jnp.arange(n), jnp.ones(n, bool), shares)
         after, info = inner(state.inner, everyone, key)

@@ -33,27 +33,17 @@ __all__ = ["APFL", "APFLPartyState"]
 
 
 class APFLPartyState(NamedTuple):
-    """A party's state.
+    """A party's state."""
 
-    Attributes:
-        model: v_k.
-        alpha: alpha_k, the weight of v_k in the mixture.
-    """
-
-    model: Vector
-    alpha: Float[Array, ""]
+    model: Vector  # v_k
+    alpha: Float[Array, ""]  # alpha_k, the weight of v_k in the mixture
 
 
 class _ModelPair(NamedTuple):
-    """The models that one local step moves together.
+    """The models that one local step moves together."""
 
-    Attributes:
-        shared: w_k.
-        personal: v_k.
-    """
-
-    shared: Vector
-    personal: Vector
+    shared: Vector  # w_k
+    personal: Vector  # v_k
 
 
 class _JointObjective(Oracle):

@@ -30,15 +30,10 @@ __all__ = ["ClusterReply", "Clustered"]
 
 
 class ClusterReply(NamedTuple):
-    """A party's reply.
+    """A party's reply."""
 
-    Attributes:
-        model: w_k.
-        cluster: j, the model that it started from.
-    """
-
-    model: Vector
-    cluster: Int[Array, ""]
+    model: Vector  # w_k
+    cluster: Int[Array, ""]  # j, the model that it started from
 
 
 class Clustered(OnePhaseMethod):
@@ -46,12 +41,9 @@ class Clustered(OnePhaseMethod):
 
     Attributes:
         solver: local solver.
-        clusters: number of models.
-        spread: standard deviation of the normal noise that is added to the first model, so that the models differ; the
-            first cluster begins at the first model itself.
-
-    Raises:
-        InputError: ``clusters`` is less than 1, or ``spread`` is not positive.
+        clusters: number of models, at least 1.
+        spread: standard deviation, positive, of the normal noise that is added to the first model, so that the models
+            differ; the first cluster begins at the first model itself.
     """
 
     solver: LocalSolver

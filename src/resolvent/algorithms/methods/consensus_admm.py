@@ -17,7 +17,6 @@ Direction Method of Multipliers*, sections 7.1.1 and 3.4.3.
 
 from typing import ClassVar
 
-import jax
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
@@ -39,9 +38,6 @@ class ConsensusADMM(SharedModelMethod):
         solver: local solver.
         rho: penalty parameter, positive.
         relaxation: r, in (0, 2).
-
-    Raises:
-        InputError: a number is outside its range.
     """
 
     solver: LocalSolver
@@ -64,7 +60,7 @@ class ConsensusADMM(SharedModelMethod):
         y = tree.sub(state, shared)
         center = tree.sub(shared, y)
         x, info = local_work(self.solver, Subproblem(oracle, center, self.rho), center, key, effort)
-        v = jax.tree.map(lambda relaxed, dual: relaxed + dual, tree.lerp(shared, x, self.relaxation), y)
+        v = tree.axpy(1, y, tree.lerp(shared, x, self.relaxation))
         return v, v, info
 
     @override

@@ -33,15 +33,10 @@ __all__ = ["FedDANE", "FedDANEState"]
 
 
 class FedDANEState(NamedTuple):
-    """The server's state, which is also the message of the second phase.
+    """The server's state, which is also the message of the second phase."""
 
-    Attributes:
-        model: w~.
-        gradient: g, the mean gradient of the present round.
-    """
-
-    model: Vector
-    gradient: Vector
+    model: Vector  # w~
+    gradient: Vector  # g, the mean gradient of the present round
 
 
 class FedDANE(Method):

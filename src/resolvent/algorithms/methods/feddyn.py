@@ -32,15 +32,10 @@ __all__ = ["FedDyn", "FedDynState"]
 
 
 class FedDynState(NamedTuple):
-    """The server's state; only the model is sent.
+    """The server's state; only the model is sent."""
 
-    Attributes:
-        model: w~.
-        correction: h, the weighted mean of all g_k.
-    """
-
-    model: Vector
-    correction: Vector
+    model: Vector  # w~
+    correction: Vector  # h, the weighted mean of all g_k
 
 
 class FedDyn(OnePhaseMethod):
@@ -49,9 +44,6 @@ class FedDyn(OnePhaseMethod):
     Attributes:
         solver: local solver.
         alpha: weight of the proximal term, positive.
-
-    Raises:
-        InputError: ``alpha`` is not positive.
     """
 
     solver: LocalSolver

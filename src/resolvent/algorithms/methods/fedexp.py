@@ -27,15 +27,10 @@ __all__ = ["FedExP", "MeasuredUpdate"]
 
 
 class MeasuredUpdate(NamedTuple):
-    """A party's reply.
+    """A party's reply."""
 
-    Attributes:
-        change: d_k.
-        squared_norm: |d_k|^2.
-    """
-
-    change: Vector
-    squared_norm: Float[Array, ""]
+    change: Vector  # d_k
+    squared_norm: Float[Array, ""]  # |d_k|^2
 
 
 class FedExP(SharedModelMethod):
@@ -44,9 +39,6 @@ class FedExP(SharedModelMethod):
     Attributes:
         solver: local solver.
         epsilon: added to the denominator, positive.
-
-    Raises:
-        InputError: ``epsilon`` is not positive.
     """
 
     solver: LocalSolver

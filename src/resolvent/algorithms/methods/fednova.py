@@ -33,15 +33,10 @@ __all__ = ["FedNova", "NormalizedUpdate"]
 
 
 class NormalizedUpdate(NamedTuple):
-    """A party's reply.
+    """A party's reply."""
 
-    Attributes:
-        direction: d_k, the mean step.
-        total: |a_k|, the total weight of the gradients.
-    """
-
-    direction: Vector
-    total: Float[Array, ""]
+    direction: Vector  # d_k, the mean step
+    total: Float[Array, ""]  # |a_k|, the total weight of the gradients
 
 
 class FedNova(SharedModelMethod):
@@ -49,9 +44,6 @@ class FedNova(SharedModelMethod):
 
     Attributes:
         solver: ``SGD``, ``GD``, or ``rv.solvers.momentum`` with momentum that begins at zero in every round.
-
-    Raises:
-        InputError: ``solver`` is another one.
     """
 
     solver: LocalSolver

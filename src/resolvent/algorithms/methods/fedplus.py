@@ -96,15 +96,10 @@ class PullAnchor(Anchor):
 
 
 class AnchorMessage(NamedTuple):
-    """The server's message to a party.
+    """The server's message to a party."""
 
-    Attributes:
-        centre: w~.
-        parameter: the anchor's parameter for this party.
-    """
-
-    centre: Vector
-    parameter: PyTree[Any]
+    centre: Vector  # w~
+    parameter: PyTree[Any]  # the anchor's parameter for this party
 
 
 class AnchoredMethod(OnePhaseMethod):

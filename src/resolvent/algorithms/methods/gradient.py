@@ -33,9 +33,6 @@ class DistributedGradient(AggregatingMethod):
     Attributes:
         learning_rate: gamma, the server's step size.
         batch_size: samples of each gradient; default: all samples of the party.
-
-    Raises:
-        InputError: ``batch_size`` is less than 1.
     """
 
     learning_rate: ArrayLike

@@ -34,17 +34,11 @@ __all__ = ["L2GD", "L2GDState"]
 
 
 class L2GDState(NamedTuple):
-    """The server's state, which is also the message to every party.
+    """The server's state, which is also the message to every party."""
 
-    Attributes:
-        mean: y_bar.
-        pulls: length of the next run of heads.
-        steps: length of the next run of tails.
-    """
-
-    mean: Vector
-    pulls: Int[Array, ""]
-    steps: Int[Array, ""]
+    mean: Vector  # y_bar
+    pulls: Int[Array, ""]  # length of the next run of heads
+    steps: Int[Array, ""]  # length of the next run of tails
 
 
 class L2GD(OnePhaseMethod):

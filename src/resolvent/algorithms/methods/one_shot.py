@@ -10,7 +10,6 @@ Source: Gasanov, Khaled, Horvath, Richtarik, *FedMix*, (2), with lambda_k = 1/n.
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
@@ -29,55 +28,33 @@ __all__ = ["OneShot", "OneShotMessage", "OneShotPartyState", "OneShotState", "We
 
 
 class OneShotState(NamedTuple):
-    """The server's state.
+    """The server's state."""
 
-    Attributes:
-        average: x_avg over the parties that have replied.
-        mass: the sum of their unnormalised weights.
-    """
-
-    average: Vector
-    mass: Float[Array, ""]
+    average: Vector  # x_avg over the parties that have replied
+    mass: Float[Array, ""]  # the sum of their unnormalised weights
 
 
 class OneShotPartyState(NamedTuple):
-    """A party's state.
+    """A party's state."""
 
-    Attributes:
-        optimum: x_k.
-        curvature: L_k, or 1 if the server sends it.
-        has_replied: whether x_k has been sent.
-    """
-
-    optimum: Vector
-    curvature: Float[Array, ""]
-    has_replied: Bool[Array, ""]
+    optimum: Vector  # x_k
+    curvature: Float[Array, ""]  # L_k, or 1 if the server sends it
+    has_replied: Bool[Array, ""]  # whether x_k has been sent
 
 
 class OneShotMessage(NamedTuple):
-    """The server's message to a party.
+    """The server's message to a party."""
 
-    Attributes:
-        average: x_avg.
-        alpha: alpha_k.
-        smoothness: L_k, or 1 if the party computes it.
-    """
-
-    average: Vector
-    alpha: Float[Array, ""]
-    smoothness: Float[Array, ""]
+    average: Vector  # x_avg
+    alpha: Float[Array, ""]  # alpha_k
+    smoothness: Float[Array, ""]  # L_k, or 1 if the party computes it
 
 
 class WeightedOptimum(NamedTuple):
-    """A party's reply; zero after its first one.
+    """A party's reply; zero after its first one."""
 
-    Attributes:
-        weighted: mass * x_k.
-        mass: alpha_k^2 L_k.
-    """
-
-    weighted: Vector
-    mass: Float[Array, ""]
+    weighted: Vector  # mass * x_k
+    mass: Float[Array, ""]  # alpha_k^2 L_k
 
 
 class OneShot(OnePhaseMethod):
@@ -101,8 +78,7 @@ class OneShot(OnePhaseMethod):
     def __check_init__(self) -> None:
         check_range(self, "[0, 1]", alpha=self.alpha)
         check_range(self, "[1, inf)", repeats=self.repeats)
-        if self.smoothness is not None:
-            check_range(self, "[0, inf)", smoothness=self.smoothness)
+        check_range(self, "[0, inf)", smoothness=self.smoothness)
 
     @override
     def check(self, parties: int) -> None:
@@ -131,7 +107,7 @@ class OneShot(OnePhaseMethod):
               effort: Float[Array, ""]) -> tuple[OneShotPartyState, WeightedOptimum, Info]:
         x = state.optimum
         mass = jnp.where(state.has_replied, 0, message.alpha**2 * state.curvature * message.smoothness)
-        weighted = jax.tree.map(lambda leaf: (mass * leaf).astype(leaf.dtype), x)
+        weighted = tree.scale(mass, x)
         zero = jnp.zeros((), tree.dtype(x))
         return (state._replace(has_replied=jnp.array(True)), WeightedOptimum(weighted, mass),
                 {"model": x, "steps": zero, "inexactness": zero})

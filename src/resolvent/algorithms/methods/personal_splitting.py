@@ -55,15 +55,10 @@ __all__ = ["PersonalIterates", "PersonalSplitting"]
 
 
 class PersonalIterates(NamedTuple):
-    """A party's state.
+    """A party's state."""
 
-    Attributes:
-        u: u_k.
-        model: w_k.
-    """
-
-    u: Vector
-    model: Vector
+    u: Vector  # u_k
+    model: Vector  # w_k
 
 
 class PersonalSplitting(AnchoredMethod):

@@ -35,21 +35,13 @@ __all__ = ["PFedMe"]
 
 
 class _EnvelopeDescent(NamedTuple):
-    """The loop state of the steps on the envelope.
+    """The loop state of the steps on the envelope."""
 
-    Attributes:
-        w: w_k.
-        theta: the last proximal point.
-        center: w_k before the last step.
-        key: key of the next solve.
-        steps: gradient steps of the solver so far.
-    """
-
-    w: Vector
-    theta: Vector
-    center: Vector
-    key: Array
-    steps: Float[Array, ""]
+    w: Vector  # w_k
+    theta: Vector  # the last proximal point
+    center: Vector  # w_k before the last step
+    key: Array  # key of the next solve
+    steps: Float[Array, ""]  # gradient steps of the solver so far
 
 
 class PFedMe(AggregatingMethod):

@@ -61,9 +61,6 @@ class PrimalDual(SharedModelMethod):
     Attributes:
         solver: local solver.
         eta: length of the proximal step, positive.
-
-    Raises:
-        InputError: ``eta`` is not positive.
     """
 
     solver: LocalSolver

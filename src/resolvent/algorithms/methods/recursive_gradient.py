@@ -36,41 +36,25 @@ __all__ = ["CoinReply", "RecursiveGradient", "RecursiveMessage", "RecursiveState
 
 
 class RecursiveMessage(NamedTuple):
-    """The message to a party.
+    """The message to a party."""
 
-    Attributes:
-        model: w~.
-        previous: v~, the model of the round before.
-        is_full: c, whether the parties reply whole gradients in this round.
-    """
-
-    model: Vector
-    previous: Vector
-    is_full: Bool[Array, ""]
+    model: Vector  # w~
+    previous: Vector  # v~, the model of the round before
+    is_full: Bool[Array, ""]  # c, whether the parties reply whole gradients in this round
 
 
 class RecursiveState(NamedTuple):
-    """The server's state.
+    """The server's state."""
 
-    Attributes:
-        message: the message of the next round.
-        estimate: g.
-    """
-
-    message: RecursiveMessage
-    estimate: Vector
+    message: RecursiveMessage  # the message of the next round
+    estimate: Vector  # g
 
 
 class CoinReply(NamedTuple):
-    """A party's reply if there is a codec. Only one part is used in a round, and the other is zero.
+    """A party's reply if there is a codec. Only one part is used in a round, and the other is zero."""
 
-    Attributes:
-        gradient: the gradient.
-        difference: the encoded difference of two gradients.
-    """
-
-    gradient: Vector
-    difference: Wire
+    gradient: Vector  # the gradient
+    difference: Wire  # the encoded difference of two gradients
 
 
 class RecursiveGradient(OnePhaseMethod):

@@ -37,27 +37,17 @@ __all__ = ["Scaffnew", "ScaffnewParty", "ScaffnewState"]
 
 
 class ScaffnewState(NamedTuple):
-    """The server's state, which is also the message of both phases.
+    """The server's state, which is also the message of both phases."""
 
-    Attributes:
-        model: w~.
-        steps: L, the number of steps until the next exchange.
-    """
-
-    model: Vector
-    steps: Int[Array, ""]
+    model: Vector  # w~
+    steps: Int[Array, ""]  # L, the number of steps until the next exchange
 
 
 class ScaffnewParty(NamedTuple):
-    """A party's state.
+    """A party's state."""
 
-    Attributes:
-        control: h_k.
-        model: x_k, the model that it sent last.
-    """
-
-    control: Vector
-    model: Vector
+    control: Vector  # h_k
+    model: Vector  # x_k, the model that it sent last
 
 
 class Scaffnew(Method):
@@ -66,9 +56,6 @@ class Scaffnew(Method):
     Attributes:
         solver: gradient steps; its learning rate is gamma, and its number of steps is replaced by the drawn one.
         p: probability of an exchange after a step, in (0, 1]; the expected number of steps is 1/p.
-
-    Raises:
-        InputError: ``p`` is outside (0, 1].
     """
 
     solver: SGD | GD

@@ -33,27 +33,17 @@ Option = Literal["I", "II"]
 
 
 class ScaffoldState(NamedTuple):
-    """The server's state, which is also the message to every party.
+    """The server's state, which is also the message to every party."""
 
-    Attributes:
-        model: w~.
-        control: c, the weighted mean of all c_k.
-    """
-
-    model: Vector
-    control: Vector
+    model: Vector  # w~
+    control: Vector  # c, the weighted mean of all c_k
 
 
 class ScaffoldReply(NamedTuple):
-    """A party's reply.
+    """A party's reply."""
 
-    Attributes:
-        update: w_k - w~.
-        control_update: c_k+ - c_k.
-    """
-
-    update: Vector
-    control_update: Vector
+    update: Vector  # w_k - w~
+    control_update: Vector  # c_k+ - c_k
 
 
 class Scaffold(OnePhaseMethod):
@@ -95,7 +85,7 @@ class Scaffold(OnePhaseMethod):
             made = info["steps"] > 0  # without a step there is no gradient to average, and c_k stays
             rate = jnp.where(made, info["steps"], 1) * self.solver.learning_rate
             average = tree.axpy(-1 / rate, update, tree.sub(c_k, c))
-            new = jax.tree.map(lambda a, b: jnp.where(made, a, b), average, c_k)
+            new = tree.where(made, average, c_k)
         return new, ScaffoldReply(update, tree.sub(new, c_k)), info
 
     @override

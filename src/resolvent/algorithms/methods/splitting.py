@@ -21,7 +21,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, local_work
-from resolvent.algorithms.round import select_rows
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -82,31 +81,19 @@ def party_step(solver: LocalSolver, local: LocalStep, u: Vector, eta: Array, ora
 
 
 class SplittingState(NamedTuple):
-    """The server's state in the centralised form.
+    """The server's state in the centralised form."""
 
-    Attributes:
-        u: leaves [N, ...], the vectors that are sent to the parties.
-        z: leaves [N, ...], each party's last z; absent parties keep theirs.
-        mean: P_H(z), the shared model.
-        t: number of the next round.
-    """
-
-    u: Vector
-    z: Vector
-    mean: Vector
-    t: Int[Array, ""]
+    u: Vector  # leaves [N, ...], the vectors that are sent to the parties
+    z: Vector  # leaves [N, ...], each party's last z; absent parties keep theirs
+    mean: Vector  # P_H(z), the shared model
+    t: Int[Array, ""]  # number of the next round
 
 
 class SplittingMessage(NamedTuple):
-    """The message of the centralised form.
+    """The message of the centralised form."""
 
-    Attributes:
-        point: u_k; or P_H(z), when a party asks for its personal model.
-        eta: length of the proximal step.
-    """
-
-    point: Vector
-    eta: Array
+    point: Vector  # u_k; or P_H(z), when a party asks for its personal model
+    eta: Array  # length of the proximal step
 
 
 class Splitting(OnePhaseMethod):
@@ -146,8 +133,7 @@ class Splitting(OnePhaseMethod):
     def server(self, state: SplittingState, replies: Replies, key: Array) -> tuple[SplittingState, Info]:
         _, alpha, _, _ = self.relaxation.at(state.t)
         z_cohort = tree.lerp(tree.rows(state.u, replies.index), replies.payload, alpha)
-        rows = select_rows(replies.alive, z_cohort, tree.rows(state.z, replies.index))
-        z = jax.tree.map(lambda leaf, new: leaf.at[replies.index].set(new), state.z, rows)
+        z = replies.write(z_cohort, state.z)
         mean = replies.mean(z_cohort)
         u = jax.vmap(lambda u_k, z_k: self.relaxation.mix(state.t, u_k, z_k, mean))(state.u, z)
         return SplittingState(u, z, mean, state.t + 1), {}
@@ -167,27 +153,17 @@ class Splitting(OnePhaseMethod):
 
 
 class DecentralisedMessage(NamedTuple):
-    """The server's state in the decentralised form, which is also the message to every party.
+    """The server's state in the decentralised form, which is also the message to every party."""
 
-    Attributes:
-        mean: P_H(z), the shared model.
-        t: number of the next round.
-    """
-
-    mean: Vector
-    t: Int[Array, ""]
+    mean: Vector  # P_H(z), the shared model
+    t: Int[Array, ""]  # number of the next round
 
 
 class PartyIterates(NamedTuple):
-    """A party's state in the decentralised form.
+    """A party's state in the decentralised form."""
 
-    Attributes:
-        u: u_k.
-        z: z_k.
-    """
-
-    u: Vector
-    z: Vector
+    u: Vector  # u_k
+    z: Vector  # z_k
 
 
 class DecentralisedSplitting(OnePhaseMethod):

@@ -179,15 +179,10 @@ def ef21_bc(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, message_codec: Co
 
 
 class _ServerSteps(NamedTuple):
-    """The steps of a server along gradients.
+    """The steps of a server along gradients."""
 
-    Attributes:
-        rate: length of a step.
-        batch_size: samples of a party's gradient; None for all.
-    """
-
-    rate: ArrayLike
-    batch_size: int | None
+    rate: ArrayLike  # length of a step
+    batch_size: int | None  # samples of a party's gradient; None for all
 
 
 def _server_steps(preset: str, solver: LocalSolver) -> _ServerSteps:
