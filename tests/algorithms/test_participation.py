@@ -194,7 +194,7 @@ def test_uniform_draws_from_a_million_parties():
     (lambda: rv.participation.Uniform(6).check(5), "a cohort of 6 cannot be drawn from 5"),
     (lambda: rv.participation.Stragglers(rv.participation.Uniform(6)).check(5), "a cohort of 6 cannot be drawn"),
     (lambda: rv.participation.Stragglers(parties=(5,)).check(5), "names party 5"),
-    (lambda: rv.participation.FixedEffort(jnp.ones(4)).check(5), r"needs one number per party, 5, got shape \(4,\)"),
+    (lambda: rv.participation.FixedEffort(jnp.ones(4)).check(5), r"one per party \(5\), got shape \(4,\)"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):

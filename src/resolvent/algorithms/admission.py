@@ -74,11 +74,7 @@ def reason_to_refuse(reply: Any, expected: PyTree[Any]) -> str | None:
 def update_norm(algorithm: Algorithm, message: Message, reply: Reply, phase: int) -> Float[Array, ""]:
     """The Euclidean norm of a party's update; nan if a number of the reply is not finite, inf if the norm overflows.
 
-    Args:
-        algorithm: the algorithm.
-        message: the message that the party was sent.
-        reply: its reply, before or after encoding.
-        phase: number of the phase.
+    The reply may be encoded. The message is the one that the party was sent in this phase.
     """
     decoded = _decoded(reply)
     is_finite = jnp.array(True)

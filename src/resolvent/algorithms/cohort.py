@@ -105,16 +105,9 @@ def check_cohort(cohort: Cohort, *, rows: int, parties: int, owner: str, start: 
 
 
 def check_ids(index: ArrayLike, *, parties: int | None, owner: str, start: int = 0) -> None:
-    """Refuse cohorts with a party that does not exist, or with a party in two rows.
+    """Refuse cohorts with a party that does not exist, or with a party in two rows; see ``check_cohort``.
 
-    Args:
-        index: [C] or [R, C] party ids; not traced.
-        parties: N; None if it is not known.
-        owner: name of the participation, for the error.
-        start: number of the first round, for the error.
-
-    Raises:
-        InputError: naming the round and the party.
+    The ids are [C] or [R, C], and ``parties`` is None if N is not known.
     """
     ids = np.atleast_2d(np.asarray(index))
     if parties is not None and (at := np.argwhere((ids < 0) | (ids >= parties))).size:

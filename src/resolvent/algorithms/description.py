@@ -92,13 +92,9 @@ class Description:
 
 def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
                 oracle: Callable[[], Oracle] | None = None) -> Description:
-    """The description of an algorithm on a problem.
+    """The description of an algorithm on a problem; see ``describe``.
 
-    Args:
-        algorithm: the algorithm.
-        source: the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
-        parties: number of parties, on which the shapes of the server's state can depend.
-        oracle: the shapes of a party's oracle; default: those of the problem, if there is one.
+    The source is the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
     """
     if not isinstance(source, Problem):
         return describe(algorithm, shapes_of(source, root_key(0)), parties=parties, oracle=oracle)

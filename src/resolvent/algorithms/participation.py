@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import dropout_key, straggler_keys
+from resolvent.algorithms.per_party import check_length
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range, quote
 from resolvent.problem.problem import shares_by_size
@@ -86,7 +87,7 @@ class Full(Participation):
 
 
 class FixedSizeCohort(Participation):
-    """Base class of participations that draw a cohort of a fixed size.
+    """Base class of participations that draw a cohort of a fixed size. Shares are by the number of samples.
 
     Attributes:
         cohort: number of parties, or of draws.
@@ -100,6 +101,10 @@ class FixedSizeCohort(Participation):
     @override
     def capacity(self, parties: int) -> int:
         return self.cohort
+
+    @override
+    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        return shares_by_size(sizes)
 
 
 class Uniform(FixedSizeCohort):
@@ -147,10 +152,6 @@ class BySize(FixedSizeCohort):
     """
 
     @override
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        return _shares(sizes, "size")
-
-    @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         # 32 bits in either precision. XLA moves the sum out of the loop over rounds, because sizes do not change.
         ends = jnp.cumsum(sizes, dtype=jnp.int32)
@@ -173,10 +174,6 @@ class BiasedBySize(FixedSizeCohort):
         >>> BiasedBySize(2)(jax.random.key(0), jnp.array([10, 20, 30, 40])).weight.tolist()
         [0.5, 0.5]
     """
-
-    @override
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        return _shares(sizes, "size")
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
@@ -254,6 +251,14 @@ def as_ids(parties: tuple[int, ...]) -> tuple[int, ...]:
         raise InputError(f"parties={quote(parties)} is not a list of ids: give a list such as [0, 3]") from error
 
 
+def check_ids_exist(owner: object, ids: tuple[int, ...], parties: int) -> None:
+    """Refuse ids of parties that do not exist."""
+    for k in ids:
+        if not 0 <= k < parties:
+            raise InputError(f"{type(owner).__name__}(parties=...) names party {k}, but parties are numbered 0 to "
+                             f"{parties - 1}")
+
+
 class Stragglers(ParticipationWrapper):
     """A fraction of each round's cohort, or certain parties always, can do only a part of their work.
 
@@ -284,10 +289,7 @@ class Stragglers(ParticipationWrapper):
 
     @override
     def check_fields(self, parties: int) -> None:
-        for k in self.parties:
-            if not 0 <= k < parties:
-                raise InputError(f"Stragglers(parties=...) names party {k}, but parties are numbered 0 to "
-                                 f"{parties - 1}")
+        check_ids_exist(self, self.parties, parties)
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
@@ -321,9 +323,7 @@ class FixedEffort(ParticipationWrapper):
 
     @override
     def check_fields(self, parties: int) -> None:
-        if jnp.shape(self.effort) not in ((), (parties,)):
-            raise InputError(f"FixedEffort(effort=...) needs one number per party, {parties}, got shape "
-                             f"{jnp.shape(self.effort)}")
+        check_length("FixedEffort(effort=...)", self.effort, parties)
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:

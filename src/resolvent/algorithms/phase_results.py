@@ -48,13 +48,7 @@ def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
 
 
 def check_models(algorithm: AlgorithmFunctions, w0: Vector, personal: Vector, shared: Vector | None) -> None:
-    """Refuse models that do not have the structure and the shapes of the first model.
-
-    Args:
-        algorithm: the algorithm.
-        w0: the first model.
-        personal: what ``personal_model`` returned.
-        shared: what ``server_model`` returned; None if there is no shared model.
+    """Refuse a personal or a shared model that does not have the structure and the shapes of the first model.
 
     Raises:
         InputError: naming the function.
@@ -112,12 +106,8 @@ def server_work(phase: Phase, state: ServerState, replies: Replies, key: Array) 
 def check_arrays(title: str, x: PyTree[Any]) -> None:
     """Refuse a tree with a leaf that is neither an array nor a number.
 
-    Args:
-        title: what the tree is, for the error.
-        x: the tree.
-
     Raises:
-        InputError: naming the leaf.
+        InputError: naming the tree by its title, and the leaf.
     """
     for label, leaf in tree.named_leaves(x):
         if not isinstance(leaf, _NUMBERS):

@@ -81,11 +81,7 @@ def first_party_state(algorithm: Algorithm, w0: Vector, oracle: Oracle, key: Arr
 
 
 def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
-    """The shapes and dtypes of a party's reply in each phase, see ``describe``.
-
-    Args:
-        algorithm: the algorithm.
-        w0: a model, or its shapes.
+    """The shapes and dtypes of a party's reply in each phase, from a model or its shapes.
 
     Raises:
         TypeError: the algorithm asks its oracle for something that ``ShapeOracle`` does not have.
@@ -100,16 +96,10 @@ def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:
 
 def counted_parties(algorithm: Algorithm, norms: Float[Array, " C"], cohort: Cohort,
                     working: Bool[Array, " C"]) -> Bool[Array, " C"]:
-    """[C] whether each party's reply counts.
+    """[C] whether each party's reply counts, from its ``admission.update_norm`` and whether its work is used.
 
     A reply that is not admitted counts as one that did not arrive, see ``admission``. If the weights of the others sum
     to zero, their mean is not defined, and no reply counts.
-
-    Args:
-        algorithm: the algorithm.
-        norms: [C] the ``admission.update_norm`` of each reply.
-        cohort: the cohort of the round.
-        working: [C] whose work is used.
     """
     return _with_total_weight(admitted(norms, working, algorithm.norm_multiple), cohort)
 
@@ -120,13 +110,7 @@ def _with_total_weight(arrived: Bool[Array, " C"], cohort: Cohort) -> Bool[Array
 
 
 def stacked_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) -> Replies:
-    """Replies from the stacked rows of a cohort; rows that do not count are set to zero.
-
-    Args:
-        payload: leaves [C, ...].
-        cohort: the cohort of the round.
-        counted: [C] whether each party's reply counts.
-    """
+    """Replies from the stacked rows of a cohort, leaves [C, ...]; rows that do not count are set to zero."""
     return _weighted_replies(select_rows(counted, payload, jax.tree.map(jnp.zeros_like, payload)), cohort, counted)
 
 
@@ -226,16 +210,9 @@ def _merge(of_private: Any, of_mirrored: Any, new: PartyState, old: PartyState) 
 
 def server_step(algorithm: Algorithm, number: int, state: ServerState, replies: Replies,
                 key: Array) -> tuple[ServerState, Info]:
-    """The server's step of a phase.
+    """The server's step of a phase, with the ``keys.server_key`` of the phase.
 
     Its state is unchanged if the replies that count have no weight, unless the algorithm ``steps_without_replies``.
-
-    Args:
-        algorithm: the algorithm.
-        number: number of the phase.
-        state: the server's state.
-        replies: the replies.
-        key: ``keys.server_key`` of the phase.
 
     Raises:
         InputError: see ``phase_results.server_work``.

@@ -99,13 +99,7 @@ def _below(limit: int, count: int, words: Words) -> NDArray[np.int64]:
 
 
 def _bernoulli_exp(gamma: NDArray[np.float64], exact: Callable[[int], Fraction], words: Words) -> NDArray[np.bool_]:
-    """Events of the probabilities exp(-gamma), decided exactly.
-
-    Args:
-        gamma: floating-point values of the exponents, at least 0.
-        exact: position -> the exponent.
-        words: source of randomness.
-    """
+    """Events of the probabilities exp(-gamma), decided exactly; ``exact`` maps a position to its exponent."""
     prefix = words(len(gamma)) >> np.uint64(64 - _PREFIX)
     uniform, p = prefix * 2.0**-_PREFIX, np.exp(-gamma)
     happens: NDArray[np.bool_] = uniform < p

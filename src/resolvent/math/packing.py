@@ -21,12 +21,7 @@ def packed_bytes(count: int, width: int) -> int:
 
 
 def pack_integers(values: NDArray[np.integer], lowest: int, highest: int) -> NDArray[np.uint8]:
-    """Pack integers of the range [lowest, highest], the highest bit first.
-
-    Args:
-        values: [n] integers; the range has at most 2^32 values.
-        lowest: smallest possible value.
-        highest: largest possible value.
+    """Pack integers of the range [lowest, highest], which has at most 2^32 values, the highest bit first.
 
     Example:
         >>> pack_integers(np.array([-1, 0, 1, 1]), -1, 1).tolist()
@@ -42,12 +37,6 @@ def pack_integers(values: NDArray[np.integer], lowest: int, highest: int) -> NDA
 
 def unpack_integers(packed: NDArray[np.uint8], count: int, lowest: int, highest: int) -> NDArray[np.int64]:
     """The integers that ``pack_integers`` packed.
-
-    Args:
-        packed: the bytes.
-        count: number of integers.
-        lowest: smallest possible value.
-        highest: largest possible value.
 
     Raises:
         ValueError: the number of bytes is not that of ``count`` integers, or an integer is larger than ``highest``.
@@ -99,12 +88,7 @@ def pack_wire(wire: Wire) -> NDArray[np.uint8]:
 
 
 def unpack_wire(packed: NDArray[np.uint8], is_finite: bool, like: Wire) -> Wire:
-    """The encoded vector that ``pack_wire`` packed.
-
-    Args:
-        packed: the bytes.
-        is_finite: whether the vector was finite.
-        like: a wire of the same shapes and dtypes.
+    """The encoded vector that ``pack_wire`` packed, in the shapes and dtypes of another wire.
 
     Raises:
         ValueError: the number of bytes is wrong, or an integer is outside its range.

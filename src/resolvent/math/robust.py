@@ -15,8 +15,7 @@ from resolvent.math import centres, tree
 from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
-__all__ = ["bucket_means", "bulyan", "clipped_mean", "distances", "krum", "median_distance", "nearest_neighbour_means",
-           "trimmed_mean"]
+__all__ = ["bucket_means", "bulyan", "clipped_mean", "distances", "krum", "nearest_neighbour_means", "trimmed_mean"]
 
 
 def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLike) -> Vector:
@@ -122,11 +121,6 @@ def nearest_neighbour_means(points: Vector, weights: Float[Array, " C"], malicio
     n is the number of points of positive weight. Source: Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan,
     *Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity*, Algorithm 2 (NNM).
 
-    Args:
-        points: leaves [C, ...].
-        weights: [C].
-        malicious: largest number of malicious points.
-
     Returns:
         Leaves [C, ...]; rows of weight zero are unchanged.
     """
@@ -141,15 +135,9 @@ def nearest_neighbour_means(points: Vector, weights: Float[Array, " C"], malicio
 
 def bucket_means(points: Vector, weights: Float[Array, " C"], size: int,
                  order: Int[Array, " C"]) -> tuple[Vector, Float[Array, " C"]]:
-    """The weighted means of buckets of ``size`` points, which are filled in an order; the last bucket may be smaller.
+    """The weighted means of buckets of ``size`` points, filled in the order [C]; the last may be smaller.
 
     Source: Karimireddy, He, Jaggi, *Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing*, Algorithm 1.
-
-    Args:
-        points: leaves [C, ...].
-        weights: [C].
-        size: number of points in a bucket.
-        order: [C] a permutation of the points.
 
     Returns:
         Leaves [C, ...] and weights [C]. A bucket's weight is the sum of those of its points, and is zero for rows that
@@ -180,20 +168,8 @@ def clipped_mean(points: Vector, weights: Float[Array, " C"], centre: Vector, ra
         radius: largest length of a difference, at least 0.
     """
     radius = jnp.maximum(radius, jnp.finfo(tree.dtype(points)).tiny)  # type: ignore[no-untyped-call]
-    pulls = jax.vmap(lambda p: L2Norm().pull(_difference(p, centre), radius))(points)
+    pulls = jax.vmap(lambda p: L2Norm().pull(tree.sub(tree.widen(p), tree.widen(centre)), radius))(points)
     return tree.axpy(1, centres.mean(pulls, weights), centre)
-
-
-def median_distance(points: Vector, weights: Float[Array, " C"], centre: Vector) -> Float[Array, ""]:
-    """The weighted median of |p_k - centre|."""
-    distances = jax.vmap(lambda p: tree.norm(_difference(p, centre)))(points)
-    median: Array = centres.coordinate_median(distances, weights)
-    return median
-
-
-def _difference(p: Vector, centre: Vector) -> Vector:
-    """p - centre, in at least float32."""
-    return tree.sub(tree.widen(p), tree.widen(centre))
 
 
 def _broadcast(of_points: Array, p: Array) -> Array:

@@ -25,9 +25,6 @@ def check_codec(codec: Codec) -> None:
     error is at most ``omega`` times the squared norm, whatever the scale of the vector is; and the mean is the vector
     if the codec is unbiased.
 
-    Args:
-        codec: the codec.
-
     Raises:
         AssertionError: a promise does not hold. The message says what was expected and what to do.
 

@@ -126,13 +126,7 @@ def _measured(result: Result) -> Any:
 
 
 def damage(rng: np.random.Generator, files: Sequence[Path], base: Path) -> Damage:
-    """Damage one of the files.
-
-    Args:
-        rng: draws the file and the damage.
-        files: the files.
-        base: the folder from which the damage is described.
-    """
+    """Damage one of the files, and describe it as seen from the base folder."""
     path = files[int(rng.integers(len(files)))]
     content = bytearray(path.read_bytes())
     name = path.relative_to(base).as_posix()

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.aggregators.aggregator import Aggregator, median_threshold
 from resolvent.algorithms.exchange import Info, Replies
 from resolvent.errors import InputError, Interval, check_range
 from resolvent.math import centres, robust, tree
+from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
 __all__ = ["Bulyan", "CentredClipping", "Krum", "MultiKrum", "NormBound", "TrimmedMean"]
@@ -250,7 +251,7 @@ class NormBound(Aggregator):
         point = _or_median(centre, replies)
         radius = self.radius
         if radius is None:
-            radius = robust.median_distance(replies.payload, replies.weight, point)
+            radius = median_threshold(L2Norm(), replies, point)
         return robust.clipped_mean(replies.payload, replies.weight, point, radius), {"norm_bound": jnp.asarray(radius)}
 
 

@@ -21,9 +21,9 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.keys import attack_key, root_key
-from resolvent.algorithms.participation import as_ids
+from resolvent.algorithms.participation import as_ids, check_ids_exist
 from resolvent.algorithms.updates import update_origin
-from resolvent.errors import BreakdownWarning, InputError, check_range
+from resolvent.errors import BreakdownWarning, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -75,9 +75,7 @@ class Attacked(Combinator):
 
     @override
     def check_settings(self, parties: int) -> None:
-        for k in self.parties:
-            if not 0 <= k < parties:
-                raise InputError(f"Attacked(parties=...) names party {k}, but parties are numbered 0 to {parties - 1}")
+        check_ids_exist(self, self.parties, parties)
         self._check_breakdown(len(set(self.parties)) / parties)
 
     def _check_breakdown(self, share: ArrayLike) -> None:

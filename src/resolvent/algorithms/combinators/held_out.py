@@ -21,13 +21,8 @@ def best_held_out(oracle: Oracle, model: Callable[[PyTree[Array]], Vector], cand
     """The number of the best of several models on held-out samples.
 
     By ``score`` the best is the one of the lowest loss among those of the highest score. Among equals it is the first.
-    A measure that is not a number is the worst; so without held-out samples the first model is the best.
-
-    Args:
-        oracle: the party's objective.
-        model: candidate -> its model.
-        candidates: leaves [J, ...].
-        by: the measure that is compared.
+    A measure that is not a number is the worst; so without held-out samples the first model is the best. The candidates
+    have leaves [J, ...], and ``model`` maps one of them to its model.
     """
     loss, score = jax.lax.map(lambda candidate: oracle.held_out(model(candidate)), candidates)
     gain = jnp.where(jnp.isnan(loss), -jnp.inf, -loss)

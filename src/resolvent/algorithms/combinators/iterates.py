@@ -102,13 +102,8 @@ def _through_combinator(inner: ServerIterate | None) -> ServerIterate | None:
 def one_phase_iterate(algorithm: Algorithm, combinator: str, instead: str) -> ServerIterate:
     """The server's iterate of an algorithm of one phase.
 
-    Args:
-        algorithm: the inner algorithm.
-        combinator: who asks, for the error.
-        instead: what to use instead, for the error.
-
     Raises:
-        InputError: the server holds no iterate, or a round has several phases.
+        InputError: the server holds no iterate, or a round has several phases; use what ``instead`` says.
     """
     iterate = server_iterate(algorithm)
     if iterate is None or len(algorithm.phases) != 1:

@@ -89,10 +89,6 @@ class Prepared(NamedTuple):
 def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector]) -> Algorithm:
     """The algorithm itself, or with ``PersistentMemory`` if its solver or the problem's oracles have a memory.
 
-    Args:
-        algorithm: the algorithm.
-        source: the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
-
     Raises:
         InputError: the algorithm cannot keep the memory: it works several times in a phase, or in loops of its own.
     """
@@ -101,17 +97,7 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
 
 def prepare(algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
             oracle: Callable[[], Oracle] | None = None) -> Prepared:
-    """As ``with_memory``, and the description of the algorithm, for which it is traced once.
-
-    Args:
-        algorithm: the algorithm.
-        source: the problem, or a model's ``init``.
-        parties: number of parties, on which the shapes of the server's state can depend.
-        oracle: the shapes of a party's oracle, if the source is no problem, see ``describe``.
-
-    Raises:
-        InputError: see ``with_memory``.
-    """
+    """As ``with_memory``, and the description of the algorithm by ``describe_on``, for which it is traced once."""
     is_wrapped = _has_memory(algorithm, source)
     prepared = PersistentMemory(algorithm) if is_wrapped else algorithm
     description = describe_on(prepared, source, parties=parties, oracle=oracle)

@@ -58,10 +58,7 @@ class DistributedGradient(AggregatingMethod):
 def draw_gradient(oracle: Oracle, batch_size: int | None, key: Array) -> Callable[[Vector], Vector]:
     """The gradient of f_k as a function of the point: over all samples, or over one minibatch for all points.
 
-    Args:
-        oracle: f_k.
-        batch_size: samples of the minibatch; None for all samples.
-        key: key of the minibatch, and of random layers.
+    The key is that of the minibatch and of random layers.
     """
     if batch_size is None:
         return oracle.grad

@@ -34,21 +34,9 @@ __all__ = ["PrimalDual", "dual_step"]
 
 def dual_step(solver: LocalSolver, weight: ArrayLike, g: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-    """Local work with a dual variable, of FedPD and of FedDyn.
+    """Local work with a dual variable, of FedPD and of FedDyn: the next g_k, w_k, and the info of the work.
 
     w_k = argmin f_k(w) - <g_k, w> + weight/2 |w - w~|^2 from w~;   g_k <- g_k - weight (w_k - w~)
-
-    Args:
-        solver: local solver.
-        weight: weight of the proximal term.
-        g: g_k.
-        shared: w~.
-        oracle: f_k.
-        key: key of the work.
-        effort: the fraction of the work that is done.
-
-    Returns:
-        The next g_k, w_k, and the info of the local work.
     """
     linear = jax.tree.map(jnp.negative, g)
     w, info = local_work(solver, Subproblem(oracle, shared, weight, linear), shared, key, effort)

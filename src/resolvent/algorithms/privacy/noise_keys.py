@@ -44,11 +44,7 @@ class NoiseKeys(NamedTuple):
 
 
 def noise_keys(algorithm: Algorithm, description: Description) -> NoiseKeys:
-    """The keys of the releases of an algorithm.
-
-    Args:
-        algorithm: the algorithm; its releases are those of its solvers ``DPSGD``.
-        description: its description.
+    """The keys of the releases of an algorithm, which are those of its solvers ``DPSGD``.
 
     Raises:
         InputError: a key, or the number of releases, depends on the state of the server or of the party.
@@ -71,10 +67,6 @@ def noise_keys(algorithm: Algorithm, description: Description) -> NoiseKeys:
 
 def check_same_noise(keys: NoiseKeys, name: str) -> None:
     """Refuse an algorithm in which two releases have one key.
-
-    Args:
-        keys: of ``noise_keys``.
-        name: name of the algorithm, for the error.
 
     Raises:
         InputError: two releases of a round, of two rounds or of two parties have the same key.
