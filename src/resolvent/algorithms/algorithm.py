@@ -26,25 +26,9 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = [
-    "DEFAULT_NORM_MULTIPLE",
-    "Algorithm",
-    "Info",
-    "Message",
-    "Method",
-    "OnePhaseMethod",
-    "PartyState",
-    "Phase",
-    "Replies",
-    "Reply",
-    "ServerState",
-    "SharedModelMethod",
-    "StragglerPolicy",
-    "algorithm_of_round",
-    "inexactness_if_recorded",
-    "local_solvers",
-    "local_work",
-]
+__all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
+           "Replies", "Reply", "ServerState", "SharedModelMethod", "StragglerPolicy", "algorithm_of_round",
+           "inexactness_if_recorded", "local_solvers", "local_work"]
 
 _MAX_REPR = 300  # characters
 

@@ -14,26 +14,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 Vector: TypeAlias = PyTree[Array]
 
-__all__ = [
-    "Vector",
-    "axpy",
-    "cast",
-    "column",
-    "dtype",
-    "finite",
-    "full_dot",
-    "lerp",
-    "map2",
-    "named_leaves",
-    "norm",
-    "rows",
-    "scale",
-    "stack",
-    "strongly_typed",
-    "sub",
-    "where",
-    "widen",
-]
+__all__ = ["Vector", "axpy", "cast", "column", "dtype", "finite", "full_dot", "lerp", "map2", "named_leaves", "norm",
+           "rows", "scale", "stack", "strongly_typed", "sub", "where", "widen"]
 
 
 def dtype(x: Vector) -> Any:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
+from resolvent.algorithms.algorithm import Info, Message, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
-from resolvent.algorithms.combinators.iterates import PartyIterate, ServerIterate, party_iterate
+from resolvent.algorithms.combinators.iterates import PartyIterate, party_iterate, through_combinator, work_from_state
 from resolvent.algorithms.combinators.relative_delta import RelativeDelta, RelativeDeltaMessage
 from resolvent.algorithms.methods.fedplus import AnchorMessage, FedPlus
 from resolvent.errors import InputError
@@ -95,15 +95,9 @@ def _(algorithm: Abstention) -> PartyIterate | None:
     inner = party_iterate(algorithm.inner)
     if inner is None:
         return None
-
-    def work(point: Vector, state: PartyState, message: Message, oracle: Oracle, key: Array,
-             effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-        return algorithm.phases[0].party(state._replace(inner=point), message, oracle, key, effort)
-
     return PartyIterate(
         read=lambda state, message: inner.read(state.inner, message),
-        work=work,
+        work=work_from_state(algorithm, lambda state, point: state._replace(inner=point)),
         closing_message=lambda state: inner.closing_message(state.inner),
-        shared=ServerIterate(lambda state: inner.shared.read(state.inner),
-                             lambda state, point: state._replace(inner=inner.shared.replace(state.inner, point))),
+        shared=through_combinator(inner.shared),
     )

@@ -66,7 +66,8 @@ def _(algorithm: Splitting) -> ServerIterate:
 
 @server_iterate.register
 def _(algorithm: Combinator) -> ServerIterate | None:
-    return _through_combinator(server_iterate(algorithm.inner))
+    inner = server_iterate(algorithm.inner)
+    return None if inner is None else through_combinator(inner)
 
 
 @singledispatch
@@ -89,12 +90,12 @@ def _(algorithm: Splitting) -> ServerIterate:
 
 @server_mean.register
 def _(algorithm: Combinator) -> ServerIterate | None:
-    return _through_combinator(server_mean(algorithm.inner))
+    inner = server_mean(algorithm.inner)
+    return None if inner is None else through_combinator(inner)
 
 
-def _through_combinator(inner: ServerIterate | None) -> ServerIterate | None:
-    if inner is None:
-        return None
+def through_combinator(inner: ServerIterate) -> ServerIterate:
+    """The point of the inner algorithm, in a combinator's state."""
     return ServerIterate(lambda state: inner.read(state.inner),
                          lambda state, point: state._replace(inner=inner.replace(state.inner, point)), inner.by_party)
 
@@ -147,15 +148,20 @@ def party_iterate(algorithm: Algorithm) -> PartyIterate | None:
     return None
 
 
+def work_from_state(algorithm: Algorithm, replace: Callable[[PartyState, Vector], PartyState]) -> PartyWork:
+    """The work of parties whose part of the point is in their state; ``replace`` puts another part there."""
+    def work(point: Vector, state: PartyState, message: Message, oracle: Oracle, key: Array,
+             effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
+        return algorithm.phases[0].party(replace(state, point), message, oracle, key, effort)
+
+    return work
+
+
 @party_iterate.register
 def _(algorithm: FedPlus) -> PartyIterate:
-    def work(point: Vector, state: Vector, message: Message, oracle: Oracle, key: Array,
-             effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        return algorithm.party(point, message, oracle, key, effort)
-
     return PartyIterate(
         read=lambda model, message: model,
-        work=work,
+        work=work_from_state(algorithm, lambda model, point: point),
         closing_message=lambda centre: (),
         shared=ServerIterate(lambda centre: centre, lambda centre, point: point),
     )

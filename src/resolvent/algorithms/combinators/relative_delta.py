@@ -27,7 +27,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerParty,
     InnerServer,
 )
-from resolvent.algorithms.combinators.iterates import PartyIterate, ServerIterate, party_iterate
+from resolvent.algorithms.combinators.iterates import PartyIterate, party_iterate, through_combinator, work_from_state
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.errors import InputError
@@ -115,16 +115,6 @@ class RelativeDelta(Combinator):
 
 @party_iterate.register
 def _(algorithm: RelativeDelta) -> PartyIterate | None:
-    if not isinstance(algorithm.inner, FedPlus):
-        return None  # the parties of personal splitting store more than their part of the point
-
-    def work(point: Vector, state: Vector, message: RelativeDeltaMessage, oracle: Oracle, key: Array,
-             effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        return algorithm.party(algorithm.inner.phases[0].party, point, message, oracle, key, effort, 0)
-
-    return PartyIterate(
-        read=lambda model, message: model,
-        work=work,
-        closing_message=lambda state: (),
-        shared=ServerIterate(lambda state: state.inner, lambda state, centre: state._replace(inner=centre)),
-    )
+    inner = party_iterate(algorithm.inner)  # None for personal splitting, whose parties store more than their part
+    return inner and inner._replace(work=work_from_state(algorithm, lambda model, point: point),
+                                    shared=through_combinator(inner.shared))

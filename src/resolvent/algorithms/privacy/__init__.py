@@ -19,24 +19,7 @@ from resolvent.algorithms.privacy.membership import (
 )
 from resolvent.algorithms.privacy.parties import PartyEpsilons, party_epsilon, party_epsilons
 
-__all__ = [
-    "Audit",
-    "MembershipAttack",
-    "PartyEpsilons",
-    "PrivacyAccount",
-    "PrivacyBudget",
-    "PrivacyLedger",
-    "PrivateWork",
-    "advantage_bound",
-    "attack_statistics",
-    "audit_scores",
-    "check_private_records",
-    "draw_members",
-    "epsilon_lower_bound",
-    "membership_inference",
-    "noise_within",
-    "party_epsilon",
-    "party_epsilons",
-    "record_epsilons",
-    "rounds_within",
-]
+__all__ = ["Audit", "MembershipAttack", "PartyEpsilons", "PrivacyAccount", "PrivacyBudget", "PrivacyLedger",
+           "PrivateWork", "advantage_bound", "attack_statistics", "audit_scores", "check_private_records",
+           "draw_members", "epsilon_lower_bound", "membership_inference", "noise_within", "party_epsilon",
+           "party_epsilons", "record_epsilons", "rounds_within"]
