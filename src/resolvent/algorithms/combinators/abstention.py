@@ -1,15 +1,4 @@
-r"""Fed+ in which a party abstains from rounds whose centre is worse for it than the first model.
-
-.. code-block:: text
-
-    party:   f_k(w~) <= f_k(w0):   the inner algorithm's work; it replies w_k
-             otherwise:            the same work with its own model as the centre; it replies w~
-
-A party with inverted images, for example, is never pulled to a centre that fits the other parties, and its own model,
-which is far away, does not pull the centre: a reply w~ is a vote for no change. The comparison does not depend on the
-scale of the parameters or of the loss. A loss that is not a number counts as worse. A party evaluates its loss once a
-round, and stores one number. The rule is this library's own.
-"""
+"""Fed+ in which a party abstains from rounds whose centre is worse for it than the first model."""
 
 from typing import Any, NamedTuple
 
@@ -38,6 +27,16 @@ class AbstentionState(NamedTuple):
 
 class Abstention(Combinator):
     """A party trains alone, and does not move the centre, in rounds whose centre is worse for it than the first model.
+
+    .. code-block:: text
+
+        party:   f_k(w~) <= f_k(w0):   the inner algorithm's work; it replies w_k
+                 otherwise:            the same work with its own model as the centre; it replies w~
+
+    A party with inverted images, for example, is never pulled to a centre that fits the other parties, and its own
+    model, which is far away, does not pull the centre: a reply w~ is a vote for no change. The comparison does not
+    depend on the scale of the parameters or of the loss. A loss that is not a number counts as worse. A party evaluates
+    its loss once a round, and stores one number. The rule is this library's own.
 
     Attributes:
         inner: Fed+, or ``RelativeDelta`` around it.

@@ -1,18 +1,4 @@
-r"""FedProx with a proximal weight that follows the training loss.
-
-.. code-block:: text
-
-    party:   w_k = argmin f_k(w) + mu/2 |w - w~|^2;   it replies w_k and f_k(w~)
-    server:  F = sum_k weight_k f_k(w~);   mu <- mu + step                if F has grown
-                                           mu <- max(mu - step, 0)        after ``patience`` consecutive decreases
-
-The loss of the model sent in round t arrives with the replies of round t, so mu follows it one round later than with a
-separate exchange for the loss. A party sends one number in addition to the model. With cohorts drawn in each round, F
-is of different parties in every round and fluctuates if they are heterogeneous, which raises mu. ``paired`` instead
-compares f_k at this round's and at the last round's model in the same parties, and sends one more model to them.
-
-Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3.
-"""
+"""FedProx with a proximal weight that follows the training loss."""
 
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -83,15 +69,28 @@ class MuReply(NamedTuple):
 class AdaptiveMu(Combinator):
     """Model aggregation whose mu the server adapts; the inner algorithm's mu is the first value.
 
+    .. code-block:: text
+
+        party:   w_k = argmin f_k(w) + mu/2 |w - w~|^2;   it replies w_k and f_k(w~)
+        server:  F = sum_k weight_k f_k(w~);   mu <- mu + step                if F has grown
+                                               mu <- max(mu - step, 0)        after ``patience`` consecutive decreases
+
+    The loss of the model sent in round t arrives with the replies of round t, so mu follows it one round later than
+    with a separate exchange for the loss. A party sends one number in addition to the model. With cohorts drawn in each
+    round, F is of different parties in every round and fluctuates if they are heterogeneous, which raises mu.
+    ``paired`` instead compares f_k at this round's and at the last round's model in the same parties, and sends one
+    more model to them.
+
+    Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3.
+
     Attributes:
         inner: a ``ModelAggregation``: fedprox, with any aggregator.
-        step: change of mu.
-        patience: number of consecutive decreases after which mu falls.
+        step: change of mu, at least 0.
+        patience: number of consecutive decreases after which mu falls, at least 1.
         paired: compare the losses of this and the last round's model in the same parties.
 
     Raises:
         InputError: the inner algorithm has no proximal weight.
-        InputError: ``step`` is negative, or ``patience`` is below 1.
 
     Example:
         >>> algorithm = rv.combinators.AdaptiveMu(rv.fedprox(rv.SGD(0.1), mu=1.0), step=0.1, patience=5)

@@ -1,9 +1,4 @@
-"""Anderson acceleration of any algorithm whose server holds the iterate of a fixed-point map.
-
-Communication is that of the inner algorithm: the server stores the last iterates and their images, and sends the
-message that the inner algorithm makes of their combination. Source: operator-splitting paper, section 4, (27) and B.8;
-errata 14.
-"""
+"""Anderson acceleration of any algorithm whose server holds the iterate of a fixed-point map."""
 
 from typing import Literal, NamedTuple
 
@@ -45,6 +40,10 @@ class AndersonState(NamedTuple):
 
 class Anderson(Combinator):
     """Anderson acceleration, type II, of the inner algorithm, on the server.
+
+    Communication is that of the inner algorithm: the server stores the last iterates and their images, and sends the
+    message that the inner algorithm makes of their combination. Source: operator-splitting paper, section 4, (27) and
+    B.8; errata 14.
 
     The inner product is the paper's (6): parts of the iterate that belong to parties are weighted by lambda_k, so that
     for convex parties the plain residual never grows. For further guarantees see ``resolvent.math.anderson.Control``.

@@ -1,19 +1,4 @@
-r"""Compressed replies: parties send a codec's encoding of a reply, or of its difference from a stored shift.
-
-.. code-block:: text
-
-    party:   d_k = C(reply_k - h_k);   h_k <- h_k + step * d_k
-    server:  each reply counts as h + d_k;   h <- h + sum over replies of lambda_k step d_k
-
-h is the sum over all N of lambda_k h_k after every round, under any participation: an absent party changes neither
-side. The mean over a cohort is h + mean(d_k). In expectation over an unbiased codec and a uniformly drawn cohort it is
-the mean of all N replies. As h_k approaches party k's reply, the noise of compression and of sampling vanishes (without
-compression and with step 1, this is SAGA's variance reduction). With step = 0 there are no shifts: h is 0, and the mean
-over a cohort is that of the decoded replies.
-
-On the distributed gradient method step = 0 is DCGD and step > 0 is DIANA (Mishchenko, Gorbunov, Takac, Richtarik); with
-TopK and step = 1 it is EF21 (Richtarik, Sokolov, Fatkhullin).
-"""
+"""Compressed replies: parties send a codec's encoding of a reply, or of its difference from a stored shift."""
 
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -56,6 +41,20 @@ class CompressedPartyState(NamedTuple):
 
 class Compressed(Combinator):
     """The inner algorithm, whose replies are encoded by a codec. The server stores the shifts h, one for each phase.
+
+    .. code-block:: text
+
+        party:   d_k = C(reply_k - h_k);   h_k <- h_k + step * d_k
+        server:  each reply counts as h + d_k;   h <- h + sum over replies of lambda_k step d_k
+
+    h is the sum over all N of lambda_k h_k after every round, under any participation: an absent party changes neither
+    side. The mean over a cohort is h + mean(d_k). In expectation over an unbiased codec and a uniformly drawn cohort it
+    is the mean of all N replies. As h_k approaches party k's reply, the noise of compression and of sampling vanishes
+    (without compression and with step 1, this is SAGA's variance reduction). With step = 0 there are no shifts: h is 0,
+    and the mean over a cohort is that of the decoded replies.
+
+    On the distributed gradient method step = 0 is DCGD and step > 0 is DIANA (Mishchenko, Gorbunov, Takac, Richtarik);
+    with TopK and step = 1 it is EF21 (Richtarik, Sokolov, Fatkhullin).
 
     A server state that must equal a mean of party states (Scaffold's c) does so up to the codec's error only.
 

@@ -1,18 +1,4 @@
-r"""Compressed messages: the server sends a codec's encoding of what has changed since a party's last message.
-
-.. code-block:: text
-
-    server:  d_k = C(message - r_k) to party k;   r_k <- r_k + step * d_k
-    party:   r_k <- r_k + step * d_k, and works from r_k instead of the message
-
-The server and party k both store r_k, what the party has received. Both change it only if the party's reply counts, so
-that they agree under any sampling and any drop-outs. For a server that sends its model this is EF21-P, the way down of
-methods that compress in both directions; as r_k approaches the model, the error of the compression vanishes.
-
-Source: Gruntkowska, Tyurin, Richtarik, *EF21-P and Friends: Improved Theoretical Communication Complexity for
-Distributed Optimization with Bidirectional Compression*, Algorithm 1. Its server has one r for all parties, which are
-always present; here the r_k of parties that have taken part in the same rounds are equal.
-"""
+"""Compressed messages: the server sends a codec's encoding of what has changed since a party's last message."""
 
 from typing import ClassVar, NamedTuple
 
@@ -67,9 +53,22 @@ class CompressedMessage(NamedTuple):
 class CompressedMessages(Combinator):
     """The inner algorithm, whose messages to the parties are encoded by a codec. Replies do not change.
 
-    A party stores a copy of the last message, and the server stores the copies of all N parties. The message from which
-    a party computes its personal model at an evaluation is sent whole. For replies, see ``Compressed``, which belongs
-    inside.
+    .. code-block:: text
+
+        server:  d_k = C(message - r_k) to party k;   r_k <- r_k + step * d_k
+        party:   r_k <- r_k + step * d_k, and works from r_k instead of the message
+
+    The server and party k both store r_k, what the party has received. Both change it only if the party's reply counts,
+    so that they agree under any sampling and any drop-outs. For a server that sends its model this is EF21-P, the way
+    down of methods that compress in both directions; as r_k approaches the model, the error of the compression
+    vanishes.
+
+    Source: Gruntkowska, Tyurin, Richtarik, *EF21-P and Friends: Improved Theoretical Communication Complexity for
+    Distributed Optimization with Bidirectional Compression*, Algorithm 1. Its server has one r for all parties, which
+    are always present; here the r_k of parties that have taken part in the same rounds are equal.
+
+    The message from which a party computes its personal model at an evaluation is sent whole. For replies, see
+    ``Compressed``, which belongs inside.
 
     Attributes:
         inner: any algorithm.

@@ -1,12 +1,4 @@
-"""Anderson acceleration with histories at the parties; only m x m numbers are sent in addition.
-
-A round has two phases. In the inner algorithm's own phase the server sends the weights pi of past images; each party
-combines its own images, works from that point and replies as in the inner algorithm. In a closing phase each party,
-which now knows the image of its point, replies the inner products of its residuals. The server sums them with the
-parties' lambda_k, which is the inner product (6) of the product space, and computes the next pi. With all parties
-present this is the centralised ``Anderson``, to rounding. Source: operator-splitting paper, section 4, decentralised
-implementation.
-"""
+"""Anderson acceleration with histories at the parties; only m x m numbers are sent in addition."""
 
 from typing import ClassVar, NamedTuple
 
@@ -72,6 +64,13 @@ class InnerProducts(NamedTuple):
 
 class DecentralisedAnderson(Combinator):
     """Anderson acceleration, type II, with histories at the parties: of decentralised splitting and Fed+.
+
+    A round has two phases. In the inner algorithm's own phase the server sends the weights pi of past images; each
+    party combines its own images, works from that point and replies as in the inner algorithm. In a closing phase each
+    party, which now knows the image of its point, replies the inner products of its residuals. The server sums them
+    with the parties' lambda_k, which is the inner product (6) of the product space, and computes the next pi. With all
+    parties present this is the centralised ``Anderson``, to rounding. Source: operator-splitting paper, section 4,
+    decentralised implementation.
 
     A party that missed rounds uses its last image for the rows that it misses; one that missed the last round continues
     as in the inner algorithm. For splitting, the mean is sent twice a round because of such parties. A party sends the

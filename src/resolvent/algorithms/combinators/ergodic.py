@@ -1,12 +1,4 @@
-r"""Ergodic averaging: the average of the server's shared models over all rounds.
-
-.. math:: \bar w_t = \sum_{s \le t} \eta_s w_s \Big/ \sum_{s \le t} \eta_s, \qquad
-          \bar w \leftarrow \bar w + \frac{\eta_t}{\sum_{s\le t} \eta_s} (w_t - \bar w)
-
-Source: operator-splitting paper, Theorem 2: with steps eta_t whose sum is infinite and whose squares have a finite sum,
-FedProx's averages solve (1) for any convex parties; ``Schedule.finds_the_optimum`` says whether a schedule has both
-properties.
-"""
+"""Ergodic averaging: the average of the server's shared models over all rounds."""
 
 from typing import NamedTuple
 
@@ -52,7 +44,14 @@ class WithAverage(NamedTuple):
 
 
 class ErgodicAveraging(Combinator):
-    """The personal model is the average of all shared models so far; the rounds are unchanged.
+    r"""The personal model is the average of all shared models so far; the rounds are unchanged.
+
+    .. math:: \bar w_t = \sum_{s \le t} \eta_s w_s \Big/ \sum_{s \le t} \eta_s, \qquad
+              \bar w \leftarrow \bar w + \frac{\eta_t}{\sum_{s\le t} \eta_s} (w_t - \bar w)
+
+    Source: operator-splitting paper, Theorem 2: with steps eta_t whose sum is infinite and whose squares have a finite
+    sum, FedProx's averages solve (1) for any convex parties; ``Schedule.finds_the_optimum`` says whether a schedule has
+    both properties.
 
     w_0 has weight(0) and the model after round t has weight(t + 1): each has the step of the round that starts from it.
     With weights 1/t the first models lose influence only as 1/log t. For strongly convex parties the plain iterates

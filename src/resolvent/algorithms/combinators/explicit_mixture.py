@@ -1,13 +1,4 @@
-r"""Explicit mixing: any algorithm on f_k(alpha_k w + (1 - alpha_k) x_k), where x_k is the party's own optimum.
-
-.. code-block:: text
-
-    x_k = argmin f_k,  T_k(w) = alpha_k w + (1 - alpha_k) x_k;   min over w of sum_k lambda_k f_k(T_k(w))      (FedMix)
-
-A party computes x_k once, stores it, and uses T_k(w). alpha_k = 1 is the inner algorithm on f_k, alpha_k = 0 is x_k. If
-all alpha_k = beta, the variance of the personal models is (1 - beta)^2 that of the x_k, so it falls as beta grows
-(errata 10). Source: Gasanov, Khaled, Horvath, Richtarik, *FedMix* (FLIX), (FedMix).
-"""
+"""Explicit mixing: any algorithm on f_k(alpha_k w + (1 - alpha_k) x_k), where x_k is the party's own optimum."""
 
 from typing import NamedTuple
 
@@ -45,6 +36,14 @@ class MixtureMessage(NamedTuple):
 class ExplicitMixture(Combinator):
     """The inner algorithm on the parties' mixtures of the shared model and their own optimum.
 
+    .. code-block:: text
+
+        x_k = argmin f_k,   T_k(w) = alpha_k w + (1 - alpha_k) x_k,   min over w of sum_k lambda_k f_k(T_k(w))
+
+    A party computes x_k once, stores it, and uses T_k(w). alpha_k = 1 is the inner algorithm on f_k, alpha_k = 0 is
+    x_k. If all alpha_k = beta, the variance of the personal models is (1 - beta)^2 that of the x_k, so it falls as beta
+    grows (errata 10). Source: Gasanov, Khaled, Horvath, Richtarik, *FedMix* (FLIX), (FedMix).
+
     The inner algorithm's first party state is computed on f_k itself, which has the same optimum as the mixture.
 
     Attributes:
@@ -54,7 +53,7 @@ class ExplicitMixture(Combinator):
         repeats: number of consecutive runs of the solver.
 
     Raises:
-        InputError: alpha is outside [0, 1]; or, when the run starts, it does not have one number per party.
+        InputError: when the run starts, alpha does not have one number per party.
 
     Example:
         >>> solver = rv.SGD(0.1)

@@ -1,12 +1,4 @@
-r"""Fine-tuning: every party continues training from its personal model on its own samples before it uses the model.
-
-.. code-block:: text
-
-    a party uses   solve f_k from (the inner algorithm's personal model);   the rounds are the inner algorithm's
-
-Source: the use of Reptile's and FedAvg's shared models in Nichol, Achiam, Schulman, and in the FedMix poster's
-comparison. The result of fine-tuning is not sent back.
-"""
+"""Fine-tuning: every party continues training from its personal model on its own samples before it uses the model."""
 
 import jax.numpy as jnp
 from typing_extensions import override
@@ -23,7 +15,10 @@ __all__ = ["FineTuned"]
 
 
 class FineTuned(Combinator):
-    """The parties train the inner algorithm's personal models further before use; the rounds are unchanged.
+    """The parties train the inner algorithm's personal models further before use, on f_k; the rounds are unchanged.
+
+    Source: the use of Reptile's and FedAvg's shared models in Nichol, Achiam, Schulman, and in the FedMix poster's
+    comparison. The result of fine-tuning is not sent back.
 
     Attributes:
         inner: any algorithm.

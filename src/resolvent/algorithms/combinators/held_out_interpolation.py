@@ -1,20 +1,4 @@
-r"""Interpolation between the local and the joint model, chosen by each party on its held-out data.
-
-A party also trains a local model v_k, exactly as ``local`` does, and never sends it. A solver that adds noise draws it
-anew for v_k. With J_k the inner algorithm's personal model, its personal model is
-
-.. code-block:: text
-
-    M_k(s*),   M_k(s) = (1 - s) v_k + s J_k,   s* = argmin over s in {0, 1/(points-1), ..., 1} of L_k(M_k(s))
-
-where L_k is its held-out loss (or minus the score), and s* the smallest of several minimisers. Since s = 0 is among the
-choices, L_k(M_k(s*)) <= L_k(v_k): no party is worse off on its held-out data than with local training, whatever the
-others do. s* = 0 is local training, s* = 1 is the joint model. Communication is the inner algorithm's; only the party
-knows its choice.
-
-Source: the guarantee is the participation constraint of incentive theory; choosing the mixture on held-out data is
-model interpolation in Mansour, Mohri, Ro, Suresh, *Three Approaches for Personalization*, here with whole histories.
-"""
+"""Interpolation between the local and the joint model, chosen by each party on its held-out data."""
 
 from functools import partial
 from typing import NamedTuple
@@ -52,9 +36,23 @@ class InterpolationState(NamedTuple):
 class HeldOutInterpolation(Combinator):
     """Each party chooses between local training, the joint model and mixtures of them on its held-out data.
 
+    A party also trains a local model v_k, exactly as ``local`` does, and never sends it. A solver that adds noise draws
+    it anew for v_k. With J_k the inner algorithm's personal model, its personal model is
+
+    .. code-block:: text
+
+        M_k(s*),   M_k(s) = (1 - s) v_k + s J_k,   s* = argmin over s in {0, 1/(points-1), ..., 1} of L_k(M_k(s))
+
+    where L_k is its held-out loss (or minus the score), and s* the smallest of several minimisers. Since s = 0 is among
+    the choices, L_k(M_k(s*)) <= L_k(v_k): no party is worse off on its held-out data than with local training, whatever
+    the others do. Communication is the inner algorithm's; only the party knows its choice.
+
+    Source: the guarantee is the participation constraint of incentive theory; choosing the mixture on held-out data is
+    model interpolation in Mansour, Mohri, Ro, Suresh, *Three Approaches for Personalization*, here with whole
+    histories.
+
     A party without held-out samples uses its local model. The local model is trained in the rounds in which the party
-    takes part, with the minibatches that ``local`` would draw, or with noise of its own if the solver adds noise; if
-    partial work is dropped, so is that of this model.
+    takes part; if partial work is dropped, so is that of this model.
 
     Attributes:
         inner: any algorithm; its models must have the shape of the first model.

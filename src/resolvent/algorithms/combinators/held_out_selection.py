@@ -1,21 +1,4 @@
-r"""Selection of hyperparameters by each party on its held-out data, during training and without more communication.
-
-A party stores one state per candidate and works for all candidates in every round, from the same message and on the
-same minibatches; a solver that adds noise draws anew for each candidate. The federation runs for the first candidate
-alone: only its replies are sent. The personal model is that of the candidate that is best on the party's held-out
-samples:
-
-.. code-block:: text
-
-    party k:         (s_kj, r_kj) = candidate j's party step from s_kj and the message, for all j;   it replies r_k1
-    server:          that of candidate 1
-    personal model:  the best of the candidates' models on held-out samples: by score, then by loss
-
-So a grid is searched inside one run: the number of rounds, the scarce resource of a federation, is not multiplied;
-local work is. A party's candidates are compared over whole histories, but around the centre of the first one. The first
-candidate should therefore be the one that ties the parties most closely: a centre of models that drifted apart is of
-little use to the other candidates, while a centre of models that stayed together serves them too.
-"""
+"""Selection of hyperparameters by each party on its held-out data, during training and without more communication."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -50,8 +33,23 @@ class _Candidate(NamedTuple):
 class HeldOutSelection(Combinator):
     """Several settings of one algorithm run in parallel; each party uses the best one on its held-out data.
 
-    A party without held-out samples uses the first candidate's model. Local work and a party's state are those of all
-    candidates together.
+    A party stores one state per candidate and works for all candidates in every round, from the same message and on the
+    same minibatches; a solver that adds noise draws anew for each candidate. The federation runs for the first
+    candidate alone: only its replies are sent. The personal model is that of the candidate that is best on the party's
+    held-out samples:
+
+    .. code-block:: text
+
+        party k:         (s_kj, r_kj) = candidate j's party step from s_kj and the message, for all j;   it replies r_k1
+        server:          that of candidate 1
+        personal model:  the best of the candidates' models on held-out samples: by score, then by loss
+
+    So a grid is searched inside one run: the number of rounds, the scarce resource of a federation, is not multiplied;
+    local work is. A party's candidates are compared over whole histories, but around the centre of the first one. The
+    first candidate should therefore be the one that ties the parties most closely: a centre of models that drifted
+    apart is of little use to the other candidates, while a centre of models that stayed together serves them too.
+
+    A party without held-out samples uses the first candidate's model.
 
     Attributes:
         inner: the first candidate, for which the federation runs.

@@ -1,14 +1,4 @@
-r"""Meta-learning: a shared model from which one gradient step on a party's own data leads to a good personal model.
-
-.. math:: \min_w \sum_k \lambda_k f_k(w - \gamma\nabla f_k(w)), \qquad
-          \nabla = (I - \gamma\nabla^2 f_k(w))\,\nabla f_k(w - \gamma\nabla f_k(w))
-
-With FedAvg inside this is Per-FedAvg. A first-order step replaces the bracket by I; a Hessian-free step takes its
-product with the gradient from two more gradients.
-
-Source: Finn, Abbeel, Levine, *Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks*; Fallah, Mokhtari,
-Ozdaglar, *Personalized Federated Learning: A Meta-Learning Approach*, Algorithm 1; FedMix, (1).
-"""
+"""Meta-learning: a shared model from which one gradient step on a party's own data leads to a good personal model."""
 
 import equinox as eqx
 import jax
@@ -26,7 +16,16 @@ __all__ = ["MetaLearned"]
 
 
 class MetaLearned(Combinator):
-    """The inner algorithm on the objectives f_k(w - gamma grad f_k(w)); a party adapts the model before use.
+    r"""The inner algorithm on the objectives f_k(w - gamma grad f_k(w)); a party adapts the model before use.
+
+    .. math:: \min_w \sum_k \lambda_k f_k(w - \gamma\nabla f_k(w)), \qquad
+              \nabla = (I - \gamma\nabla^2 f_k(w))\,\nabla f_k(w - \gamma\nabla f_k(w))
+
+    With FedAvg inside this is Per-FedAvg. A first-order step replaces the bracket by I; a Hessian-free step takes its
+    product with the gradient from two more gradients.
+
+    Source: Finn, Abbeel, Levine, *Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks*; Fallah, Mokhtari,
+    Ozdaglar, *Personalized Federated Learning: A Meta-Learning Approach*, Algorithm 1; FedMix, (1).
 
     Attributes:
         inner: any algorithm.

@@ -1,14 +1,4 @@
-r"""Momentum at the parties: each sends an exponential average of its updates.
-
-.. code-block:: text
-
-    m_k <- (1 - decay) * update_k + decay * m_k        (m_k <- update_k at party k's first work)
-    party k replies with m_k instead of update_k
-
-The averages of honest parties vary less from round to round than their updates. The server can therefore distinguish
-from noise the small errors of a malicious party, which add up over the rounds. Source: Karimireddy, He, Jaggi,
-*Learning from History for Byzantine Robust Optimization*, Algorithm 1.
-"""
+"""Momentum at the parties: each sends an exponential average of its updates."""
 
 from typing import NamedTuple
 
@@ -43,6 +33,15 @@ class MomentumState(NamedTuple):
 class Momentum(Combinator):
     """The inner algorithm, whose parties send averages of their updates. A party stores its average.
 
+    .. code-block:: text
+
+        m_k <- (1 - decay) * update_k + decay * m_k        (m_k <- update_k at party k's first work)
+        party k replies with m_k instead of update_k
+
+    The averages of honest parties vary less from round to round than their updates. The server can therefore
+    distinguish from noise the small errors of a malicious party, which add up over the rounds. Source: Karimireddy, He,
+    Jaggi, *Learning from History for Byzantine Robust Optimization*, Algorithm 1.
+
     The update is the replied model minus the model that the party received. If the replies are not models, the update
     is the reply itself.
 
@@ -51,7 +50,7 @@ class Momentum(Combinator):
         decay: weight of the old average, in [0, 1); with 0 it is the inner algorithm.
 
     Raises:
-        InputError: ``decay`` is outside [0, 1), or the inner algorithm has several phases or encodes its replies.
+        InputError: the inner algorithm has several phases or encodes its replies.
 
     Example:
         >>> inner = rv.robust(rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.TrimmedMean(share=0.4))

@@ -1,20 +1,4 @@
-r"""Personal layers: some leaves of the parameters stay at the parties, and only the others are sent and averaged.
-
-.. code-block:: text
-
-    party:   w_k = local work of the inner algorithm from (shared part of w~, own part of w_k)
-             reply the shared part of w_k; store the personal part
-    server:  the inner algorithm's step on the shared part
-
-Personal heads are FedPer and, with the roles of body and head exchanged, LG-FedAvg; personal normalisation layers are
-FedBN. With a ``personal_solver`` a party first trains the personal part with the shared part fixed, and then the shared
-part with the personal part fixed: FedRep.
-
-Source: Arivazhagan, Aggarwal, Singh, Choudhary, *Federated Learning with Personalization Layers*, Algorithm 1; Li,
-Jiang, Zhang, Kamp, Dou, *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*; Liang et al.,
-*Think Locally, Act Globally: Federated Learning with Local and Global Representations*; Collins, Hassani, Mokhtari,
-Shakkottai, *Exploiting Shared Representations for Personalized Federated Learning*, Algorithm 1.
-"""
+"""Personal layers: some leaves of the parameters stay at the parties, and only the others are sent and averaged."""
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -57,6 +41,21 @@ class PersonalLayersState(NamedTuple):
 
 class PersonalLayers(Combinator):
     """The inner algorithm on the shared leaves of the parameters; each party trains its own copy of the others.
+
+    .. code-block:: text
+
+        party:   w_k = local work of the inner algorithm from (shared part of w~, own part of w_k)
+                 reply the shared part of w_k; store the personal part
+        server:  the inner algorithm's step on the shared part
+
+    Personal heads are FedPer and, with the roles of body and head exchanged, LG-FedAvg; personal normalisation layers
+    are FedBN. With a ``personal_solver`` a party first trains the personal part with the shared part fixed, and then
+    the shared part with the personal part fixed: FedRep.
+
+    Source: Arivazhagan, Aggarwal, Singh, Choudhary, *Federated Learning with Personalization Layers*, Algorithm 1; Li,
+    Jiang, Zhang, Kamp, Dou, *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*; Liang et
+    al., *Think Locally, Act Globally: Federated Learning with Local and Global Representations*; Collins, Hassani,
+    Mokhtari, Shakkottai, *Exploiting Shared Representations for Personalized Federated Learning*, Algorithm 1.
 
     The inner algorithm's message must be a model and its replies models, as in FedAvg, FedProx and robust averaging.
     A proximal term at w~ keeps the personal leaves near their own last value. There is no shared model.

@@ -1,22 +1,4 @@
-r"""Differential privacy for parties: clipped updates and Gaussian noise on their sum.
-
-.. code-block:: text
-
-    party:   u_k = clip(w_k - w~);   b_k = 1/2 if |w_k - w~| <= clip, otherwise -1/2
-    server:  w~ <- w~ + (sum of the u_k + noise_multiplier * clip * N(0, I)) / cohort
-             with a quantile: clip <- clip * exp(-rate (s - quantile)),
-             s = 1/2 + (sum of the b_k + quantile_noise N(0, 1)) / cohort
-
-A party changes the sum of the u_k by at most ``clip``, and that of the b_k by 1/2. ``cohort`` is the expected number of
-parties in a round, so that the divisor does not depend on who takes part. A round without any party releases noise
-too: otherwise an unchanged model would show that no party was there.
-
-If the parties add the noise, each of them adds a 1/cohort-th of the variance, to u_k and to b_k. The server adds what
-is missing if fewer than ``cohort`` replies count, so that the model never has less noise than is stated.
-
-Source: McMahan, Ramage, Talwar, Zhang, *Learning Differentially Private Recurrent Language Models*, Algorithm 1;
-Andrew, Thakkar, McMahan, Ramaswamy, *Differentially Private Learning with Adaptive Clipping*, Algorithm 1.
-"""
+"""Differential privacy for parties: clipped updates and Gaussian noise on their sum."""
 
 import math
 from typing import ClassVar, Literal, NamedTuple
@@ -74,6 +56,23 @@ class ClippedUpdate(NamedTuple):
 
 class PrivateParties(Combinator):
     """The inner algorithm with differential privacy for single parties, whose weights are equal.
+
+    .. code-block:: text
+
+        party:   u_k = clip(w_k - w~);   b_k = 1/2 if |w_k - w~| <= clip, otherwise -1/2
+        server:  w~ <- w~ + (sum of the u_k + noise_multiplier * clip * N(0, I)) / cohort
+                 with a quantile: clip <- clip * exp(-rate (s - quantile)),
+                 s = 1/2 + (sum of the b_k + quantile_noise N(0, 1)) / cohort
+
+    A party changes the sum of the u_k by at most ``clip``, and that of the b_k by 1/2. ``cohort`` is the expected
+    number of parties in a round, so that the divisor does not depend on who takes part. A round without any party
+    releases noise too: otherwise an unchanged model would show that no party was there.
+
+    If the parties add the noise, each of them adds a 1/cohort-th of the variance, to u_k and to b_k. The server adds
+    what is missing if fewer than ``cohort`` replies count, so that the model never has less noise than is stated.
+
+    Source: McMahan, Ramage, Talwar, Zhang, *Learning Differentially Private Recurrent Language Models*, Algorithm 1;
+    Andrew, Thakkar, McMahan, Ramaswamy, *Differentially Private Learning with Adaptive Clipping*, Algorithm 1.
 
     ``rv.privacy.party_epsilons`` computes its privacy loss.
 

@@ -1,15 +1,4 @@
-r"""Fed+ whose delta counts in median distances, so that it does not depend on the scale of the parameters.
-
-.. code-block:: text
-
-    distance_k(w) = the smallest t for which prox_{t phi}(w_k - w) is zero: |w_k - w| for phi = |theta|
-    server:  w~ <- the Moreau centre with delta = multiple * median_k distance_k(w~)
-             delta <- multiple * median_k distance_k(w~)                     from the new centre
-    party:   the inner algorithm's work with this delta
-
-The median is weighted like the aggregate, so that parties with less than half of the weight cannot move it far. If all
-parameters are multiplied by a number, delta is multiplied by it too.
-"""
+"""Fed+ whose delta counts in median distances, so that it does not depend on the scale of the parameters."""
 
 from typing import NamedTuple
 
@@ -47,6 +36,16 @@ class RelativeDeltaMessage(NamedTuple):
 
 class RelativeDelta(Combinator):
     """Fed+ or personal splitting, in which delta is a multiple of the parties' median distance from the centre.
+
+    .. code-block:: text
+
+        distance_k(w) = the smallest t for which prox_{t phi}(w_k - w) is zero: |w_k - w| for phi = |theta|
+        server:  w~ <- the Moreau centre with delta = multiple * median_k distance_k(w~)
+                 delta <- multiple * median_k distance_k(w~)                     from the new centre
+        party:   the inner algorithm's work with this delta
+
+    The median is weighted like the aggregate, so that parties with less than half of the weight cannot move it far. If
+    all parameters are multiplied by a number, delta is multiplied by it too.
 
     The server stores delta and sends it with the centre; nothing else is sent. In the first round, in which all models
     are equal, it is zero.

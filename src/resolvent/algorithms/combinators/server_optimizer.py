@@ -1,9 +1,4 @@
-"""Server optimizers: the server's update taken as a gradient by any optax optimizer.
-
-If w+ is the inner server's next model, w - w+ is the pseudo-gradient. A rate of 1 without momentum is the inner
-algorithm; a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated Optimization*;
-Hsu et al. (FedAvgM); Nichol et al. (Reptile).
-"""
+"""Server optimizers: the server's update taken as a gradient by any optax optimizer."""
 
 from typing import Any
 
@@ -24,6 +19,10 @@ __all__ = ["ServerOptimizer"]
 
 class ServerOptimizer(Combinator):
     """The server makes an optimizer's step along the pseudo-gradient. The server stores the optimizer's state.
+
+    If w+ is the inner server's next model, w - w+ is the pseudo-gradient. A rate of 1 without momentum is the inner
+    algorithm; a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated
+    Optimization*; Hsu et al. (FedAvgM); Nichol et al. (Reptile).
 
     Attributes:
         inner: an algorithm of one phase whose server holds the iterate.

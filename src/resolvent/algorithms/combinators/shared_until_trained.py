@@ -1,13 +1,4 @@
-r"""Parties that have not trained yet use the shared model, not their first model.
-
-.. code-block:: text
-
-    a party uses   the shared model until one of its replies has counted, then the inner algorithm's personal model
-
-With 1,000 parties and cohorts of 10, more than 10 % of the parties take part in none of 200 rounds. Without this
-combinator, a method with personal models leaves these parties with the first, untrained model. The papers of such
-methods do not say which model these parties use.
-"""
+"""Parties that have not trained yet use the shared model, not their first model."""
 
 from typing import NamedTuple
 
@@ -39,10 +30,14 @@ class _WithShared(NamedTuple):
 
 
 class SharedUntilTrained(Combinator):
-    """A party uses the shared model until it has taken part; rounds are unchanged.
+    """A party uses the shared model until one of its replies has counted; rounds are unchanged.
 
-    A party whose work was dropped or refused has not taken part. Models of an algorithm without a shared model, such
-    as ``local``, do not change, nor do those of one whose personal models are the shared model, such as ``fedavg``.
+    With 1,000 parties and cohorts of 10, more than 10 % of the parties take part in none of 200 rounds. Without this
+    combinator, a method with personal models leaves these parties with the first, untrained model. The papers of such
+    methods do not say which model these parties use.
+
+    Models of an algorithm without a shared model, such as ``local``, do not change, nor do those of one whose personal
+    models are the shared model, such as ``fedavg``.
 
     Attributes:
         inner: any algorithm.

@@ -1,13 +1,4 @@
-r"""Sharpness-aware local work: the gradient of f_k is taken at the worst point nearby.
-
-.. code-block:: text
-
-    every local gradient is grad f_k(w + rho grad f_k(w)/|grad f_k(w)|), both on the same minibatch
-
-With FedAvg inside this is FedSAM, with ``PrimalDual`` FedSpeed.
-
-Source: Qu, Li, Duan, Liu, Tang, Lu, *Generalized Federated Learning via Sharpness Aware Minimization*, Algorithm 1.
-"""
+"""Sharpness-aware local work: the gradient of f_k is taken at the worst point nearby."""
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -24,6 +15,14 @@ __all__ = ["SharpnessAware"]
 
 class SharpnessAware(Combinator):
     """The inner algorithm with sharpness-aware gradients of f_k; models are evaluated without the ascent step.
+
+    .. code-block:: text
+
+        every local gradient is grad f_k(w + rho grad f_k(w)/|grad f_k(w)|), both on the same minibatch
+
+    With FedAvg inside this is FedSAM, with ``PrimalDual`` FedSpeed.
+
+    Source: Qu, Li, Duan, Liu, Tang, Lu, *Generalized Federated Learning via Sharpness Aware Minimization*, Algorithm 1.
 
     Attributes:
         inner: any algorithm.

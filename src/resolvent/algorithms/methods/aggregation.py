@@ -47,7 +47,6 @@ class ModelAggregation(AggregatingMethod):
     """Every party trains from the shared model; the server aggregates the models.
 
     Attributes:
-        solver: local solver.
         mu: weight of the proximal term.
     """
 

@@ -40,7 +40,6 @@ class Clustered(OnePhaseMethod):
     """IFCA. A party stores nothing; it chooses its cluster again in every round.
 
     Attributes:
-        solver: local solver.
         clusters: number of models, at least 1.
         spread: standard deviation, positive, of the normal noise that is added to the first model, so that the models
             differ; the first cluster begins at the first model itself.

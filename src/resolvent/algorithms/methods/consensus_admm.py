@@ -35,7 +35,6 @@ class ConsensusADMM(SharedModelMethod):
     """Consensus ADMM; the shared model is z. A party stores v_k.
 
     Attributes:
-        solver: local solver.
         rho: penalty parameter, positive.
         relaxation: r, in (0, 2).
     """

@@ -43,7 +43,6 @@ class FedDANE(Method):
     """FedDANE. A party stores nothing.
 
     Attributes:
-        solver: local solver.
         mu: weight of the proximal term.
         divides_rate: whether each of a party's tau_k steps has length eta/tau_k, with eta the solver's learning rate.
 

@@ -42,7 +42,6 @@ class FedDyn(OnePhaseMethod):
     """FedDyn. A party stores g_k.
 
     Attributes:
-        solver: local solver.
         alpha: weight of the proximal term, positive.
     """
 

@@ -37,7 +37,6 @@ class FedExP(SharedModelMethod):
     """FedExP. A party stores nothing.
 
     Attributes:
-        solver: local solver.
         epsilon: added to the denominator, positive.
     """
 

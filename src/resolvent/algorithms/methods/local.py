@@ -24,7 +24,6 @@ class LocalTraining(OnePhaseMethod):
     not shrunk: their centre is their last value, so that the term vanishes for them at a fixed point.
 
     Attributes:
-        solver: local solver.
         ridge: weight of |w|^2 / 2, added to the sum of the party's losses; None for none.
     """
 

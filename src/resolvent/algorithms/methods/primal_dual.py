@@ -47,7 +47,6 @@ class PrimalDual(SharedModelMethod):
     """Consensus by dual variables. A party stores g_k.
 
     Attributes:
-        solver: local solver.
         eta: length of the proximal step, positive.
     """
 

@@ -103,7 +103,6 @@ class Splitting(OnePhaseMethod):
     that are present.
 
     Attributes:
-        solver: local solver.
         relaxation: eta, alpha, beta, gamma.
         local: the parties' ``proximal`` step, or plain ``gradient`` steps by the solver (FedAvg).
     """
@@ -173,7 +172,6 @@ class DecentralisedSplitting(OnePhaseMethod):
     absent party does not update its u_k. Source: the paper, section 4.
 
     Attributes:
-        solver: local solver.
         relaxation: eta, alpha, beta, gamma.
         local: the parties' ``proximal`` step, or plain ``gradient`` steps by the solver.
     """
