@@ -20,7 +20,6 @@ A codec can lose a number that is not finite: it may leave the entry out, or enc
 checked before it is encoded (``Wire.is_finite``), and once more after decoding, which can overflow.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -116,8 +115,6 @@ def admitted(norms: Float[Array, " C"], arrived: Bool[Array, " C"], multiple: fl
     return result
 
 
-def _decoded(payload: PyTree[Any], decode: Callable[[Wire], PyTree[Any]] = Wire.decoded) -> PyTree[Any]:
+def _decoded(payload: PyTree[Any]) -> PyTree[Any]:
     """Replace encoded vectors by what they decode to, or by NaN."""
-    def is_wire(part: Any) -> bool:
-        return isinstance(part, Wire)
-    return jax.tree.map(lambda part: decode(part) if is_wire(part) else part, payload, is_leaf=is_wire)
+    return tree.map_parts(Wire.decoded, payload, Wire)

@@ -1,10 +1,8 @@
 """Algorithms: their base classes, and the local work that most of them share."""
 
 from abc import abstractmethod
-from typing import Any
 
 import equinox as eqx
-import jax
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
@@ -145,14 +143,10 @@ def algorithm_of_round(algorithm: Algorithm, t: Int[Array, ""]) -> Algorithm:
     solvers = local_solvers(algorithm)
     if all(solver.at(t) is solver for solver in solvers):
         return algorithm
-    of_round: Algorithm = jax.tree.map(lambda part: part.at(t) if isinstance(part, LocalSolver) else part, algorithm,
-                                       is_leaf=lambda part: isinstance(part, LocalSolver))
+    of_round: Algorithm = tree.map_parts(lambda solver: solver.at(t), algorithm, LocalSolver)
     return of_round
 
 
 def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:
     """All local solvers of an algorithm and of those inside it."""
-    def is_solver(part: Any) -> bool:
-        return isinstance(part, LocalSolver)
-
-    return [part for part in jax.tree.leaves(algorithm, is_leaf=is_solver) if is_solver(part)]
+    return tree.parts(algorithm, LocalSolver)

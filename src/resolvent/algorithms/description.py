@@ -284,10 +284,7 @@ class _Marker(LocalSolver):
 
 def _marked(algorithm: Any) -> Any:
     """The algorithm with a marker for each DPSGD."""
-    def is_private(part: Any) -> bool:
-        return isinstance(part, DPSGD)
-
-    return jax.tree.map(lambda part: _Marker() if is_private(part) else part, algorithm, is_leaf=is_private)
+    return tree.map_parts(lambda solver: _Marker(), algorithm, DPSGD)
 
 
 def _private_work(key_data: Array, start: Vector) -> Vector:

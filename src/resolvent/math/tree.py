@@ -14,8 +14,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 Vector: TypeAlias = PyTree[Array]
 
-__all__ = ["Vector", "axpy", "cast", "column", "dtype", "finite", "full_dot", "lerp", "map2", "named_leaves", "norm",
-           "rows", "scale", "stack", "strongly_typed", "sub", "where", "widen"]
+__all__ = ["Vector", "axpy", "cast", "column", "dtype", "finite", "full_dot", "lerp", "map2", "map_parts",
+           "named_leaves", "norm", "parts", "rows", "scale", "stack", "strongly_typed", "sub", "where", "widen"]
 
 
 def dtype(x: Vector) -> Any:
@@ -109,6 +109,16 @@ def where(condition: Array, x: Vector, y: Vector) -> Vector:
 def stack(x: Vector, n: int) -> Vector:
     """``n`` stacked copies of a tree: leaves [n, ...]."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), x)
+
+
+def parts(x: PyTree[Any], kind: type[Any]) -> list[Any]:
+    """The parts of a kind, such as the local solvers of an algorithm; inside such a part no others are looked for."""
+    return [part for part in jax.tree.leaves(x, is_leaf=lambda p: isinstance(p, kind)) if isinstance(part, kind)]
+
+
+def map_parts(f: Callable[[Any], Any], x: PyTree[Any], kind: type[Any]) -> Any:
+    """Apply ``f`` to each of the ``parts`` of a kind; all else is unchanged."""
+    return jax.tree.map(lambda p: f(p) if isinstance(p, kind) else p, x, is_leaf=lambda p: isinstance(p, kind))
 
 
 def strongly_typed(x: PyTree[Any]) -> PyTree[Any]:

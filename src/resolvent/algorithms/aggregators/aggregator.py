@@ -1,7 +1,7 @@
 """Aggregators: the mean, medians, and the centre that belongs to a penalty."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -54,9 +54,7 @@ class Aggregator(CheckedArguments, eqx.Module):
 
 def aggregators_of(algorithm: AlgorithmFunctions) -> list[Aggregator]:
     """The aggregators of an algorithm and of the algorithms inside it."""
-    def is_aggregator(part: Any) -> bool:
-        return isinstance(part, Aggregator)
-    return [part for part in jax.tree.leaves(algorithm, is_leaf=is_aggregator) if is_aggregator(part)]
+    return tree.parts(algorithm, Aggregator)
 
 
 class Mean(Aggregator):

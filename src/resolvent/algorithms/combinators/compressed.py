@@ -105,7 +105,7 @@ class Compressed(Combinator):
     def party(self, inner: InnerParty, state: CompressedPartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[CompressedPartyState, Wire, Info]:
         after, reply, info = inner(state.inner, message, oracle, key, effort)
-        if any(isinstance(part, Wire) for part in jax.tree.leaves(reply, is_leaf=lambda part: isinstance(part, Wire))):
+        if tree.parts(reply, Wire):
             raise InputError("Compressed needs replies that are not compressed yet, and those of "
                              f"{type(innermost(self.inner)).__name__} are encoded already: use the algorithm as it is")
         difference = tree.sub(reply, self._shift(state.shifts, phase, reply))

@@ -96,8 +96,7 @@ class PrivacyLedger:
             self._rates = np.full(len(samples), party_rate(private, participation, len(samples)))
         else:
             work = check_private_records(algorithm, w0)
-            self._multiplier = float(work.solver.noise_multiplier)  # type: ignore[arg-type]
-            self._steps = round(float(work.solver.steps)) * work.calls  # type: ignore[arg-type]
+            self._multiplier, self._steps = work.noise_multiplier, work.steps
             self._rates = np.minimum(1.0, work.solver.batch_size / samples)
         if earlier is not None and earlier.unit != self._unit:
             raise InputError(f"privacy: the run to start from protects {earlier.unit} and this one {self._unit}, which "

@@ -42,6 +42,20 @@ class PrivateWork(NamedTuple):
     solver: DPSGD
     calls: int
 
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise of a sum with sensitivity 1."""
+        return float(self.solver.noise_multiplier)  # type: ignore[arg-type]
+
+    @property
+    def steps(self) -> int:
+        """Number of noisy sums in a round, at full effort."""
+        return round(float(self.solver.steps)) * self.calls  # type: ignore[arg-type]
+
+    def rate(self, samples: int) -> float:
+        """Probability with which each sample of a party is in a sum."""
+        return min(1.0, self.solver.batch_size / samples)
+
 
 def check_private_records(algorithm: Algorithm, w0: Vector) -> PrivateWork:
     """Check that everything that parties send and store depends on their samples only through DPSGD.
@@ -113,10 +127,8 @@ def record_epsilons(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int
         >>> solver = rv.solvers.DPSGD(0.1, noise_multiplier=2.0, batch_size=16, steps=5)  # doctest: +SKIP
         >>> rv.privacy.record_epsilons(rv.fedavg(solver), w0, [100, 300], rounds=20, delta=1e-4)  # doctest: +SKIP
     """
-    solver, calls = check_private_records(algorithm, w0)
-    steps = round(float(solver.steps)) * calls * rounds  # type: ignore[arg-type]
-    by_size = {n: gaussian_epsilon(float(solver.noise_multiplier),  # type: ignore[arg-type]
-                                   min(1.0, solver.batch_size / n), steps, delta, accountant)
+    work = check_private_records(algorithm, w0)
+    by_size = {n: gaussian_epsilon(work.noise_multiplier, work.rate(n), work.steps * rounds, delta, accountant)
                for n in {int(size) for size in sizes}}
     return [by_size[int(size)] for size in sizes]
 
@@ -149,10 +161,9 @@ def rounds_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[A
         >>> rv.privacy.rounds_within(rv.fedavg(solver), w0, data.sizes(), epsilon=3, delta=1e-4)  # doctest: +SKIP
     """
     check_range("rounds_within", "(0, inf)", epsilon=epsilon)
-    solver, calls = check_private_records(algorithm, w0)
-    rate = min(1.0, solver.batch_size / min(int(size) for size in sizes))
-    steps = steps_within(epsilon, float(solver.noise_multiplier), rate, delta, accountant)  # type: ignore[arg-type]
-    return steps // (round(float(solver.steps)) * calls)  # type: ignore[arg-type]
+    work = check_private_records(algorithm, w0)
+    rate = work.rate(min(int(size) for size in sizes))
+    return steps_within(epsilon, work.noise_multiplier, rate, delta, accountant) // work.steps
 
 
 def noise_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Array, " N"], *, rounds: int,
@@ -181,10 +192,9 @@ def noise_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[Ar
         >>> private = dataclasses.replace(solver, noise_multiplier=noise)  # doctest: +SKIP
     """
     check_range("noise_within", "[1, inf)", rounds=rounds)
-    solver, calls = check_private_records(algorithm, w0)
-    rate = min(1.0, solver.batch_size / min(int(size) for size in sizes))
-    steps = round(float(solver.steps)) * calls * rounds  # type: ignore[arg-type]
-    return accounting.noise_within(epsilon, rate, steps, delta, accountant)
+    work = check_private_records(algorithm, w0)
+    rate = work.rate(min(int(size) for size in sizes))
+    return accounting.noise_within(epsilon, rate, work.steps * rounds, delta, accountant)
 
 
 def _equal(a: Any, b: Any) -> bool:
