@@ -10,7 +10,7 @@ from helpers import classification, equal, limit, personal_models, quadratic, tr
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.combinators.decentralised_anderson import HistoryMessage, PartyHistory, Slots
+from resolvent.algorithms.combinators.anderson import HistoryMessage, PartyHistory, Slots
 from resolvent.algorithms.combinators.iterates import server_mean
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
 from resolvent.simulator.engine import rounds as simulator

@@ -10,7 +10,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
+from resolvent.algorithms.combinators.held_out import HeldOutInterpolation
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.simulator.engine.rounds import initial_state, run_rounds, trajectory
 from resolvent.testing import canaries

@@ -1,13 +1,14 @@
-"""Anderson acceleration of any algorithm whose server holds the iterate of a fixed-point map."""
+"""Anderson acceleration, with the histories at the server or at the parties."""
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Replies, ServerState
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -15,13 +16,21 @@ from resolvent.algorithms.combinators.combinator import (
     contains,
     innermost,
 )
-from resolvent.algorithms.combinators.iterates import ServerIterate, one_phase_iterate, server_mean
+from resolvent.algorithms.combinators.iterates import (
+    PartyIterate,
+    ServerIterate,
+    one_phase_iterate,
+    party_iterate,
+    server_mean,
+)
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
 
-__all__ = ["Anderson", "AndersonState", "check_anderson"]
+__all__ = ["Anderson", "AndersonState", "DecentralisedAnderson", "HistoryMessage", "InnerProducts", "PartyHistory",
+           "ServerHistory", "Slots", "check_anderson"]
 
 
 class AndersonState(NamedTuple):
@@ -117,3 +126,175 @@ def check_anderson(combinator: Combinator, history_size: int, safeguard: ArrayLi
     """Refuse settings of an accelerator that are out of range."""
     check_range(combinator, "[1, inf)", history_size=history_size)
     check_range(combinator, "(0, inf)", advice="otherwise every combination is undone", safeguard=safeguard)
+
+
+class Slots(eqx.Module):
+    """The rounds that the rows of the histories stand for, from which a party knows the rows that it missed."""
+
+    control: Control  # the server's decisions: the weights pi, the row of this round and the last accepted row
+    rounds: Int[Array, " m"]  # [m] the round in which each row was written; -1 for none
+    t: Int[Array, ""]  # number of this round
+
+    def matches(self, rounds: Int[Array, " m"]) -> Bool[Array, " m"]:
+        """[m] the rows that a party wrote in the same rounds as the server."""
+        return rounds == self.rounds
+
+
+class PartyHistory(NamedTuple):
+    """A party's state."""
+
+    inner: PartyState
+    history: History  # the party's last points and images
+    rounds: Int[Array, " m"]  # [m] the rounds in which it wrote them
+
+
+class ServerHistory(NamedTuple):
+    """The combinator's part of the server state."""
+
+    history: History  # history of the server's part of the iterate
+    slots: Slots  # the rows' rounds and the weights
+
+
+class HistoryMessage(NamedTuple):
+    """The message of both phases."""
+
+    inner: Message  # the inner algorithm's message, or its closing message
+    slots: Slots  # the rows' rounds and the weights
+
+
+class InnerProducts(NamedTuple):
+    """A party's reply in the closing phase."""
+
+    gram: Float[Array, "m m"]  # [m, m] inner products of its residuals
+    advance: Float[Array, " m"]  # [m] inner products that the rule ``forward`` needs
+
+
+class DecentralisedAnderson(Combinator):
+    """Anderson acceleration, type II, with histories at the parties: of decentralised splitting and Fed+.
+
+    A round has two phases. In the inner algorithm's own phase the server sends the weights pi of past images; each
+    party combines its own images, works from that point and replies as in the inner algorithm. In a closing phase each
+    party, which now knows the image of its point, replies the inner products of its residuals. The server sums them
+    with the parties' lambda_k, which is the inner product (6) of the product space, and computes the next pi. With all
+    parties present this is the centralised ``Anderson``, to rounding. Source: operator-splitting paper, section 4,
+    decentralised implementation.
+
+    A party that missed rounds uses its last image for the rows that it misses; one that missed the last round continues
+    as in the inner algorithm. For splitting, the mean is sent twice a round because of such parties. A party sends the
+    inner reply and m x m + m numbers.
+
+    Attributes:
+        inner: splitting(..., decentralised=True), or a Fed+ algorithm, whose joint iterate is every w_k and the centre.
+        history_size: number of combined points, tau + 1; 1 is no acceleration.
+        safeguard: a combination is undone if its residual exceeds the last one's by this factor.
+        forward: how far a combination must go along the plain step, in plain steps; see ``Anderson``.
+        cutoff: relative cutoff of the least squares; default: the rounding unit times the history size.
+
+    Raises:
+        InputError: the inner algorithm's parties do not hold the iterate.
+
+    Example:
+        >>> inner = rv.fedplus(rv.SGD(0.1), rv.penalties.L2Norm(), sigma=1.0, delta=0.1)
+        >>> algorithm = rv.combinators.DecentralisedAnderson(inner, history_size=3)
+    """
+
+    history_size: int = eqx.field(static=True, default=3)
+    safeguard: float = 1.0
+    forward: float = 1.0
+    cutoff: float | None = eqx.field(static=True, default=None)
+    replies_models: ClassVar[bool] = False  # the replies of the last phase are inner products
+
+    def __check_init__(self) -> None:
+        if party_iterate(self.inner) is None or len(self.inner.phases) != 1:
+            raise InputError(f"DecentralisedAnderson needs an algorithm whose parties hold the iterate, got "
+                             f"{type(self.inner).__name__}: use splitting(..., decentralised=True) or a Fed+ algorithm "
+                             "over the active parties, or Anderson if the server holds it")
+        check_anderson(self, self.history_size, self.safeguard)
+
+    @property
+    def _iterate(self) -> PartyIterate:
+        iterate = party_iterate(self.inner)
+        assert iterate is not None
+        return iterate
+
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> ServerHistory:
+        slots = Slots(Control.first(self.history_size, tree.dtype(w0)), jnp.full(self.history_size, -1), jnp.array(0))
+        return ServerHistory(History.of(self._iterate.shared.read(inner), self.history_size), slots)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyHistory:
+        return PartyHistory(self.inner.init_party(w0, oracle, key), History.of(w0, self.history_size),
+                            jnp.full(self.history_size, -1))
+
+    @property
+    @override
+    def phases(self) -> tuple[Phase, ...]:
+        (phase,) = self.inner.phases
+
+        def work_message(state: CombinatorState, k: Int[Array, ""]) -> HistoryMessage:
+            return HistoryMessage(phase.message(state.inner, k), state.extra.slots)
+
+        def closing_message(state: CombinatorState, k: Int[Array, ""]) -> HistoryMessage:
+            return HistoryMessage(self._iterate.closing_message(state.inner), state.extra.slots)
+
+        def aggregate(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+            return self._aggregate(phase, state, replies, key)
+
+        return Phase(work_message, self._work, aggregate), Phase(closing_message, self._inner_products, self._combine)
+
+    def _point(self, state: PartyHistory, message: HistoryMessage) -> Vector:
+        """The party's part of the next point: combined, or as in the inner algorithm if it missed the last round."""
+        slots = message.slots
+        matches, last = slots.matches(state.rounds), slots.control.last
+        rows = jax.nn.one_hot(jnp.where(matches, jnp.arange(self.history_size), last), self.history_size)
+        combined = state.history.combine(slots.control.weights @ rows)
+        plain = self._iterate.read(state.inner, message.inner)
+        return tree.where(matches[last], combined, plain)
+
+    def _work(self, state: PartyHistory, message: HistoryMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyHistory, Reply, Info]:
+        point, slots = self._point(state, message), message.slots
+        inner, reply, info = self._iterate.work(point, state.inner, message.inner, oracle, key, effort)
+        row = slots.control.row
+        history = state.history.put(row, point, point)
+        return PartyHistory(inner, history, state.rounds.at[row].set(slots.t)), reply, info
+
+    def _aggregate(self, phase: Phase, state: CombinatorState, replies: Replies,
+                   key: Array) -> tuple[CombinatorState, Info]:
+        after, info = phase.server(state.inner, replies, key)
+        history, slots = state.extra
+        row, read = slots.control.row, self._iterate.shared.read
+        history = history.put(row, read(state.inner), read(after))
+        slots = Slots(slots.control, slots.rounds.at[row].set(slots.t), slots.t)
+        return CombinatorState(after, ServerHistory(history, slots)), info
+
+    def _inner_products(self, state: PartyHistory, message: HistoryMessage, oracle: Oracle, key: Array,
+                        effort: Float[Array, ""]) -> tuple[PartyHistory, InnerProducts, Info]:
+        slots = message.slots
+        row = slots.control.row
+        image = self._iterate.read(state.inner, message.inner)
+        history = state.history.put(row, state.history.point(row), image)
+        gram, advance = history.inner_products(row)
+        matches = slots.matches(state.rounds)
+        both = matches[:, None] & matches[None, :]
+        products = InnerProducts(jnp.where(both, gram, 0), jnp.where(matches, advance, 0))
+        return state._replace(history=history), products, {}
+
+    def _combine(self, state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+        history, slots = state.extra
+        gram, advance = history.inner_products(slots.control.row)
+        total: InnerProducts = replies.total(replies.payload)
+        rule = Rule(self.safeguard, self.forward, self.cutoff)
+        control, undo = slots.control.update(total.gram + gram, total.advance + advance, rule)
+        inner = self._iterate.shared.replace(state.inner, history.combine(control.weights))
+        info = {"anderson_residual": control.residual, "anderson_undone": undo}
+        return CombinatorState(inner, ServerHistory(history, Slots(control, slots.rounds, slots.t + 1))), info
+
+    @override
+    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
+        return self.inner.model_message(state.inner, k)
+
+    @override
+    def personal_model(self, state: PartyHistory, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, message, oracle)

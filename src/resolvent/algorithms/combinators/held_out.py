@@ -1,17 +1,28 @@
-"""Choosing among models by a party's held-out samples."""
+"""What a party chooses on its held-out samples: one of several settings, or a mixture of its own and the joint model."""
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
+from typing_extensions import override
 
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply, local_solvers, local_work
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
+from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
+from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Measure", "best_held_out", "check_measure"]
+__all__ = ["HeldOutInterpolation", "HeldOutSelection", "InterpolationState", "Measure", "best_held_out",
+           "check_measure"]
 
 Measure: TypeAlias = Literal["loss", "score"]
 
@@ -36,3 +47,193 @@ def check_measure(combinator: object, by: str) -> None:
     """Refuse an unknown measure."""
     if by not in ("loss", "score"):
         raise InputError(f"{type(combinator).__name__}(by={by!r}) is not known: use 'score' or 'loss'")
+
+
+_OWN_WORK = 302  # number of the work on the local model, different from those of inner algorithms
+
+
+class InterpolationState(NamedTuple):
+    """A party's state."""
+
+    inner: PartyState
+    local: Private  # v_k, which keeps its progress if the inner reply is refused
+
+
+class HeldOutInterpolation(Combinator):
+    """Each party chooses between local training, the joint model and mixtures of them on its held-out data.
+
+    A party also trains a local model v_k, exactly as ``local`` does, and never sends it. A solver that adds noise draws
+    it anew for v_k. With J_k the inner algorithm's personal model, its personal model is
+
+    .. code-block:: text
+
+        M_k(s*),   M_k(s) = (1 - s) v_k + s J_k,   s* = argmin over s in {0, 1/(points-1), ..., 1} of L_k(M_k(s))
+
+    where L_k is its held-out loss (or minus the score), and s* the smallest of several minimisers. Since s = 0 is among
+    the choices, L_k(M_k(s*)) <= L_k(v_k): no party is worse off on its held-out data than with local training, whatever
+    the others do. Communication is the inner algorithm's; only the party knows its choice.
+
+    Source: the guarantee is the participation constraint of incentive theory; choosing the mixture on held-out data is
+    model interpolation in Mansour, Mohri, Ro, Suresh, *Three Approaches for Personalization*, here with whole
+    histories.
+
+    A party without held-out samples uses its local model. The local model is trained in the rounds in which the party
+    takes part; if partial work is dropped, so is that of this model.
+
+    Attributes:
+        inner: any algorithm; its models must have the shape of the first model.
+        solver: local solver of the local model.
+        points: number of mixtures, including both ends, at least 2; with 2 a party chooses between the two models.
+        by: the measure that is compared: held-out ``loss`` or ``score``.
+
+    Example:
+        >>> algorithm = rv.combinators.HeldOutInterpolation(rv.fedavg(rv.SGD(0.1)), rv.SGD(0.1), points=5)
+    """
+
+    solver: LocalSolver
+    points: int = eqx.field(static=True, default=11)
+    by: Measure = eqx.field(static=True, default="loss")
+
+    def __check_init__(self) -> None:
+        if self.points < 2:
+            raise InputError(f"HeldOutInterpolation(points={self.points}) must be at least 2: the local and the joint "
+                             "model")
+        check_measure(self, self.by)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> InterpolationState:
+        return InterpolationState(self.inner.init_party(w0, oracle, key), Private(w0))
+
+    @override
+    def party(self, inner: InnerParty, state: InterpolationState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[InterpolationState, Reply, Info]:
+        local = state.local
+        if phase == 0:
+            # Without noise both works draw the same minibatches, so that v_k is exactly the model of ``local``. With
+            # the same noise in both, their difference would have none.
+            own_key = substep_key(key, _OWN_WORK) if self.solver.adds_noise else key
+            v, _ = local_work(self.solver, Subproblem(oracle, local.value), local.value, own_key, effort)
+            local = Private(v)
+        after, reply, info = inner(state.inner, message, oracle, key, effort)
+        return InterpolationState(after, local), reply, info
+
+    @override
+    def personal_model(self, state: InterpolationState, message: Message, oracle: Oracle) -> Vector:
+        joint = self.inner.personal_model(state.inner, message, oracle)
+        local = state.local.value
+        return _interpolated(local, joint, self._best_weight(local, joint, oracle))
+
+    def joint_weight(self, state: InterpolationState, message: Message, oracle: Oracle) -> Float[Array, ""]:
+        """s*, the weight of the joint model: 0 is local training, 1 the inner algorithm's model."""
+        joint = self.inner.personal_model(state.inner, message, oracle)
+        return self._best_weight(state.local.value, joint, oracle)
+
+    def _best_weight(self, local: Vector, joint: Vector, oracle: Oracle) -> Float[Array, ""]:
+        weights = jnp.linspace(0, 1, self.points, dtype=tree.dtype(local))
+        best: Array = weights[best_held_out(oracle, partial(_interpolated, local, joint), weights, self.by)]
+        return best
+
+
+def _interpolated(local: Vector, joint: Vector, weight: Float[Array, ""]) -> Vector:
+    """The mixture, and at either end the model itself: 0 times a model that diverged is not 0."""
+    def of_leaf(a: Array, b: Array, mixture: Array) -> Array:
+        return jnp.where(weight == 0, a, jnp.where(weight == 1, b, mixture)).astype(a.dtype)
+    return jax.tree.map(of_leaf, local, joint, tree.lerp(local, joint, weight))
+
+
+_CANDIDATES = 1000  # number of the first candidate's work, different from those of inner algorithms
+
+
+class _Candidate(NamedTuple):
+    """One candidate, or all of them with leaves [J, ...]."""
+
+    algorithm: Algorithm  # the algorithm with the candidate's numbers
+    state: PartyState  # the party's state for it
+
+
+class HeldOutSelection(Combinator):
+    """Several settings of one algorithm run in parallel; each party uses the best one on its held-out data.
+
+    A party stores one state per candidate and works for all candidates in every round, from the same message and on the
+    same minibatches; a solver that adds noise draws anew for each candidate. The federation runs for the first
+    candidate alone: only its replies are sent. The personal model is that of the candidate that is best on the party's
+    held-out samples:
+
+    .. code-block:: text
+
+        party k:         (s_kj, r_kj) = candidate j's party step from s_kj and the message, for all j;   it replies r_k1
+        server:          that of candidate 1
+        personal model:  the best of the candidates' models on held-out samples: by score, then by loss
+
+    So a grid is searched inside one run: the number of rounds, the scarce resource of a federation, is not multiplied;
+    local work is. A party's candidates are compared over whole histories, but around the centre of the first one. The
+    first candidate should therefore be the one that ties the parties most closely: a centre of models that drifted
+    apart is of little use to the other candidates, while a centre of models that stayed together serves them too.
+
+    A party without held-out samples uses the first candidate's model.
+
+    Attributes:
+        inner: the first candidate, for which the federation runs.
+        others: the same algorithm with other numbers; they receive the first candidate's messages.
+        by: the measure that is compared on held-out samples: ``score`` or ``loss``.
+
+    Raises:
+        InputError: the candidates are not one algorithm with different numbers.
+
+    Example:
+        >>> first, *others = [rv.fedplus(rv.SGD(0.1), rv.penalties.L2Norm(), sigma=sigma) for sigma in (0.1, 1.0)]
+        >>> algorithm = rv.combinators.HeldOutSelection(first, tuple(others))
+    """
+
+    others: tuple[Algorithm, ...]
+    by: Measure = eqx.field(static=True, default="score")
+
+    def __check_init__(self) -> None:
+        structure: Any = jax.tree.structure(self.inner)
+        if any(structure != jax.tree.structure(other) for other in self.others):
+            raise InputError("HeldOutSelection needs candidates that are one algorithm with different numbers, got "
+                             f"{', '.join(type(a).__name__ for a in (self.inner, *self.others))}: build all by one "
+                             "preset, with different numbers only")
+        check_measure(self, self.by)
+
+    @property
+    def _algorithms(self) -> Algorithm:
+        """All candidates' algorithms as one, with leaves [J, ...]."""
+        stacked: Algorithm = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), self.inner,
+                                          *self.others)
+        return stacked
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+        return jax.lax.map(lambda algorithm: algorithm.init_party(w0, oracle, key), self._algorithms)
+
+    @override
+    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
+        # Without noise all candidates draw the same minibatches, so that they differ in their numbers only. With the
+        # same noise in two candidates, their difference would have none.
+        adds_noise = any(solver.adds_noise for solver in local_solvers(self.inner))
+
+        def work(numbered: tuple[Array, _Candidate]) -> tuple[PartyState, Reply, Info]:
+            number, candidate = numbered
+            party = candidate.algorithm.phases[phase].party
+            own_key = substep_key(key, _CANDIDATES + number) if adds_noise else key
+            return party(candidate.state, message, oracle, own_key, effort)
+
+        numbers = jnp.arange(1 + len(self.others))
+        state, reply, info = jax.lax.map(work, (numbers, _Candidate(self._algorithms, state)))
+        return state, tree.rows(reply, 0), tree.rows(info, 0)
+
+    @override
+    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
+        candidates = _Candidate(self._algorithms, state)
+        best = self.best_candidate(state, message, oracle)
+        return self._model(message, oracle, tree.rows(candidates, best))
+
+    def best_candidate(self, state: PartyState, message: Message, oracle: Oracle) -> Int[Array, ""]:
+        """The number of the candidate that a party uses; 0 is the first."""
+        candidates = _Candidate(self._algorithms, state)
+        return best_held_out(oracle, partial(self._model, message, oracle), candidates, self.by)
+
+    def _model(self, message: Message, oracle: Oracle, candidate: _Candidate) -> Vector:
+        return candidate.algorithm.personal_model(candidate.state, message, oracle)

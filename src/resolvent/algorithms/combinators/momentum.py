@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, layers
-from resolvent.algorithms.combinators.compressed_messages import CompressedMessages
+from resolvent.algorithms.combinators.compressed import CompressedMessages
 from resolvent.algorithms.round import reply_shapes
 from resolvent.algorithms.updates import update_origin
 from resolvent.errors import InputError, check_range

@@ -6,9 +6,7 @@ import optax
 
 from resolvent.algorithms.aggregators import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.held_out import Measure
-from resolvent.algorithms.combinators.held_out_interpolation import HeldOutInterpolation
-from resolvent.algorithms.combinators.held_out_selection import HeldOutSelection
+from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection, Measure
 from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.presets.personal import Aggregated, aggregate_parties, fedplus

@@ -5,11 +5,9 @@ from typing import NamedTuple
 from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.compressed import Compressed
-from resolvent.algorithms.combinators.compressed_messages import CompressedMessages
+from resolvent.algorithms.combinators.compressed import Compressed, CompressedMessages
 from resolvent.algorithms.combinators.momentum import Momentum
-from resolvent.algorithms.methods.gradient import DistributedGradient
-from resolvent.algorithms.methods.recursive_gradient import RecursiveGradient
+from resolvent.algorithms.methods.gradient import DistributedGradient, RecursiveGradient
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range

@@ -2,12 +2,10 @@
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.stale_replies import StaleReplies
-from resolvent.algorithms.methods.consensus_admm import ConsensusADMM
+from resolvent.algorithms.methods.averaging import FedExP
+from resolvent.algorithms.methods.control_variates import Scaffnew
+from resolvent.algorithms.methods.dual_variables import ConsensusADMM, FedDyn, PrimalDual
 from resolvent.algorithms.methods.feddane import FedDANE
-from resolvent.algorithms.methods.feddyn import FedDyn
-from resolvent.algorithms.methods.fedexp import FedExP
-from resolvent.algorithms.methods.primal_dual import PrimalDual
-from resolvent.algorithms.methods.scaffnew import Scaffnew
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.operators import splitting
 from resolvent.arguments import checked

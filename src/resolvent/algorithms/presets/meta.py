@@ -3,7 +3,7 @@
 from typing import Literal
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.meta_learned import MetaLearned
+from resolvent.algorithms.combinators.objectives import MetaLearned
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.apfl import APFL
 from resolvent.algorithms.methods.pfedme import PFedMe

@@ -4,7 +4,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.compressed import Compressed
-from resolvent.algorithms.combinators.explicit_mixture import ExplicitMixture
+from resolvent.algorithms.combinators.objectives import ExplicitMixture
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.l2gd import L2GD
 from resolvent.algorithms.methods.one_shot import OneShot

@@ -1,10 +1,10 @@
 """Several shared models, personal layers, and sharpness-aware gradients."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.combinators.objectives import SharpnessAware
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
-from resolvent.algorithms.combinators.sharpness_aware import SharpnessAware
 from resolvent.algorithms.methods.clustered import Clustered
-from resolvent.algorithms.methods.primal_dual import PrimalDual
+from resolvent.algorithms.methods.dual_variables import PrimalDual
 from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
 from resolvent.problem.maps import Ascent

@@ -1,16 +1,4 @@
-r"""FedNova: averaging that does not weigh parties by their number of steps.
-
-.. code-block:: text
-
-    party:   w_k = tau_k gradient steps on f_k from w~;   d_k = (w_k - w~) / |a_k|
-    server:  w~ <- w~ + mean(|a_k|) * mean(d_k)
-
-|a_k| is the sum of the weights with which the tau_k gradients enter w_k. With plain steps it is tau_k; with momentum of
-factor rho, which begins at zero, it is (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho).
-
-Source: Wang, Liu, Liang, Joshi, Poor, *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-Optimization*, section 4, with plain steps and with local momentum. Both means are over the replies, with their weights.
-"""
+"""FedAvg with another server step: FedExP and FedNova."""
 
 from typing import ClassVar, NamedTuple
 
@@ -20,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod, local_work
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -29,7 +17,54 @@ from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["FedNova", "NormalizedUpdate"]
+__all__ = ["FedExP", "FedNova", "MeasuredUpdate", "NormalizedUpdate"]
+
+
+class MeasuredUpdate(NamedTuple):
+    """A party's reply."""
+
+    change: Vector  # d_k
+    squared_norm: Float[Array, ""]  # |d_k|^2
+
+
+class FedExP(SharedModelMethod):
+    """FedExP: FedAvg with an extrapolated server step.
+
+    .. code-block:: text
+
+        party:   d_k = w_k - w~ after the local work on f_k;   reply d_k and |d_k|^2
+        server:  w~ <- w~ + step * mean(d_k),   step = max(1, mean(|d_k|^2) / (2 (|mean(d_k)|^2 + epsilon)))
+
+    Source: Jhunjhunwala, Wang, Joshi, *FedExP: Speeding Up Federated Averaging via Extrapolation*, Algorithm 1. The
+    parties send their squared norms, so that the server needs means only.
+
+    FedExP. A party stores nothing.
+
+    Attributes:
+        epsilon: added to the denominator, positive.
+    """
+
+    solver: LocalSolver
+    epsilon: ArrayLike = 1e-3
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", epsilon=self.epsilon)
+
+    @override
+    def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, MeasuredUpdate, Info]:
+        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
+        change = tree.sub(w, shared)
+        return state, MeasuredUpdate(change, tree.full_dot(change, change)), info
+
+    @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        mean = replies.mean()
+        squared = tree.full_dot(mean.change, mean.change)
+        step = jnp.maximum(1, mean.squared_norm / (2 * (squared + self.epsilon)))
+        return tree.axpy(step, mean.change, shared), {"server_step": step}
 
 
 class NormalizedUpdate(NamedTuple):
@@ -40,7 +75,21 @@ class NormalizedUpdate(NamedTuple):
 
 
 class FedNova(SharedModelMethod):
-    """FedNova. A party stores nothing.
+    """FedNova: averaging that does not weigh parties by their number of steps.
+
+    .. code-block:: text
+
+        party:   w_k = tau_k gradient steps on f_k from w~;   d_k = (w_k - w~) / |a_k|
+        server:  w~ <- w~ + mean(|a_k|) * mean(d_k)
+
+    |a_k| is the sum of the weights with which the tau_k gradients enter w_k. With plain steps it is tau_k; with
+    momentum of factor rho, which begins at zero, it is (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho).
+
+    Source: Wang, Liu, Liang, Joshi, Poor, *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+    Optimization*, section 4, with plain steps and with local momentum. Both means are over the replies, with their
+    weights.
+
+    FedNova. A party stores nothing.
 
     Attributes:
         solver: ``SGD``, ``GD``, or ``rv.solvers.momentum`` with momentum that begins at zero in every round.

@@ -1,0 +1,196 @@
+"""Dual variables at the parties: FedPD and FedSpeed, FedDyn, and consensus ADMM."""
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, SharedModelMethod, local_work
+from resolvent.errors import check_range
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["ConsensusADMM", "FedDyn", "FedDynState", "PrimalDual", "dual_step"]
+
+
+def dual_step(solver: LocalSolver, weight: ArrayLike, g: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+    """Local work with a dual variable, of FedPD and of FedDyn: the next g_k, w_k, and the info of the work.
+
+    w_k = argmin f_k(w) - <g_k, w> + weight/2 |w - w~|^2 from w~;   g_k <- g_k - weight (w_k - w~)
+    """
+    linear = jax.tree.map(jnp.negative, g)
+    w, info = local_work(solver, Subproblem(oracle, shared, weight, linear), shared, key, effort)
+    return tree.axpy(-jnp.asarray(weight), tree.sub(w, shared), g), w, info
+
+
+class PrimalDual(SharedModelMethod):
+    """Consensus by dual variables at the parties: FedPD with an exchange in every round, and FedSpeed.
+
+    .. code-block:: text
+
+        party:   w_k = argmin f_k(w) - <g_k, w> + 1/(2 eta) |w - w~|^2;   g_k <- g_k - (w_k - w~)/eta
+                 reply w_k - eta g_k
+        server:  w~ <- mean of the replies
+
+    At a fixed point w_k = w~ and g_k = grad f_k(w~), whose mean is zero: the minimiser of the average loss. With all
+    parties in every round it is Douglas-Rachford splitting, FedPi, for u_k = w~ + eta g_k, and FedDyn with alpha =
+    1/eta.
+
+    Source: Zhang, Hong, Dhople, Yin, Liu, *FedPD: A Federated Learning Framework with Adaptivity to Non-IID Data*,
+    Algorithm 1 with p = 0 and local work that starts at the shared model; Sun, Shen, Huang, Ding, Tao, *FedSpeed*,
+    Algorithm 1.
+
+    Consensus by dual variables. A party stores g_k.
+
+    Attributes:
+        eta: length of the proximal step, positive.
+    """
+
+    solver: LocalSolver
+    eta: ArrayLike = 1.0
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", eta=self.eta)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        return jax.tree.map(jnp.zeros_like, w0)
+
+    @override
+    def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        g, w, info = dual_step(self.solver, 1 / jnp.asarray(self.eta), state, shared, oracle, key, effort)
+        return g, tree.axpy(-jnp.asarray(self.eta), g, w), info
+
+    @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return replies.mean(), {}
+
+
+class FedDynState(NamedTuple):
+    """The server's state; only the model is sent."""
+
+    model: Vector  # w~
+    correction: Vector  # h, the weighted mean of all g_k
+
+
+class FedDyn(OnePhaseMethod):
+    """FedDyn: a linear term at each party that removes the bias of local work.
+
+    .. code-block:: text
+
+        party:   w_k = argmin f_k(w) - <g_k, w> + alpha/2 |w - w~|^2;   g_k <- g_k - alpha (w_k - w~)
+        server:  h <- h - alpha * sum over replies of lambda_k (w_k - w~);   w~ <- mean(w_k) - h/alpha
+
+    At a fixed point w_k = w~ for all k, so that g_k = grad f_k(w~) and h = sum_k lambda_k g_k = 0: the minimiser of the
+    average loss. Here h is that sum after every round, under any sampling and any drop-outs.
+
+    Source: Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, *Federated Learning Based on Dynamic
+    Regularization*, Algorithm 1, whose h is the mean over m parties of equal weight. With all parties in every round it
+    is consensus ADMM, and so the splitting FedPi with eta = 1/alpha.
+
+    FedDyn. A party stores g_k.
+
+    Attributes:
+        alpha: weight of the proximal term, positive.
+    """
+
+    solver: LocalSolver
+    alpha: ArrayLike = 0.1
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", alpha=self.alpha)
+
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> FedDynState:
+        return FedDynState(w0, jax.tree.map(jnp.zeros_like, w0))
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        return jax.tree.map(jnp.zeros_like, w0)
+
+    @override
+    def message(self, state: FedDynState, k: Int[Array, ""]) -> Vector:
+        return state.model
+
+    @override
+    def party(self, g: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        return dual_step(self.solver, self.alpha, g, shared, oracle, key, effort)
+
+    @override
+    def server(self, state: FedDynState, replies: Replies, key: Array) -> tuple[FedDynState, Info]:
+        changes = jax.tree.map(lambda w, shared: jnp.where(replies.column(w), w - shared, 0), replies.payload,
+                               state.model)
+        correction = tree.axpy(-jnp.asarray(self.alpha), replies.total(changes), state.correction)
+        return FedDynState(tree.axpy(-1 / jnp.asarray(self.alpha), correction, replies.mean()), correction), {}
+
+    @override
+    def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
+        return message
+
+    @override
+    def server_model(self, state: FedDynState) -> Vector:
+        return state.model
+
+
+class ConsensusADMM(SharedModelMethod):
+    """Over-relaxed consensus ADMM with scaled dual variables.
+
+    .. code-block:: text
+
+        party:   y_k = v_k - z;   x_k = argmin f_k(x) + rho/2 |x - (z - y_k)|^2
+                 v_k <- r x_k + (1 - r) z + y_k;   reply v_k
+        server:  z <- mean of the replies
+
+    The difference of v_k from the next z is the next y_k, so that a party stores v_k only. With all parties in every
+    round the y_k sum to zero, z is the mean of the relaxed x_k, and z - y_k is the iterate of the splitting (alpha,
+    beta, gamma) = (2, 2, r/2) with eta = 1/rho, whose shared model, the mean of 2 x_k - (z - y_k), is another point
+    until both have converged.
+
+    Source: Boyd, Parikh, Chu, Peleato, Eckstein, *Distributed Optimization and Statistical Learning via the Alternating
+    Direction Method of Multipliers*, sections 7.1.1 and 3.4.3.
+
+    Consensus ADMM; the shared model is z. A party stores v_k.
+
+    Attributes:
+        rho: penalty parameter, positive.
+        relaxation: r, in (0, 2).
+    """
+
+    solver: LocalSolver
+    rho: ArrayLike = 1.0
+    relaxation: ArrayLike = 1.0
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", rho=self.rho)
+        check_range(self, "(0, 2)", relaxation=self.relaxation)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        return w0
+
+    @override
+    def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        y = tree.sub(state, shared)
+        center = tree.sub(shared, y)
+        x, info = local_work(self.solver, Subproblem(oracle, center, self.rho), center, key, effort)
+        v = tree.axpy(1, y, tree.lerp(shared, x, self.relaxation))
+        return v, v, info
+
+    @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        return replies.mean(), {}
