@@ -9,14 +9,13 @@ from resolvent.algorithms.combinators.ergodic import ErgodicAveraging
 from resolvent.algorithms.combinators.fedplus_defaults import Abstention, RelativeDelta
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection
 from resolvent.algorithms.combinators.momentum import Momentum
-from resolvent.algorithms.combinators.norm_limit import NormLimit
 from resolvent.algorithms.combinators.objectives import ExplicitMixture, MetaLearned, SharpnessAware
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.personal_use import FineTuned, SharedUntilTrained
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.combinators.replies import NormLimit, StaleReplies
 from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
-from resolvent.algorithms.combinators.stale_replies import StaleReplies
 from resolvent.algorithms.combinators.warm_start import WarmStart
 
 __all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",

@@ -1,4 +1,4 @@
-"""What a party chooses on its held-out samples: one of several settings, or a mixture of its own and the joint model."""
+"""What a party chooses on its held-out samples: one of several settings, or a mixture of own and joint model."""
 
 from collections.abc import Callable
 from functools import partial

@@ -38,8 +38,6 @@ class FedExP(SharedModelMethod):
     Source: Jhunjhunwala, Wang, Joshi, *FedExP: Speeding Up Federated Averaging via Extrapolation*, Algorithm 1. The
     parties send their squared norms, so that the server needs means only.
 
-    FedExP. A party stores nothing.
-
     Attributes:
         epsilon: added to the denominator, positive.
     """
@@ -88,8 +86,6 @@ class FedNova(SharedModelMethod):
     Source: Wang, Liu, Liang, Joshi, Poor, *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
     Optimization*, section 4, with plain steps and with local momentum. Both means are over the replies, with their
     weights.
-
-    FedNova. A party stores nothing.
 
     Attributes:
         solver: ``SGD``, ``GD``, or ``rv.solvers.momentum`` with momentum that begins at zero in every round.

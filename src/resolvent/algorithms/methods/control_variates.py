@@ -49,8 +49,7 @@ class Scaffold(OnePhaseMethod):
 
     Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, *SCAFFOLD: Stochastic Controlled Averaging for Federated
     Learning*, Algorithm 1. Here c is the weighted mean of all c_k under any sampling and any drop-outs.
-
-    Scaffold, options I and II. A party stores its control variate c_k.
+    A party stores c_k.
 
     Attributes:
         solver: gradient steps; option II reads their learning rate and their number.
@@ -137,9 +136,7 @@ class Scaffnew(Method):
 
     Source: Mishchenko, Malinovsky, Stich, Richtarik, *ProxSkip: Yes! Local Gradient Steps Provably Lead to
     Communication Acceleration! Finally!*, Algorithm 2. The second phase sends the new mean to the parties of the round,
-    so that the control variates of a sampled cohort also sum to what they summed to before.
-
-    Scaffnew. A party stores its control variate and the model that it sent last.
+    so that the control variates of a sampled cohort also sum to what they summed to before. A party stores h_k and x_k.
 
     Attributes:
         solver: gradient steps; its learning rate is gamma, and its number of steps is replaced by the drawn one.

@@ -40,13 +40,11 @@ class PrimalDual(SharedModelMethod):
 
     At a fixed point w_k = w~ and g_k = grad f_k(w~), whose mean is zero: the minimiser of the average loss. With all
     parties in every round it is Douglas-Rachford splitting, FedPi, for u_k = w~ + eta g_k, and FedDyn with alpha =
-    1/eta.
+    1/eta. A party stores g_k.
 
     Source: Zhang, Hong, Dhople, Yin, Liu, *FedPD: A Federated Learning Framework with Adaptivity to Non-IID Data*,
     Algorithm 1 with p = 0 and local work that starts at the shared model; Sun, Shen, Huang, Ding, Tao, *FedSpeed*,
     Algorithm 1.
-
-    Consensus by dual variables. A party stores g_k.
 
     Attributes:
         eta: length of the proximal step, positive.
@@ -95,9 +93,7 @@ class FedDyn(OnePhaseMethod):
 
     Source: Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, *Federated Learning Based on Dynamic
     Regularization*, Algorithm 1, whose h is the mean over m parties of equal weight. With all parties in every round it
-    is consensus ADMM, and so the splitting FedPi with eta = 1/alpha.
-
-    FedDyn. A party stores g_k.
+    is consensus ADMM, and so the splitting FedPi with eta = 1/alpha. A party stores g_k.
 
     Attributes:
         alpha: weight of the proximal term, positive.
@@ -145,7 +141,7 @@ class FedDyn(OnePhaseMethod):
 
 
 class ConsensusADMM(SharedModelMethod):
-    """Over-relaxed consensus ADMM with scaled dual variables.
+    """Over-relaxed consensus ADMM with scaled dual variables; the shared model is z.
 
     .. code-block:: text
 
@@ -160,8 +156,6 @@ class ConsensusADMM(SharedModelMethod):
 
     Source: Boyd, Parikh, Chu, Peleato, Eckstein, *Distributed Optimization and Statistical Learning via the Alternating
     Direction Method of Multipliers*, sections 7.1.1 and 3.4.3.
-
-    Consensus ADMM; the shared model is z. A party stores v_k.
 
     Attributes:
         rho: penalty parameter, positive.

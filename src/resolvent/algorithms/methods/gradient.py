@@ -105,13 +105,11 @@ class RecursiveGradient(OnePhaseMethod):
 
     MARINA has a codec C, which is unbiased, and gradients over all samples; PAGE has no codec, and gradients over a
     minibatch if c = 0. Both together are VR-MARINA. Between two rounds with c = 1 the errors of g add up, but each is
-    in proportion to |w~ - v~|, so that they vanish where the method converges: no shifts are stored.
+    in proportion to |w~ - v~|, so that they vanish where the method converges: a party stores nothing.
 
     Source: Gorbunov, Burlachenko, Li, Richtarik, *MARINA: Faster Non-Convex Distributed Learning with Compression*,
     Algorithms 1 and 2; Li, Bao, Zhang, Richtarik, *PAGE: A Simple and Optimal Probabilistic Gradient Estimator for
     Nonconvex Optimization*, Algorithm 1.
-
-    MARINA and PAGE. A party stores nothing.
 
     Attributes:
         learning_rate: gamma, the server's step size.

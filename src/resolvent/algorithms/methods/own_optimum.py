@@ -1,19 +1,26 @@
-"""A party's own optimum, and the curvature of its objective there."""
+"""The parties' own optima: how a party computes its own, and their mean (one-shot averaging)."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from typing_extensions import override
 
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.per_party import as_numbers, check_length, of_party
+from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.maps import Mixture
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["curvature", "own_optimum"]
+__all__ = ["OneShot", "OneShotMessage", "OneShotPartyState", "OneShotState", "WeightedOptimum", "curvature",
+           "own_optimum"]
 
 
 @jax.jit
@@ -62,3 +69,113 @@ def curvature(oracle: Oracle, w: Vector, key: Array, *, tolerance: float = 1e-6,
     first = _PowerIteration(jnp.array(0), normalize(start)[0], unset, unset * 2)
     largest: Array = jax.lax.while_loop(changes, iterate, first).norm
     return largest
+
+
+class OneShotState(NamedTuple):
+    """The server's state."""
+
+    average: Vector  # x_avg over the parties that have replied
+    mass: Float[Array, ""]  # the sum of their unnormalised weights
+
+
+class OneShotPartyState(NamedTuple):
+    """A party's state."""
+
+    optimum: Vector  # x_k
+    curvature: Float[Array, ""]  # L_k, or 1 if the server sends it
+    has_replied: Bool[Array, ""]  # whether x_k has been sent
+
+
+class OneShotMessage(NamedTuple):
+    """The server's message to a party."""
+
+    average: Vector  # x_avg
+    alpha: Float[Array, ""]  # alpha_k
+    smoothness: Float[Array, ""]  # L_k, or 1 if the party computes it
+
+
+class WeightedOptimum(NamedTuple):
+    """A party's reply; zero after its first one."""
+
+    weighted: Vector  # mass * x_k
+    mass: Float[Array, ""]  # alpha_k^2 L_k
+
+
+class OneShot(OnePhaseMethod):
+    """One-shot averaging: the parties' own optima, averaged once; close to FedMix's minimiser if the alphas are small.
+
+    .. code-block:: text
+
+        x_avg = sum_k w_k x_k,   w_k in proportion to lambda_k alpha_k^2 L_k
+        a party uses alpha_k x_avg + (1 - alpha_k) x_k
+
+    Source: Gasanov, Khaled, Horvath, Richtarik, *FedMix*, (2), with lambda_k = 1/n.
+
+    Each party sends its weighted optimum the first time that it takes part; after that x_avg stays as it is.
+
+    Attributes:
+        solver: approximates each party's own optimum, once.
+        alpha: weight of x_avg in the personal model, in [0, 1]; one number, or [N], one per party.
+        smoothness: L_k, one number or [N]; default: each party takes its Hessian's largest eigenvalue at x_k, which is
+            L_k for a quadratic.
+        repeats: number of consecutive runs of the solver.
+    """
+
+    solver: LocalSolver
+    alpha: ArrayLike = eqx.field(converter=as_numbers, default=0.5)
+    smoothness: ArrayLike | None = eqx.field(converter=lambda v: None if v is None else as_numbers(v), default=None)
+    repeats: ArrayLike = 1
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, 1]", alpha=self.alpha)
+        check_range(self, "[1, inf)", repeats=self.repeats)
+        check_range(self, "[0, inf)", smoothness=self.smoothness)
+
+    @override
+    def check(self, parties: int) -> None:
+        check_length("alpha", self.alpha, parties)
+        if self.smoothness is not None:
+            check_length("smoothness", self.smoothness, parties)
+
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> OneShotState:
+        return OneShotState(w0, jnp.zeros((), shares.dtype))
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> OneShotPartyState:
+        optimum = own_optimum(self.solver, self.repeats, w0, oracle, key)
+        is_set = self.smoothness is not None
+        smoothness = jnp.ones((), tree.dtype(optimum)) if is_set else curvature(oracle, optimum, key)
+        return OneShotPartyState(optimum, smoothness, jnp.array(False))
+
+    @override
+    def message(self, state: OneShotState, k: Int[Array, ""]) -> OneShotMessage:
+        smoothness = 1.0 if self.smoothness is None else self.smoothness
+        return OneShotMessage(state.average, of_party(self.alpha, k), of_party(smoothness, k))
+
+    @override
+    def party(self, state: OneShotPartyState, message: OneShotMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[OneShotPartyState, WeightedOptimum, Info]:
+        x = state.optimum
+        mass = jnp.where(state.has_replied, 0, message.alpha**2 * state.curvature * message.smoothness)
+        weighted = tree.scale(mass, x)
+        zero = jnp.zeros((), tree.dtype(x))
+        return (state._replace(has_replied=jnp.array(True)), WeightedOptimum(weighted, mass),
+                {"model": x, "steps": zero, "inexactness": zero})
+
+    @override
+    def server(self, state: OneShotState, replies: Replies, key: Array) -> tuple[OneShotState, Info]:
+        weighted, added = replies.total(replies.payload)
+        mass = state.mass + added
+        move = tree.axpy(-added, state.average, weighted)
+        return OneShotState(tree.axpy(1 / jnp.where(mass > 0, mass, 1), move, state.average), mass), {}
+
+    @override
+    def personal_model(self, state: OneShotPartyState, message: OneShotMessage, oracle: Oracle) -> Vector:
+        return Mixture(message.alpha, state.optimum)(message.average, oracle.grad)
+
+    @override
+    def server_model(self, state: OneShotState) -> Vector:
+        return state.average

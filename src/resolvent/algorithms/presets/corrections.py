@@ -1,7 +1,7 @@
 """Shared-model methods that correct the bias of local work, and one that extrapolates FedAvg's step."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.stale_replies import StaleReplies
+from resolvent.algorithms.combinators.replies import StaleReplies
 from resolvent.algorithms.methods.averaging import FedExP
 from resolvent.algorithms.methods.control_variates import Scaffnew
 from resolvent.algorithms.methods.dual_variables import ConsensusADMM, FedDyn, PrimalDual
