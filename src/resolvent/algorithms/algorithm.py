@@ -40,7 +40,7 @@ class Algorithm(AlgorithmFunctions):
         return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}..."
 
     def _repr_html_(self) -> str:
-        from resolvent.algorithms.overview import overview_html
+        from resolvent.algorithms.traits import overview_html
 
         return overview_html(self)
 

@@ -15,8 +15,10 @@ from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.algorithms.description import Description, describe
 from resolvent.algorithms.exchange import AlgorithmFunctions, Replies
+from resolvent.data.tables.html_tables import html_facts
+from resolvent.errors import shorten
 
-__all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "traffic_of"]
+__all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "overview_html", "traffic_of"]
 
 _MODEL_SIZE = 100_800  # size of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
 _MAX_NUMBERS = 1000  # more numbers than this are counted as a share of a model
@@ -104,3 +106,22 @@ def _replies(payload: Any) -> Replies:
     """The replies of as many parties as the payload has rows, with equal weights."""
     n = len(payload)
     return Replies(payload, jnp.full(n, 1 / n), jnp.arange(n), jnp.ones(n, bool), jnp.full(n, 1 / n))
+
+
+def overview_html(algorithm: AlgorithmFunctions) -> str:
+    """A table of the traffic, the memory and the properties of an algorithm, computed from its functions."""
+    facts: dict[str, object] = {"settings": repr(algorithm)}
+    try:
+        traffic = traffic_of(algorithm)
+        facts |= {"a party stores (models)": traffic.stored, "a party receives in a round (models)": traffic.down,
+                  "a party sends in a round (models)": traffic.up, "phases of a round": len(algorithm.phases),
+                  "parties have models of their own": _yes_or_no(is_personal(algorithm)),
+                  "one reply cannot move the aggregate arbitrarily far": _yes_or_no(is_robust(algorithm)),
+                  "work of stragglers": {"drop": "dropped", "keep": "kept"}[algorithm.straggler_policy]}
+    except (TypeError, ValueError, KeyError) as error:  # an algorithm for models of another structure than the example
+        facts["traffic and memory"] = f"not computed, for a model with the layers body and head: {shorten(error)}"
+    return html_facts(type(algorithm).__name__, facts)
+
+
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
