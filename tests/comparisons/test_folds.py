@@ -1,6 +1,7 @@
 """Comparisons with folds: one score from all rows, no leak into a fold, one compilation, resumption, search inside."""
 
 import json
+import shutil
 from collections import Counter
 
 import jax
@@ -10,10 +11,15 @@ import pytest
 from folder_contents import digests
 
 import resolvent as rv
+from resolvent.comparisons.after.calibrations import calibrate
+from resolvent.comparisons.after.explanations import explain_models
+from resolvent.comparisons.after.run_rows import rows_of_run
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import CHOSEN, Evidence, judge_sites
 from resolvent.data.partition.folds import split_fold
+from resolvent.errors import InputError
+from resolvent.problem.calibration import probabilities_of
 from resolvent.problem.metrics.metric import Predictions
 from resolvent.simulator.engine.rounds import compiled_programs
 
@@ -131,6 +137,41 @@ def test_a_fold_does_not_read_its_test_rows():
     assert first.fold_choices[0] == second.fold_choices[0]
 
 
+def test_calibrations_and_explanations_read_every_row_with_the_model_of_its_fold(tmp_path):
+    """Their scores before a calibration are those of the comparison, in memory and from the folder of the run."""
+    comparison = compared(metrics=[rv.metrics.LogLoss()], decide_by="log_loss", seeds=2)
+    comparison.save(tmp_path / "run")
+    for rows in (comparison.held_out_rows("FedAvg"), rows_of_run(tmp_path / "run", "FedAvg", federation())):
+        table = calibrate(rows, kind="none").table.set_index("site")
+        assert table.loc[["party 0", "party 1", "party 2"], "test_rows"].tolist() == SIZES
+        assert table.loc["shared model", "test_rows"] == sum(SIZES)
+        first = comparison.rows.seed == 0
+        for k, name in enumerate(rows.sites):
+            losses = comparison.rows.values["FedAvg"][first & (comparison.rows.party == k)]
+            assert table.loc[name, "log_loss_before"] == pytest.approx(losses.mean(), rel=1e-5)
+        assert {record.test_rows for record in explain_models(rows).sites.values()} == {*SIZES, sum(SIZES)}
+    shutil.rmtree(tmp_path / "run/models/FedAvg/fold-2")
+    with pytest.raises(InputError, match="no models of fold 2"):
+        rows_of_run(tmp_path / "run", "FedAvg", federation())
+
+
+def test_a_calibration_is_not_measured_on_the_rows_to_which_it_was_fitted():
+    """Labels are coins: no calibration is better, but one that is fitted to the rows themselves seems so."""
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=(90, 2)) for _ in range(6)]
+    data = rv.FederatedData.from_arrays(xs, [rng.integers(0, 2, 90) for _ in xs])
+    comparison = rv.compare(METHODS, rv.models.logistic(2, 2), data, rounds=2, evaluate_every=2, folds=3,
+                            progress=False)
+    made, measured, in_sample = comparison.calibrate("FedAvg", kind="isotonic"), [], []
+    for name, site in made.rows.sites.items():
+        measured.append(made.sites[name].scores["log_loss"].after.value)
+        for part in site.folds:
+            p = probabilities_of(made.fitted(name).calibration.apply(part.fitted.outputs_of_inputs(part.test.x)))
+            in_sample.append(-np.log(p[np.arange(len(p)), part.test.y]).mean())
+    assert np.mean(measured) > np.log(2) - 0.002
+    assert np.mean(in_sample) < np.mean(measured) - 0.01
+
+
 def test_the_gain_is_that_of_the_choice_of_each_fold():
     """Two folds choose different methods: each row has the value of the method that its fold chooses."""
     rng = np.random.default_rng(0)
@@ -191,8 +232,10 @@ def test_a_file_searches_inside_each_fold(tmp_path, call):
     page = " ".join((tmp_path / "runs/mine/report.html").read_text().split())
     assert "Every row was tested once" in page
     assert "Inside the folds, FedProx chose" in page
-    calibrated = call("calibrate", "runs/mine", "--method", "FedAvg", cwd=tmp_path)
-    assert calibrated.code == 0, calibrated.err  # the rows of the first fold have the losses that its run recorded
+    calibrated = call("calibrate", "runs/mine", "--method", "FedAvg", "--json", cwd=tmp_path)
+    assert calibrated.code == 0, calibrated.err
+    assert [site["test_rows"] for site in json.loads(calibrated.out)["sites"].values()] == [40, 21]
+    assert call("explain", "runs/mine", "--method", "FedAvg", cwd=tmp_path).code == 0
     refit = call("refit", "runs/mine", "--method", "FedProx", cwd=tmp_path)
     assert "the hyperparameters of FedProx were chosen in each fold" in refit.err
     refused = call("tune", "mine.yaml", cwd=tmp_path)

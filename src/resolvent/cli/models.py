@@ -136,7 +136,8 @@ def calibrate(
 
     Try `resolvent calibrate runs/mine --positive ill --cost-false-negative 5 --cost-false-positive 1`.
 
-    Calibration and threshold of each site are fitted to its validation rows and measured on its test rows. They are
+    Calibration and threshold of each site are fitted to its validation rows and measured on its test rows; after a run
+    with folds both on all rows, each with the model of the fold that tested it. They are
     stored next to the models, `resolvent predict` and `resolvent evaluate` use them from then on (without them:
     `--raw`), and the report shows them. The kind of calibration is the one with the smallest cross-validated log loss
     of those for which there are enough rows: a temperature from 10 validation rows on, Platt's map from 50, the
@@ -205,7 +206,8 @@ def explain(
 
     For each column of the table: by how much the mean loss on the test rows grows if the column is exchanged between
     the rows (permutation importance), with an interval that is paired over the rows. For linear and logistic models
-    also the coefficients in the units of the table. Both are stored next to the models, and the report shows them.
+    also the coefficients in the units of the table. After a run with folds the importance is over all rows, each with
+    the model of the fold that tested it, and the coefficients are those of the first fold. Both are stored next to the models, and the report shows them.
 
     At a site of a federation: `resolvent explain KIT/runs/NAME site.yaml`. Nothing leaves the site.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.after.held_out_rows import SHARED, HeldOutRows
+from resolvent.comparisons.after.held_out_rows import SHARED, HeldOutRows, LabelledInputs, SiteRows
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.score_intervals import wilson_interval
 from resolvent.problem.calibration import (
@@ -203,6 +203,9 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
               progress: ProgressOfSites | None = None) -> Calibrations:
     """Calibrate the models of a method on validation rows, and measure them on test rows.
 
+    With folds the calibration is fitted to all rows of a site, each with the prediction of the model that was not
+    trained on it. It is measured on the same rows: those of each fold with the calibration that the other folds give.
+
     Args:
         rows: the models with their rows.
         sites: names of the sites; default: all sites and the shared model.
@@ -221,28 +224,51 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
         raise InputError(f"{rows.method} has a model with the loss {type(first.model.loss).__name__}, and a "
                          "calibration needs a classifier whose outputs are logits: a loss of cross-entropy")
     index = _positive_index(first, positive, goal)
-    outputs = {name: LabelledOutputs(_outputs(site.fitted, site.validation.x), site.validation.y)
-               for name, site in rows.sites.items()}
-    done = dict[str | None, SiteCalibration]()
-    for number, (name, site) in enumerate(models.items()):
-        if name is None:
-            others, of_model = None, LabelledOutputs(_outputs(site.fitted, site.validation.x), site.validation.y)
-        else:
-            others, of_model = LabelledOutputs.join([o for n, o in outputs.items() if n != name]), outputs[name]
+
+    def calibrated(site: SiteRows, of_model: LabelledOutputs,
+                   others: LabelledOutputs | None) -> tuple[Fitted, CalibrationChoice, str]:
         choice = choose_calibration(of_model, others, kind)
         fitted, note = replace(site.fitted, calibration=choice.calibration), ""
         if goal is not None:
             assert positive is not None
             fitted, note = _with_threshold(fitted, of_model, others, positive, index, goal)
-        done[name] = _measure(fitted, choice, LabelledOutputs(_outputs(site.fitted, site.test.x), site.test.y), index,
-                              number, len(of_model.labels) if goal is not None else 0, note)
+        return fitted, choice, note
+
+    of_sites = {name: _fitting_outputs(site) for name, site in rows.sites.items()}
+    done = dict[str | None, SiteCalibration]()
+    for number, (name, site) in enumerate(models.items()):
+        parts = _fitting_outputs(site) if name is None else of_sites[name]
+        others = None if name is None else LabelledOutputs.join(
+            [part for n, of_site in of_sites.items() if n != name for part in of_site])
+        of_model = LabelledOutputs.join(parts) or parts[0]
+        fitted, choice, note = calibrated(site, of_model, others)
+        tested = [_Tested(fitted, *_outputs(site.fitted, site.test))]
+        if site.folds:  # the rows of each fold are calibrated by those of the others
+            tested = [_Tested(calibrated(site, LabelledOutputs.join([*parts[:i], *parts[i + 1:]]) or part, others)[0],
+                              *part) for i, part in enumerate(parts)]
+        done[name] = _measure(fitted, choice, tested, index, number, len(of_model.labels) if goal is not None else 0,
+                              note)
         if progress is not None:
             progress(number + 1, len(models))
     return Calibrations(rows.method, done, rows)
 
 
-def _outputs(fitted: Fitted, x: NDArray[Any]) -> NDArray[Any]:
-    return fitted.outputs_of_inputs(x) if len(x) else np.zeros((0, max(len(fitted.classes), 1)))
+class _Tested(NamedTuple):
+    """A calibrated model, and its outputs for rows by which it was neither trained nor calibrated."""
+
+    fitted: Fitted
+    outputs: NDArray[Any]
+    labels: NDArray[Any]
+
+
+def _fitting_outputs(site: SiteRows) -> list[LabelledOutputs]:
+    """The outputs to which a calibration is fitted: for validation rows, or with folds for the test rows of each."""
+    return [_outputs(part.fitted, part.test) for part in site.folds] or [_outputs(site.fitted, site.validation)]
+
+
+def _outputs(fitted: Fitted, rows: LabelledInputs) -> LabelledOutputs:
+    return LabelledOutputs(fitted.outputs_of_inputs(rows.x) if len(rows.y) else np.zeros((
+        0, max(len(fitted.classes), 1))), rows.y)
 
 
 def _positive_index(fitted: Fitted, positive: str | None, goal: Goal | None) -> int:
@@ -280,13 +306,15 @@ def _with_threshold(fitted: Fitted, site: LabelledOutputs, others: LabelledOutpu
     return replace(fitted, threshold=Threshold(positive, value, goal)), ""
 
 
-def _measure(fitted: Fitted, choice: CalibrationChoice, test: LabelledOutputs, index: int, number: int,
+def _measure(fitted: Fitted, choice: CalibrationChoice, tested: Sequence[_Tested], index: int, number: int,
              threshold_rows: int, note: str) -> SiteCalibration:
     """The effect of a calibration and of a threshold on test rows."""
-    if not len(test.labels):
+    tested = [part for part in tested if len(part.labels)]
+    if not tested:
         return SiteCalibration(fitted, choice, 0, {}, {"before": (), "after": ()}, None, threshold_rows, note)
-    labels = test.labels.astype(np.int64)
-    stages = {"before": test.outputs, "after": choice.calibration.apply(test.outputs)}
+    labels = np.concatenate([part.labels for part in tested]).astype(np.int64)
+    stages = {"before": np.concatenate([part.outputs for part in tested]),
+              "after": np.concatenate([_calibrated_outputs(part) for part in tested])}
     predictions = {}
     for stage, outputs in stages.items():
         probabilities = probabilities_of(outputs)
@@ -294,8 +322,18 @@ def _measure(fitted: Fitted, choice: CalibrationChoice, test: LabelledOutputs, i
     scores = {metric.name: _change({stage: metric.row_values(p) for stage, p in predictions.items()}, labels, number,
                                    metric.limits, metric.sampling) for metric in _METRICS}
     reliability = {stage: _reliability(p, index) for stage, p in predictions.items()}
-    reached = None if fitted.threshold is None else _reached(fitted.threshold, predictions["after"], index, number)
+    reached = None
+    if all(part.fitted.threshold is not None for part in tested):
+        is_positive = np.concatenate([part.fitted.threshold.is_positive(probabilities_of(_calibrated_outputs(part))[
+            :, index]) for part in tested if part.fitted.threshold is not None])
+        assert fitted.threshold is not None
+        reached = _reached(fitted.threshold, is_positive, predictions["after"], index, number)
     return SiteCalibration(fitted, choice, len(labels), scores, reliability, reached, threshold_rows, note)
+
+
+def _calibrated_outputs(part: _Tested) -> NDArray[Any]:
+    assert part.fitted.calibration is not None
+    return part.fitted.calibration.apply(part.outputs)
 
 
 def _change(values: Mapping[str, NDArray[np.float64]], labels: NDArray[np.int64], number: int,
@@ -323,9 +361,9 @@ def _reliability(predictions: Predictions, index: int) -> tuple[Bin, ...]:
     return tuple(bins)
 
 
-def _reached(threshold: Threshold, predictions: Predictions, index: int, number: int) -> ReachedShares:
-    assert predictions.probabilities is not None
-    is_positive, labels = threshold.is_positive(predictions.probabilities[:, index]), predictions.labels == index
+def _reached(threshold: Threshold, is_positive: NDArray[np.bool_], predictions: Predictions, index: int,
+             number: int) -> ReachedShares:
+    labels = predictions.labels == index
     cost = None
     if threshold.goal.has_cost:
         assert threshold.goal.cost_false_negative is not None

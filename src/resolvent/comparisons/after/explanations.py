@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +13,8 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from resolvent.comparisons.after.calibrations import plain_interval
-from resolvent.comparisons.after.held_out_rows import SHARED, HeldOutRows, LabelledInputs
+from resolvent.comparisons.after.held_out_rows import SHARED, HeldOutRows, SiteRows
 from resolvent.comparisons.after.later_files import EXPLANATION_FILE, write_records
-from resolvent.problem.fitted import Fitted
 from resolvent.problem.importance import (
     blocks_of_columns,
     coefficients,
@@ -128,15 +128,14 @@ def explain_models(rows: HeldOutRows, *, sites: Sequence[str] = (),
     """
     models = rows.chosen(sites)
     blocks = blocks_of_columns(next(iter(models.values())).fitted.encoding)
-    total, done = len(models) * len(blocks), [0]
+    total, done = sum(len(site.tested) for site in models.values()) * len(blocks), [0]
 
     def advance() -> None:
         done[0] += 1
         if progress is not None:
             progress(done[0], total)
 
-    intervals = {name: _importance(site.fitted, site.test, blocks, number, advance)
-                 for number, (name, site) in enumerate(models.items())}
+    intervals = {name: _importance(site, blocks, number, advance) for number, (name, site) in enumerate(models.items())}
     names = [name for name in models if name is not None]
     differs: dict[str | None, dict[str, int]] = {name: {} for name in models}
     for column in blocks:
@@ -144,21 +143,25 @@ def explain_models(rows: HeldOutRows, *, sites: Sequence[str] = (),
         for name, sign in zip(names, signs, strict=True):
             differs[name][column] = sign
     return Explanations(rows.method, {
-        name: SiteExplanation(len(site.test.y), intervals[name], differs[name], coefficients(site.fitted))
+        name: SiteExplanation(sum(len(part.test.y) for part in site.tested), intervals[name], differs[name],
+                              coefficients(site.fitted))
         for name, site in models.items()}, rows)
 
 
-def _importance(fitted: Fitted, test: LabelledInputs, blocks: dict[str, NDArray[np.intp]], number: int,
+def _importance(site: SiteRows, blocks: dict[str, NDArray[np.intp]], number: int,
                 advance: Callable[[], None]) -> dict[str, Interval]:
-    if len(test.y) < _MIN_ROWS:
+    """The importance of each column over all test rows; with folds, values are exchanged within the rows of a fold."""
+    values = [importance_values(partial(_losses_of_rows, part), part.test.x, blocks, seed=number, progress=advance)
+              for part in site.tested if len(part.test.y) >= _MIN_ROWS]
+    if not values:
         return dict.fromkeys(blocks, Interval(np.nan, np.nan, np.nan))
+    return {column: mean_interval(np.concatenate([of_part[column] for of_part in values])) for column in blocks}
 
-    def losses(x: NDArray[Any]) -> NDArray[np.float64]:
-        y = np.tile(test.y, len(x) // len(test.y))
-        return np.asarray(_losses(fitted.model.loss, fitted.outputs_of_inputs(x), jnp.asarray(y)), np.float64)
 
-    values = importance_values(losses, test.x, blocks, seed=number, progress=advance)
-    return {column: mean_interval(of_rows) for column, of_rows in values.items()}
+def _losses_of_rows(part: SiteRows, x: NDArray[Any]) -> NDArray[np.float64]:
+    """The losses of copies of the test rows, of which columns were exchanged."""
+    y = np.tile(part.test.y, len(x) // len(part.test.y))
+    return np.asarray(_losses(part.fitted.model.loss, part.fitted.outputs_of_inputs(x), jnp.asarray(y)), np.float64)
 
 
 @jax.jit

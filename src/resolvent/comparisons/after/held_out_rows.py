@@ -1,6 +1,6 @@
 """The models of one method, each with rows that it was not trained on: for calibration and importance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
+from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.problem.fitted import Fitted
-from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.simulator.record.model_folder import ModelFolder, SavedModels
 from resolvent.simulator.record.result import Result
 
-__all__ = ["SHARED", "HeldOutRows", "LabelledInputs", "SiteRows", "choose_method_name", "rows_of_party",
-           "rows_of_results", "with_shared_model"]
+__all__ = ["SHARED", "HeldOutRows", "LabelledInputs", "SiteRows", "choose_method_name", "rows_of_folds",
+           "rows_of_party", "rows_of_results", "with_shared_model"]
 
 SHARED = "shared model"  # its name in tables
 
@@ -41,11 +42,31 @@ class SiteRows(NamedTuple):
         fitted: the personal model of a site, or the shared model, without calibration and threshold.
         validation: the rows to which a calibration is fitted.
         test: the rows on which it is measured.
+        folds: of a run with folds: the model of each fold with its test rows, which are all rows together; empty
+            without folds. Then these rows are used, and ``validation`` and ``test`` are those of the first fold.
     """
 
     fitted: Fitted
     validation: LabelledInputs
     test: LabelledInputs
+    folds: "tuple[SiteRows, ...]" = ()
+
+    @property
+    def tested(self) -> "tuple[SiteRows, ...]":
+        """Models with their test rows: one for each fold, or without folds this one."""
+        return self.folds or (self,)
+
+
+class FoldModels(NamedTuple):
+    """The models of a comparison with folds.
+
+    Attributes:
+        data: the samples, before they were divided into folds.
+        models: label of a method -> its models of the second fold and the later ones.
+    """
+
+    data: FederatedData
+    models: Mapping[str, Sequence[SavedModels]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +101,15 @@ class HeldOutRows:
         return models if self.shared is None else {**models, None: self.shared}
 
 
-def rows_of_results(results: Mapping[str, Result], method: str | None, choice: str | None) -> HeldOutRows:
+def rows_of_results(results: Mapping[str, Result], method: str | None, choice: str | None,
+                    folds: FoldModels | None = None) -> HeldOutRows:
     """The validation and test rows of a comparison in memory, with the models of its first seed.
 
     Args:
         results: label of a method -> its result.
         method: name of a method; None: the one that the federation should run, or the only one.
         choice: the method that the federation should run; None: it is not known.
+        folds: the data and the models of the other folds; None without folds.
 
     Raises:
         InputError: there is no such method, or the problem has no samples.
@@ -97,6 +120,15 @@ def rows_of_results(results: Mapping[str, Result], method: str | None, choice: s
     if data is None:
         raise InputError("the comparison has no samples with labels: calibration and importance are for classifiers "
                          "and regressions")
+    if folds is not None:
+        later = folds.models[name]
+
+        def of_fold(fold: int, party: int | None) -> Fitted | None:
+            if not fold:
+                return None if party is None and result.server_model is None else result.fitted(party)
+            return later[fold - 1].fitted(party)
+
+        return HeldOutRows(name, *rows_of_folds(folds.data, len(later) + 1, result.seed, data.parties, of_fold))
     sites = {str(site): rows_of_party(result.fitted(k), data, k) for k, site in enumerate(data.parties)}
     return with_shared_model(name, sites, None if result.server_model is None else result.fitted())
 
@@ -118,16 +150,50 @@ def choose_method_name(method: str | None, methods: Sequence[str], choice: str |
 
 def rows_of_party(fitted: Fitted, data: FederatedData, party: int) -> SiteRows:
     """The validation and test rows of a party, with its model."""
-    return SiteRows(fitted, *(LabelledInputs(*data.party(party, split)) for split in ("validation", "test")))
+    return SiteRows(fitted, LabelledInputs(*data.party(party, "validation")),
+                    LabelledInputs(*data.party(party, "test")))
+
+
+def rows_of_folds(data: FederatedData, folds: int, seed: int, sites: Sequence[str],
+                  fitted: Callable[[int, int | None], Fitted | None]) -> tuple[dict[str, SiteRows], SiteRows | None]:
+    """The rows of all folds of a run: those of each site, and those of the shared model, None if there is none.
+
+    Args:
+        data: the samples of the run, before they were divided into folds.
+        folds: number of folds.
+        seed: the seed of the run.
+        sites: the names of the sites.
+        fitted: (fold, party) -> its model; (fold, None) -> the shared model of the fold, or None.
+    """
+    of_folds = []
+    for fold in range(folds):
+        split = split_fold(data, fold, folds, seed)
+        parts = {}
+        for k, name in enumerate(sites):
+            model = fitted(fold, k)
+            assert model is not None
+            part = rows_of_party(model, split.data, k)
+            test = split.data.splits["test"]
+            counts = ~split.is_repeated[test.offset[k]:test.offset[k] + test.length[k]]
+            parts[name] = part._replace(test=LabelledInputs(part.test.x[counts], part.test.y[counts]))
+        of_folds.append((parts, _shared(parts, fitted(fold, None))))
+    first, shared = of_folds[0]
+    return ({name: first[name]._replace(folds=tuple(parts[name] for parts, _ in of_folds)) for name in sites},
+            None if shared is None else shared._replace(folds=tuple(s for _, s in of_folds if s is not None)))
 
 
 def with_shared_model(method: str, sites: dict[str, SiteRows], shared: Fitted | None,
                  models: ModelFolder | None = None) -> HeldOutRows:
     """The sites, and the shared model with the rows of all sites."""
+    return HeldOutRows(method, sites, _shared(sites, shared), models)
+
+
+def _shared(sites: Mapping[str, SiteRows], shared: Fitted | None) -> SiteRows | None:
+    """The shared model with the rows of all sites; None if there is no shared model, or no site."""
     parts = list(sites.values())
     if shared is None or not parts:
-        return HeldOutRows(method, sites, None, models)
+        return None
     validation, test = parts[0].validation, parts[0].test
     for part in parts[1:]:
         validation, test = validation + part.validation, test + part.test
-    return HeldOutRows(method, sites, SiteRows(shared, validation, test), models)
+    return SiteRows(shared, validation, test)

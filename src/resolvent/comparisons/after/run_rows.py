@@ -14,21 +14,23 @@ from resolvent.comparisons.after.held_out_rows import (
     LabelledInputs,
     SiteRows,
     choose_method_name,
+    rows_of_folds,
     rows_of_party,
     with_shared_model,
 )
-from resolvent.comparisons.experiment.checks import check_same_data
+from resolvent.comparisons.experiment.checks import check_same_data, folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.load import load_fitted, models_of
+from resolvent.comparisons.runs.model_files import fold_folder
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, SUMMARY_FILE, read_summary
 from resolvent.data.federated import FederatedData
-from resolvent.data.partition.folds import split_fold
 from resolvent.data.tables.columns import read_parties
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.new_rows import read_rows
 from resolvent.data.tables.table_settings import SITE_TABLE
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.problem.fitted import Fitted
 from resolvent.simulator.record.model_folder import ModelFolder
 
 if TYPE_CHECKING:
@@ -64,12 +66,29 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
     summary = read_summary(folder)
     check_same_data(folder, summary, data,
                     "restore the data, or name a file of rows with labels that the run has not used")
-    if summary.get("folds", 1) > 1:  # the models of the first fold were trained on other rows than those of the data
-        data = split_fold(data, 0, summary["folds"], summary["seed"]).data
+    if summary.get("folds", 1) > 1:
+        return _of_folds(folder, models, data, summary["folds"], summary["seed"])
     sites = {name: rows_of_party(load_fitted(folder, models.method, k, before_refit=True).raw, data, k)
              for k, name in enumerate(models.parties)}
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
     return with_shared_model(models.method, sites, shared, models)
+
+
+def _of_folds(folder: Path, models: ModelFolder, data: FederatedData, folds: int, seed: int) -> HeldOutRows:
+    """The rows of all folds, each with the models of the fold in which it was tested."""
+    of_method = folder / "models" / folder_name(models.method)
+    for fold in range(1, folds):
+        if not fold_folder(of_method, fold).is_dir():
+            raise InputError(f"{folder} has no models of fold {fold + 1}, because an earlier version of resolvent "
+                             "wrote it: run the experiment again")
+    predictor = load_fitted(folder, models.method, 0, before_refit=True).model
+
+    def fitted(fold: int, party: int | None) -> Fitted | None:
+        if party is None and not models.has_shared_model:
+            return None
+        return load_fitted(fold_folder(of_method, fold), None, party, predictor, before_refit=True).raw
+
+    return HeldOutRows(models.method, *rows_of_folds(data, folds, seed, models.parties, fitted), models)
 
 
 def models_of_run(folder: Path, method: str | None = None) -> ModelFolder:

@@ -18,6 +18,7 @@ from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.tables.html_tables import html_facts, html_table
 from resolvent.problem.problem import SolvedProblem
+from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.storage.processes import detect_lost_process
 
@@ -75,6 +76,7 @@ class ComparedMethods:
         rows: the value of every test row with every method; None if the problem has no samples.
         alone: the label of local training, or None if the experiment has none.
         fold_choices: the method that the validation rows of each fold choose; empty without folds or a choice.
+        fold_models: label -> its models of the second fold and the later ones, with the first seed.
     """
 
     experiment: Experiment
@@ -84,6 +86,7 @@ class ComparedMethods:
     rows: RowValues | None = field(repr=False)
     alone: str | None
     fold_choices: tuple[str, ...] = ()
+    fold_models: dict[str, tuple[SavedModels, ...]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return (f"{type(self).__name__}({', '.join(self.results)}; {self.experiment.rounds} rounds, "

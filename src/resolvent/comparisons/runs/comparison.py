@@ -120,10 +120,14 @@ class Comparison(ComparedMethods):
         Raises:
             InputError: there is no such method, or there are no samples.
         """
-        from resolvent.comparisons.after.held_out_rows import rows_of_results
+        from resolvent.comparisons.after.held_out_rows import FoldModels, rows_of_results
+        from resolvent.data.federated import FederatedData
 
         choice = self.verdict.sites.choice
-        return rows_of_results(self.results, method, None if choice is None else choice.method)
+        data, folds = self.experiment.data, None
+        if self.fold_models and isinstance(data, FederatedData):
+            folds = FoldModels(data, self.fold_models)
+        return rows_of_results(self.results, method, None if choice is None else choice.method, folds)
 
     def save(self, folder: Path | str, *, title: str = "", overwrite: bool = False) -> Path:
         """Write a run folder: models, metrics, summary and report, as ``resolvent run`` does.

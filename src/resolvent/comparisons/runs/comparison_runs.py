@@ -26,6 +26,7 @@ from resolvent.errors import InputError
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.simulator.storage.processes import detect_lost_process
@@ -97,6 +98,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         notify(cost_text(experiment, search))
     seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
     first: dict[str, Result] = {}
+    fold_models: dict[str, tuple[SavedModels, ...]] = {}
     runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
     rows, all_choices, start = list[RowValues](), list[str](), time.perf_counter()
     for seed in seeds:
@@ -106,6 +108,9 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
             results, of_run = runner.run(samples, seed, fold)
             runs = {label: (*runs[label], of_run[label]) for label in runs}
             first = first or results
+            if fold and seed == experiment.seed:
+                with detect_lost_process():
+                    fold_models = {m: (*fold_models.get(m, ()), results[m].saved_models) for m in results}
             if folds > 1:
                 choice = _choice(experiment, results, of_run, seed)
                 choices += [] if choice is None else [choice]
@@ -123,7 +128,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                 rows.append(measure_rows(of_folds, score, {CHOSEN: choices} if choices else {}))
         all_choices += choices
     return ComparedMethods(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
-                      _alone(experiment), tuple(all_choices))
+                      _alone(experiment), tuple(all_choices), fold_models)
 
 
 class _Runner:

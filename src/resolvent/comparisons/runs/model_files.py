@@ -6,11 +6,20 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.simulator.record.model_folder import write_model_folder
 
-__all__ = ["write_models"]
+__all__ = ["fold_folder", "write_models"]
 
 
 def write_models(folder: Path, comparison: ComparedMethods) -> None:
-    """Write the models of the first seed, each method's into a folder of its label's name, see ``model_folder``."""
-    for result in comparison.results.values():
-        saved = result.saved_models._replace(parties=comparison.experiment.parties)
-        write_model_folder(folder / folder_name(result.name), saved)
+    """Write the models of the first seed, each method's into a folder of its label's name, see ``model_folder``.
+
+    The models of the second fold and the later ones are in folders inside it.
+    """
+    for label, result in comparison.results.items():
+        for fold, saved in enumerate((result.saved_models, *comparison.fold_models.get(label, ()))):
+            write_model_folder(fold_folder(folder / folder_name(result.name), fold),
+                               saved._replace(parties=comparison.experiment.parties))
+
+
+def fold_folder(folder: Path, fold: int) -> Path:
+    """The folder of a method's models of one fold, from that of its models."""
+    return folder / f"fold-{fold + 1}" if fold else folder

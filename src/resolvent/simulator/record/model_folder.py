@@ -73,6 +73,20 @@ class SavedModels(NamedTuple):
     digest: str = ""
     training: TrainingRows | None = None
 
+    def fitted(self, party: int | None) -> Fitted | None:
+        """The model of a party, or the shared model; None if there is none.
+
+        Raises:
+            InputError: the models were trained on a problem without samples.
+        """
+        if self.model is None or self.encoding is None:
+            raise InputError(_NO_ENCODING)
+        if party is None and self.shared is None:
+            return None
+        params = self.shared if party is None else tree.rows(self.personal, party)
+        return Fitted(self.model, params, self.encoding, self.method, None if party is None else self.parties[party],
+                      self.rounds, training=self.training)
+
 
 def write_model_folder(folder: Path, saved: SavedModels) -> None:
     """Write the models of a method; ``tree.json`` is written last."""
