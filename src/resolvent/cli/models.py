@@ -207,7 +207,8 @@ def explain(
     For each column of the table: by how much the mean loss on the test rows grows if the column is exchanged between
     the rows (permutation importance), with an interval that is paired over the rows. For linear and logistic models
     also the coefficients in the units of the table. After a run with folds the importance is over all rows, each with
-    the model of the fold that tested it, and the coefficients are those of the first fold. Both are stored next to the models, and the report shows them.
+    the model of the fold that tested it, and the coefficients are those of the first fold. Both are stored next to the
+    models, and the report shows them.
 
     At a site of a federation: `resolvent explain KIT/runs/NAME site.yaml`. Nothing leaves the site.
 
