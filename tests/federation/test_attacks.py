@@ -44,6 +44,9 @@ def test_an_attack_that_is_tested_elsewhere_still_is(attack):
     assert f"def {name}(" in (TESTS / file).read_text("utf-8")
 
 
+SOLVER = "{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}"
+
+
 class Target:
     """A site with a table that the attacker does not know, and the attacker's requests to it."""
 
@@ -60,13 +63,25 @@ class Target:
     def write(self, frame):
         frame.to_csv(self.path, index=False)
 
-    def ask(self, data, kind="describe", run=None, party=0, seed=0):
+    def ask(self, data, **request):
         """The answer to a request of a new run, by a process that has just been started."""
+        site, answer = self._describe(data, **request)
+        site.close()
+        return answer
+
+    def _describe(self, data, party=0, seed=0, solver=SOLVER, sites=("aachen", "berlin", "celle"), model="logistic"):
         self.runs += 1
-        text = experiment_from_text(EXPERIMENT.replace("{label: ill, test: 0.3}", data) + f"seed: {seed}\n", "x").text
+        text = EXPERIMENT.replace("{label: ill, test: 0.3}", data).replace(SOLVER, solver).replace("logistic", model)
         site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits))
-        answer = json.loads(site.handle(request_bytes(kind, run=run or f"run-{self.runs}", party=party,
-                                                      experiment=text, version=library_version())))
+        return site, json.loads(site.handle(request_bytes(
+            "describe", run=f"run-{self.runs}", party=party, version=library_version(), sites=list(sites),
+            experiment=experiment_from_text(f"{text}seed: {seed}\n", "x").text)))
+
+    def prepare(self, model):
+        """The answer when the rounds are prepared."""
+        site, _ = self._describe("{label: ill}", model=model)
+        answer = json.loads(site.handle(request_bytes(
+            "prepare", run=f"run-{self.runs}", encoding=_encoding(["east", "west"]), decide_by=None, weights=None)))
         site.close()
         return answer
 
@@ -199,13 +214,62 @@ def test_a_guess_of_a_rare_level_changes_no_answer(tmp_path):
     target.write(target.frame.assign(ward=ward))
     text = experiment_from_text(EXPERIMENT, "x").text
     site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path)))
-    site.handle(request_bytes("describe", run="a", party=0, experiment=text, version=library_version()))
+    site.handle(request_bytes("describe", run="a", party=0, experiment=text, version=library_version(),
+                              sites=["aachen", "berlin", "celle"]))
     answers = []
     for levels in (["east", "west"], ["ICU", "east", "west"], ["Mars", "east", "west"]):
         answers.append(json.loads(site.handle(request_bytes("prepare", run="a", encoding=_encoding(levels),
                                                             decide_by=None, weights=None))))
     site.close()
     assert answers[0] == answers[1] == answers[2] == {"score": "accuracy"}
+
+
+def test_one_permitted_round_with_one_row_is_not_permitted(tmp_path):
+    """A step with a minibatch of one row: the update of the weights, divided by that of the bias, is the row."""
+    answer = Target(tmp_path).ask("{label: ill}", solver="{name: SGD, learning_rate: 1.0, batch_size: 1, steps: 1}")
+    assert answer == {"refused": {"code": "limits", "column": None, "limits": {"min_batch": 5}}}
+
+
+@pytest.mark.parametrize("min_cell", [1, 5])
+@pytest.mark.parametrize("data", [
+    "{label: name, features: [notes]}", "{label: ill, features: [notes]}", "{label: ill}",
+    "{label: name, features: [age]}", "{label: ill, features: [age, notes], rare: other}"])
+def test_names_and_free_text_stay_at_the_site(data, min_cell, tmp_path):
+    """No name of a level leaves, also if the site allows numbers about single rows."""
+    target = Target(tmp_path, Limits(min_cell=min_cell))
+    target.write(target.frame.assign(name=[f"Name {k}" for k in range(120)],
+                                     notes=[f"note {k % 60}" for k in range(120)]))
+    refused = target.ask(data)["refused"]
+    assert refused["code"] in ("column not allowed", "values", *["rare"] * (min_cell == 5))
+    assert refused["column"] in ("name", "notes")
+
+
+def test_a_model_that_can_memorise_the_rows_leaves_with_noise_only(tmp_path):
+    """An update of a network with a hidden layer, of 72 training rows."""
+    target = Target(tmp_path)
+    model = "{name: mlp, width: 64}"
+    for limits, code in ((Limits(), "limits"), (Limits(clip=1.0, noise=1.0), None),
+                         (Limits(max_parameters_per_row=10), None)):
+        target.limits = limits
+        refused = target.prepare(model).get("refused", {})
+        assert refused.get("code") == code
+        assert [*refused.get("limits", {})] == (["max_parameters_per_row"] if code else [])
+
+
+def test_a_site_lists_what_may_take_part(tmp_path):
+    """Columns and levels that are not listed are as if they were absent; a label that is not listed is refused."""
+    target = Target(tmp_path, Limits(features=("age", "ward"), labels=("ill",), levels={"ward": ["east"]}))
+    columns = {c["name"]: c for c in target.ask("{label: ill}")["table"]["columns"]}
+    assert [*columns] == ["age", "ward"]
+    assert [*columns["ward"]["levels"]] == ["east"]
+    assert target.ask("{label: ill, features: [age, pulse]}")["refused"] == {
+        "code": "column not allowed", "column": "pulse", "limits": {}}
+    assert target.ask("{label: ward}")["refused"]["limits"] == {"labels": ["ill"]}
+
+
+def test_a_run_with_too_few_sites_is_refused(tmp_path):
+    for sites in (("aachen", "berlin"), ("aachen",) * 3):
+        assert Target(tmp_path).ask("{label: ill}", sites=sites)["refused"]["limits"] == {"min_sites": 3}
 
 
 def _encoding(levels):

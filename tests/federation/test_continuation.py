@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits
 from resolvent.cli import federation as commands
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError
@@ -26,7 +26,6 @@ from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.requests import read_request
 from resolvent.federation.protocol.second_sessions import (
     SECOND_SESSION,
@@ -265,7 +264,7 @@ def refused_after_a_round(federation):
     """The owner of a site changes the limits, and changes them back."""
     with run_until(federation, after_a_round):
         files = dict(federation.files)
-        federation.files["berlin"] = replace(files["berlin"], limits=Limits(max_rounds=1))
+        federation.files["berlin"] = replace(files["berlin"], limits=limits(max_rounds=1))
         yield "berlin: refused [(]limits[)]: the site allows at most 1 rounds"
         federation.files = files
 
@@ -273,7 +272,7 @@ def refused_after_a_round(federation):
 @contextlib.contextmanager
 def refused_at_the_start(federation):
     files = dict(federation.files)
-    federation.files["berlin"] = replace(files["berlin"], limits=Limits(max_rounds=1))
+    federation.files["berlin"] = replace(files["berlin"], limits=limits(max_rounds=1))
     yield "berlin: refused [(]limits[)]: the site allows at most 1 rounds"
     federation.files = files
 

@@ -67,6 +67,12 @@ rounds: 3
 evaluate_every: 3
 """
 
+LIMITS = Limits(min_rows=10, min_sites=2)  # the tables are small
+
+
+def limits(**changes):
+    return replace(LIMITS, **changes)
+
 
 def pooled_table():
     rng = np.random.default_rng(0)
@@ -86,7 +92,7 @@ class Consortium:
         for site in SITES:
             table = folder / f"{site}.csv"
             self.frame[self.frame["site"] == site].drop(columns="site").to_csv(table, index=False)
-            self.files[site] = SiteFile(table=str(table), test=0.3, **((files or {}).get(site, {})))
+            self.files[site] = SiteFile(table=str(table), test=0.3, **{"limits": LIMITS, **(files or {}).get(site, {})})
 
     def site(self, name):
         return Site(name, self.folder / name, self.files[name], is_rehearsal=self.is_rehearsal)
@@ -193,9 +199,9 @@ def full_disk():
 
 
 @pytest.mark.parametrize(("files", "message"), [
-    ({"berlin": {"limits": Limits(algorithms=("fedprox",))}}, "berlin: refused (limits): the site allows the"),
-    ({"berlin": {"limits": Limits(min_rows=21)}}, "berlin: refused (limits): the site has fewer training rows"),
-    ({"berlin": {"limits": Limits(max_rounds=2)}}, "berlin: refused (limits): the site allows at most 2 rounds"),
+    ({"berlin": {"limits": limits(algorithms=("fedprox",))}}, "berlin: refused (limits): the site allows the"),
+    ({"berlin": {"limits": limits(min_rows=21)}}, "berlin: refused (limits): the site has fewer training rows"),
+    ({"berlin": {"limits": limits(max_rounds=2)}}, "berlin: refused (limits): the site allows at most 2 rounds"),
     ({"berlin": {"columns": {"age": "alter"}}}, "berlin: refused (absent column): column 'age': the site's table"),
     ({"aachen": {"columns": {"years": "age"}}}, "aachen: column 'age' is absent, and present at berlin"),
 ])
@@ -224,7 +230,7 @@ def test_a_table_that_has_changed_is_no_continuation(tmp_path):
 
 
 def test_scores_stay_at_sites_that_withhold_them(tmp_path):
-    files = {site: {"limits": Limits(scores=False)} for site in SITES}
+    files = {site: {"limits": limits(scores=False)} for site in SITES}
     events = []
     assert Consortium(tmp_path, files).serve(observe=events.append)["status"] == "complete"
     assert all(e["mean"] is None and e["withheld"] == list(SITES) for e in events if e["event"] == "scores")

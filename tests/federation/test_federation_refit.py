@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, limits
 from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
@@ -21,7 +21,6 @@ from resolvent.errors import InputError
 from resolvent.federation.lead import refit as federation_refit
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.refit import RefitOrder, write_federated_refit
-from resolvent.federation.protocol.limits import Limits
 from resolvent.simulator.run import simulate
 
 TEXT = EXPERIMENT.replace("evaluate_every: 3", "evaluate_every: 1")
@@ -59,8 +58,8 @@ def refit(consortium, method="FedAvg", rounds=2, limits=()):
 @pytest.mark.parametrize("held_out", [(), ("test",)])
 def test_the_models_are_those_of_a_simulation_on_all_rows(held_out, consortium):
     """With the agreed encoding; in the second case, the sites keep their test rows out of the training."""
-    limits = Limits(refit_with_test_rows=not held_out)
-    order, outcome = refit(consortium, limits=dict.fromkeys(SITES, limits))
+    allowed = limits(refit_with_test_rows=not held_out)
+    order, outcome = refit(consortium, limits=dict.fromkeys(SITES, allowed))
     assert outcome == {"status": "complete"}
     assert order.plan.rounds == {"alone": 2, "FedAvg": 2}
     encoding = read_encoding(consortium.folder / "aachen" / order.name / "encoding.json")
@@ -93,8 +92,8 @@ def test_the_models_are_those_of_a_simulation_on_all_rows(held_out, consortium):
 
 
 @pytest.mark.parametrize(("limit", "message"), [
-    (Limits(max_rounds=1), "at most 1 round"), (Limits(max_total_rounds=9), "allows 9 rounds"),
-    (Limits(algorithms=("fedavg",)), "algorithms fedavg")])
+    (limits(max_rounds=1), "at most 1 round"), (limits(max_total_rounds=9), "allows 9 rounds"),
+    (limits(algorithms=("fedavg",)), "algorithms fedavg")])
 def test_the_limits_of_a_site_hold(limit, message, consortium):
     """The run has used 6 rounds, and the refit needs 4 more."""
     _, outcome = refit(consortium, limits={"berlin": limit})

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, limits
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.held_out_rows import HeldOutRows
@@ -26,7 +26,6 @@ from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.judgement import read_judgement
-from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.samples import samples_of_run
@@ -39,7 +38,7 @@ METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
 def judged(tmp_path_factory):
     """A run with two seeds in which one of the sites withholds its scores, and the simulation of the same rows."""
     folder = tmp_path_factory.mktemp("judged")
-    consortium = Consortium(folder, {"berlin": {"limits": Limits(scores=False)}}, text=EXPERIMENT + METRICS,
+    consortium = Consortium(folder, {"berlin": {"limits": limits(scores=False)}}, text=EXPERIMENT + METRICS,
                             is_rehearsal=True)
     assert consortium.serve() == {"status": "complete"}
     consortium.frame.to_csv(folder / "pooled.csv", index=False)
@@ -138,7 +137,8 @@ class Growing(Consortium):
         super().__init__(folder)
         rows = self.frame[self.frame["site"] == "berlin"].drop(columns="site").head(25)
         rows.assign(age=rows["age"] + 3).to_csv(folder / "baden.csv", index=False)
-        self.files["baden"] = SiteFile(table=str(folder / "baden.csv"), test=0.3)
+        self.files["baden"] = SiteFile(table=str(folder / "baden.csv"), test=0.3,
+                                      limits=limits(max_parameters_per_row=0.5))
 
     def serve_until(self, sites, method=None, round_=None):
         """Serve until the process ends after a round; returns the outcome and the events."""
@@ -197,7 +197,7 @@ def test_a_site_that_does_not_fit_leaves_the_run_as_it_is(tmp_path):
     assert outcome["status"] == "refused"
     assert "baden: column 'ward' has the level 'south', which the run does not have" in outcome["message"]
     # It may not name the level: it refuses after the agreement, and does not belong to the run.
-    consortium.files["baden"] = replace(consortium.files["baden"], limits=Limits(min_cell=24))
+    consortium.files["baden"] = replace(consortium.files["baden"], limits=limits(min_cell=24))
     assert consortium.serve_until(("aachen", "baden", "berlin"))[0]["status"] == "refused"
     assert consortium.serve_until(SITES)[0] == {"status": "complete"}
     assert read_summary(tmp_path / "out")["data"]["parties"] == [*SITES]

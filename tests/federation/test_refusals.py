@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, pooled_table
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits, pooled_table
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.tables.encoding_files import to_plain
 from resolvent.data.tables.table_settings import TableSettings
@@ -18,7 +18,6 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, read_refusal, refusing
 from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.schema import agree
@@ -160,7 +159,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
     content = MALFORMED[case](pooled_table().drop(columns="site").head(60))
     table = tmp_path / "patients.csv"
     table.write_bytes(content if isinstance(content, bytes) else content.encode())
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table)))
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_rows=1)))
     transport, refused = Wiretap({"aachen": site.handle}), []
 
     def ask(kind, **content):
@@ -176,7 +175,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
     for settings in [*SETTINGS[:2], *others]:
         (tmp_path / "mine.yaml").write_text(ONE_METHOD.replace("label: ill", settings))
         text = experiment_of_file(str(tmp_path / "mine.yaml")).text
-        ask("describe", experiment=text, party=0, version=library_version())
+        ask("describe", experiment=text, party=0, version=library_version(), sites=[*SITES])
         if refused[-1] is None:
             encodings = _encodings(settings.split(",")[0].removeprefix("label: "))
             for encoding in encodings if settings == SETTINGS[0] else encodings[1:]:
@@ -219,7 +218,7 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
                                                              (10, {"train"}, ("berlin",))])
 def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, min_cell, splits, judged):
     """The site has 9 test rows and 6 validation rows."""
-    consortium = Consortium(tmp_path, {"aachen": {"limits": Limits(min_cell=min_cell)}}, text=ONE_METHOD)
+    consortium = Consortium(tmp_path, {"aachen": {"limits": limits(min_cell=min_cell)}}, text=ONE_METHOD)
     assert consortium.serve()["status"] == "complete"
     metrics = consortium.metrics()
     assert {*metrics[(metrics["metric"] == "accuracy") & (metrics["party"] == 0)]["split"]} == splits
@@ -231,8 +230,8 @@ def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):
     table.write_text("age,ill\n1,yes\n,no\n")
     (tmp_path / "mine.yaml").write_text(EXPERIMENT)
     text = experiment_of_file(str(tmp_path / "mine.yaml")).text
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=Limits(min_cell=1)))
-    reply = json.loads(site.handle(request_bytes("describe", run="mine", experiment=text, party=0,
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)))
+    reply = json.loads(site.handle(request_bytes("describe", run="mine", experiment=text, party=0, sites=[*SITES],
                                                  version=library_version())))
     assert reply == {"refused": {"code": "missing values", "column": "age", "limits": {}}}
     assert "row 3, column 'age': the value is missing" in caplog.text

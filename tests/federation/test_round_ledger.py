@@ -1,14 +1,14 @@
 """A site's budget of rounds over all experiments: it survives kills, and counts a repeated message once."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import resolvent as rv
 from federation.parts import Federation, limits, quadratic
-from federation.test_federation_cli import EXPERIMENT, Consortium
+from federation.test_federation_cli import EXPERIMENT, LIMITS, Consortium
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
-from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.site.round_ledger import RoundLedger
 
 GD = rv.solvers.GD(0.05, steps=3)
@@ -17,7 +17,7 @@ ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
 
 def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
     """The second run is refused before anything about the table leaves the site."""
-    consortium = Consortium(tmp_path, {"berlin": {"limits": Limits(max_total_rounds=5)}}, text=ONE_METHOD)
+    consortium = Consortium(tmp_path, {"berlin": {"limits": replace(LIMITS, max_total_rounds=5)}}, text=ONE_METHOD)
 
     def stop(event):
         if event["event"] == "round" and event["round"] == 2:

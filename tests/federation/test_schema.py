@@ -10,6 +10,7 @@ import pytest
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError
+from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, misfits
@@ -35,7 +36,8 @@ def pooled_table(seed=0):
 
 
 def site_tables(frame, settings=SETTINGS, sites=SITES, min_cell=1):
-    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number, min_cell)
+    return {site: SiteTable(frame[frame["site"] == site].reset_index(drop=True), settings, site, number,
+                            replace(NO_LIMITS, min_cell=min_cell))
             for number, site in enumerate(sites)}
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from resolvent.data.samples import Task
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
+    MIN_IDENTIFIER_ROWS,
     Columns,
     LabelKind,
     RowNames,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["OTHER", "CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers",
-           "is_far", "is_missing", "join_rare"]
+           "is_far", "is_missing", "join_rare", "looks_like_identifier"]
 
 Scale = Literal["standard", "none"]
 OTHER = "other"  # the level of rare values
@@ -281,6 +282,13 @@ def join_rare(name: str, imputed: str, counts: Mapping[str, int], min_rows: int)
     rare = tuple(sorted(level for level, count in counts.items() if count < min_rows and level != OTHER))
     levels = tuple(sorted({*counts, OTHER}.difference(rare) if rare else counts))
     return CategoryColumn(name, OTHER if imputed in rare else imputed, levels, rare)
+
+
+def looks_like_identifier(values: NDArray[Any]) -> bool:
+    """Whether a feature has whole numbers or texts that all differ, as identifiers do."""
+    present = values[~is_missing(values)]
+    is_whole = is_text(present) or bool((present == np.floor(present)).all())
+    return len(present) >= MIN_IDENTIFIER_ROWS and is_whole and len(np.unique(present)) == len(present)
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -19,7 +19,6 @@ from resolvent.data.samples import check_encodable
 from resolvent.data.tables.column_encodings import LabelEncoding, Scale, is_missing
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
-    MIN_IDENTIFIER_ROWS,
     Columns,
     RowNames,
     check_magnitudes,
@@ -323,10 +322,8 @@ def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
     """A note for each feature of whole numbers or text that has another value in every row, as identifiers have."""
     notes = []
     for name, values in columns.items():
-        present = values[~is_missing(values)]
-        if len(present) < MIN_IDENTIFIER_ROWS or not (is_text(present) or (present == np.floor(present)).all()):
-            continue
-        if len(np.unique(present)) == len(present):
+        if looks_like_identifier(values):
+            present = values[~is_missing(values)]
             kind = "texts" if is_text(present) else "whole numbers"
             title = shorten(repr(name))
             advice = "remove it from features" if is_chosen else f"leave it out with exclude: [{title}]"

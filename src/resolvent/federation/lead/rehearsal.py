@@ -7,7 +7,7 @@ compared.
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from resolvent.federation.protocol.experiment import FederatedExperiment, experi
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
+from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.math import tree
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -209,8 +210,9 @@ def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
         rows = rehearsal.frame[owners == name].drop(columns=party).reset_index(drop=True)
         rows.to_parquet(target / "table.parquet", index=False)
         files[site] = target / "site.yaml"
-        # A simulation has no such limits: with them, the models would not be those of the simulation.
-        write_text(files[site], "table: table.parquet\nlimits: {min_cell: 1}\n")
+        # With limits that a simulation does not have, the models would not be those of the simulation.
+        limits = {name: value for name, value in asdict(NO_LIMITS).items() if value != asdict(Limits())[name]}
+        write_text(files[site], write_yaml({"table": "table.parquet", "limits": limits}))
     return files
 
 

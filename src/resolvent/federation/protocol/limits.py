@@ -17,8 +17,9 @@ from resolvent.errors import InputError, check_range, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
 from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["NO_LIMITS", "Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
+__all__ = ["NO_LIMITS", "WHY", "Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
 
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
@@ -27,11 +28,18 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True)
 class Limits:
-    """What a site allows. The site itself checks it.
+    """What a site allows. The site itself checks it. ``WHY`` has the reason of each limit.
 
     Attributes:
         algorithms: names of the allowed algorithms; None: all of the library.
         solvers: names of the allowed local solvers, such as ``SGD``; None: all of the library.
+        labels: columns that may be the label; None: every column.
+        features: columns that may be features or weights; the others are as if they were absent. None: every column
+            that is neither free text nor an identifier.
+        levels: column of text -> the levels that may be named. The rows of the others have no level.
+        max_levels: largest number of levels of a column of text, and of classes, without a list; None: any.
+        max_level_density: the same as a share of the rows; None: any.
+        identifiers: whether columns of whole numbers that all differ may be features without a list.
         max_rounds: largest number of rounds of a method; None: any.
         max_total_rounds: largest number of rounds in which the site answers about its table, over all methods, seeds
             and experiments; None: any.
@@ -40,6 +48,11 @@ class Limits:
         min_cell: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
             level is not used in training. A table with a class of fewer rows does not take part. A new version of the
             table is used when at least as many rows differ.
+        min_batch: smallest number of rows in a minibatch of a solver.
+        min_sites: smallest number of sites of a run in which this site takes part.
+        max_parameters_per_row: largest number of parameters of a model that leaves the site without noise, divided by
+            the number of training rows; None: any.
+        score_digits: number of significant digits of the scores that leave the site; None: all.
         scores: whether the scores of models on this site's samples may leave it.
         training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
             unless the algorithm is differentially private.
@@ -56,11 +69,21 @@ class Limits:
 
     algorithms: tuple[str, ...] | None = None
     solvers: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    levels: dict[str, list[str]] | None = None
+    max_levels: int | None = 40
+    max_level_density: float | None = 1 / 3
+    identifiers: bool = False
     max_rounds: int | None = None
     max_total_rounds: int | None = None
     max_local_steps: int | None = None
-    min_rows: int = 1
+    min_rows: int = 20
     min_cell: int = 5
+    min_batch: int = 5
+    min_sites: int = 3
+    max_parameters_per_row: float | None = 1 / 3
+    score_digits: int | None = 3
     scores: bool = True
     training_scores: bool | None = None
     clip: float | None = None
@@ -69,7 +92,8 @@ class Limits:
     refit_with_test_rows: bool = True
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", min_cell=self.min_cell)
+        check_range(self, "[1, inf)", min_rows=self.min_rows, min_cell=self.min_cell, min_batch=self.min_batch,
+                    min_sites=self.min_sites, score_digits=self.score_digits)
         if self.clip is not None and not 0 < self.clip < float("inf"):
             raise InputError(f"clip={self.clip} must be positive and finite")
         if not 0 <= self.noise < float("inf"):
@@ -78,7 +102,36 @@ class Limits:
             raise InputError("noise is a multiple of clip, which is not set: set clip")
 
 
-NO_LIMITS = Limits(min_cell=1)
+WHY: Mapping[str, str] = {
+    "algorithms": "an algorithm decides what leaves in a round; a list allows only those that were read",
+    "solvers": "a solver decides what an update contains; a list allows only those that were read",
+    "labels": "models of a label let others predict it; a list says which columns others may learn to predict",
+    "features": "the names of levels, means and deviations of a feature leave; a list says of which columns",
+    "levels": "the names of levels leave; a list says which of them, so that none is discovered from the rows",
+    "max_levels": "a column with many levels is free text, whose levels are names and notes",
+    "max_level_density": "a column with few rows for each level is free text, whose levels describe persons",
+    "identifiers": "a model that has learned an identifier can tell whether a person is in the table",
+    "max_rounds": "each round is a further answer about the same rows",
+    "max_total_rounds": "each round is a further answer about the same rows, whichever experiment asks for it",
+    "max_local_steps": "it bounds the time that an experiment takes at the site; it protects no row",
+    "min_rows": "a model of few rows describes these rows",
+    "min_cell": "a number about fewer rows describes single persons; the difference of two numbers does, too",
+    "min_batch": "the gradient of one row, divided by that of the bias, is the row",
+    "min_sites": "of the mean of two sites each site can subtract its own part",
+    "max_parameters_per_row": "a model with more parameters than this for each row can memorise the rows; such a model "
+                              "leaves with noise only",
+    "score_digits": "a score with all digits tells how a change of the model changes the prediction of a single row",
+    "scores": "a score says something about all rows behind it; without scores no site can be compared",
+    "training_scores": "a score on training rows tells whether a row was among them",
+    "clip": "an update of bounded length lets noise hide a single row",
+    "noise": "noise is the only limit with a bound on what can be learned from an update",
+    "max_bytes": "it bounds the memory that a message takes; it protects no row",
+    "refit_with_test_rows": "rows that have not trained a model can judge it later; it protects no row",
+}
+"""The reason of each limit, and what a change of it would cost."""
+
+NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
+                   min_sites=1, max_parameters_per_row=None, score_digits=None)
 """What a rehearsal allows: a simulation has no limits."""
 
 
@@ -106,6 +159,9 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
         steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
         if steps > limits.max_local_steps:
             reasons["max_local_steps"] = f"{steps} local steps are more than the allowed {limits.max_local_steps}"
+    smallest = min((solver.batch_size for solver in solvers if _is_exact(solver)), default=limits.min_batch)
+    if smallest < limits.min_batch:
+        reasons["min_batch"] = f"minibatches of {smallest} rows are smaller than the allowed {limits.min_batch}"
     if samples < limits.min_rows:
         reasons["min_rows"] = f"the site has fewer training samples than the {limits.min_rows} with which it takes part"
     return reasons
@@ -113,8 +169,8 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
 
 def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
     """The refusal for the reasons of ``reasons_to_refuse``: the allowed values leave the site, and no reason."""
-    return Refusal(RefusalCode.LIMITS, "; ".join(reasons.values()),
-                   limits={name: getattr(limits, name) for name in reasons})
+    text = "; ".join(f"{reason} (limits.{name}: {WHY[name]})" for name, reason in reasons.items())
+    return Refusal(RefusalCode.LIMITS, text, limits={name: getattr(limits, name) for name in reasons})
 
 
 def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:
@@ -148,6 +204,11 @@ def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
     if (part := next(_foreign_parts(algorithm), None)) is not None:
         raise InputError(f"the algorithm has {shorten(part)}, which is not a part of the library: only installed code "
                          f"of resolvent runs at a site; {advice}")
+
+
+def _is_exact(solver: LocalSolver) -> bool:
+    """Whether a solver computes gradients of minibatches without noise."""
+    return hasattr(solver, "batch_size") and not isinstance(solver, DPSGD)
 
 
 def _steps_of(solver: LocalSolver, samples: int) -> int:

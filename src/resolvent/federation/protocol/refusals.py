@@ -38,6 +38,7 @@ class RefusalCode(StrEnum):
         EXPERIMENT: the experiment is wrong, or has a part that the site does not have or does not allow.
         TABLE: the site's table cannot be read, has no rows, or has a column whose name cannot be one.
         ABSENT: the site's table does not have the column.
+        COLUMN: the column is free text or an identifier, or the site does not list it.
         TWICE: two columns of the site's table have the name.
         VALUES: a value of the column cannot be used.
         MISSING: a value of the column is missing.
@@ -58,6 +59,7 @@ class RefusalCode(StrEnum):
     EXPERIMENT = "experiment"
     TABLE = "table"
     ABSENT = "absent column"
+    COLUMN = "column not allowed"
     TWICE = "column twice"
     VALUES = "values"
     MISSING = "missing values"
@@ -82,6 +84,8 @@ _SENTENCES: Mapping[RefusalCode, str] = {
     RefusalCode.EXPERIMENT: "the experiment is wrong, or has a part that the site does not have or does not allow",
     RefusalCode.TABLE: "the site's table cannot be read, has no rows, or has a column whose name cannot be one",
     RefusalCode.ABSENT: "the site's table does not have the column: the site can name its own in columns",
+    RefusalCode.COLUMN: "the site does not let this column take part: exclude it, or ask the site to list it in "
+                        "limits.features",
     RefusalCode.TWICE: "two columns of the site's table have this name",
     RefusalCode.VALUES: "the column has values that cannot be used: correct them at the site, or exclude the column",
     RefusalCode.MISSING: "the column has missing values: fill them in, leave the rows out, or set missing: impute",
@@ -95,6 +99,10 @@ _LIMITS: Mapping[str, str] = {
     "max_rounds": "the site allows at most {} rounds of a method",
     "max_total_rounds": "the site allows {} rounds on its table in all experiments, and too few are left",
     "max_local_steps": "the site allows at most {} local steps",
+    "labels": "the site allows the labels {}",
+    "min_batch": "the site allows no minibatches of fewer rows than {}",
+    "min_sites": "the site takes part only with at least {} sites",
+    "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row, or noise",
     "min_rows": "the site has fewer training rows than the {} with which it takes part",
     "clip": "the site clips updates to the norm {}, which is not possible with compressed messages",
 }

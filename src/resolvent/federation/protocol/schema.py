@@ -115,7 +115,7 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
     usual = kinds.most_common(1)[0][0]
     conflicts = [f"{site}: {title} holds {column.kind} values, and {usual} values at most sites: convert it, or "
                  "exclude it" for site, column in by_site.items() if column.kind != usual]
-    if not conflicts and not any(column.count for column in by_site.values()):
+    if not conflicts and not any(column.count or column.levels for column in by_site.values()):
         conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_cell: exclude "
                          "it")
     levels = {level for level, count in _count_levels(by_site.values()).items() if count >= min_rows}

@@ -128,7 +128,7 @@ def _notes(reports: Mapping[str, TableReport], settings: TableSettings) -> Itera
 def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment, transport: Transport,
                      sites: tuple[str, ...]) -> dict[str, TableReport]:
     requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=experiment.text,
-                                    version=library_version(), refit=experiment.refit,
+                                    version=library_version(), sites=list(job.sites), refit=experiment.refit,
                                     keeps_validation=experiment.keeps_validation) for site in job.sites}
     reports = {}
     for site, answer in ask_all(transport, requests, job.deadline).items():

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from resolvent.data.tables.table_settings import TableSettings
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import WHY
 from resolvent.federation.protocol.names import LEDGER, VERSIONS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
@@ -40,8 +40,8 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
         yield from _table_lines(file)
     else:
         yield from _experiment_lines(file, name, _read_experiment(file, experiment), runs)
-    limits = {key: value for key, value in asdict(file.limits).items() if key != "max_bytes"}
-    yield "Limits: " + ", ".join(f"{key} {_limit(value)}" for key, value in limits.items())
+    yield "The limits of this site; each has the reason for it, which is what a change would cost:"
+    yield from (f"  {name} {_limit(getattr(file.limits, name))}: {why}" for name, why in WHY.items())
     yield "Nothing has left the site."
 
 
@@ -61,7 +61,7 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
     with tempfile.TemporaryDirectory() as folder:
         _copy_memory(runs, Path(folder))
         run = SiteRun(Path(folder) / "check", file, name, experiment, 0)
-        run.check_limits()
+        run.check_limits(file.limits.min_sites)  # the number of sites is known when the run begins
         report = TableReport.from_plain(run.report())
         yield ", ".join(f"{count} {'training' if split == 'train' else split} rows"
                         for split, count in report.rows.items())
@@ -140,4 +140,6 @@ def _read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
 def _limit(value: object) -> str:
     if value is None:
         return "any"
+    if isinstance(value, float):
+        return f"{value:.3g}"
     return "/".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

@@ -58,7 +58,7 @@ from resolvent.federation.protocol.wire import (
     size_of,
 )
 from resolvent.federation.site.round_ledger import RoundLedger
-from resolvent.federation.site.scores import scores_of_model
+from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
@@ -139,6 +139,13 @@ class Party:
         if self._limits.clip is not None and any(map(has_encoded_vector, exchanged)):
             reasons["clip"] = ("the site clips its updates, which is not possible after their compression, nor from a "
                                "compressed model: use an experiment without compression")
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(self._description.model))
+        largest, samples = self._limits.max_parameters_per_row, int(self._problem.sizes[0])
+        has_noise = self._limits.noise or adds_private_noise(self._plain_algorithm)
+        is_sent = bool(jax.tree.leaves(self._description.replies))
+        if is_sent and not has_noise and largest is not None and parameters > largest * samples:
+            reasons["max_parameters_per_row"] = (
+                f"the model has {parameters} parameters, more than {largest:.3g} for each of {samples} training rows")
         return refusal_of_limits(reasons, self._limits) if reasons else None
 
     def check(self) -> None:
@@ -280,7 +287,7 @@ class Party:
             facts["shared"] = (scores if self._description.uses_shared_model
                                else scores_of_model(self._problem, shared, self._metrics, self._limits.min_cell,
                                                     self._scored))
-        return self._send("scores", message, identity, facts)
+        return self._send("scores", message, identity, round_scores(facts, self._limits.score_digits))
 
     def _finish(self, message: Message, identity: str) -> bytes:
         choose, shared = self._models(message)

@@ -13,7 +13,7 @@ from resolvent.simulator.record.cross_fit import cross_fit, cross_fitted_scores
 from resolvent.simulator.record.evaluate import evaluate_models
 from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 
-__all__ = ["scores_of_model"]
+__all__ = ["round_scores", "scores_of_model"]
 
 
 def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | None, min_cell: int = 1,
@@ -45,6 +45,15 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
     return scores | {name: {split: _finite(measured.values[0, number, i]) for number, split in enumerate(HELD_OUT)
                             if measured.is_defined[0, number, i] and size_of.get(split, 0) >= min_cell}
                      for i, name in enumerate(metrics.metrics)}
+
+
+def round_scores(content: Any, digits: int | None) -> Any:
+    """Plain values in which numbers that are not whole have this number of significant digits; None: all."""
+    if isinstance(content, dict):
+        return {name: round_scores(value, digits) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [round_scores(value, digits) for value in content]
+    return float(f"{content:.{digits}g}") if digits is not None and type(content) is float else content
 
 
 def _finite(value: Any) -> float | None:

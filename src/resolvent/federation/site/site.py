@@ -28,6 +28,7 @@ from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.data.tables.drift import summarize
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import from_plain, write_encoding
+from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
@@ -53,7 +54,7 @@ from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import run_of_message
 from resolvent.federation.site.party import Departure, Party
 from resolvent.federation.site.round_ledger import RoundLedger
-from resolvent.federation.site.scores import scores_of_model
+from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
@@ -104,10 +105,13 @@ class SiteRun:
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
 
-    def check_limits(self) -> None:
+    def check_limits(self, sites: int) -> None:
         """Check the experiment against the site's limits, before anything about the table leaves the site.
 
         A party checks again, with what follows from the agreed encoding.
+
+        Args:
+            sites: number of sites of the run.
 
         Raises:
             Refusal: the site does not take part; the message has every reason.
@@ -121,7 +125,12 @@ class SiteRun:
                 reasons |= reasons_to_refuse(
                     self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
                     rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
-        limit, experiment = self._site.limits.max_total_rounds, self.experiment
+        limits, label = self._site.limits, self.experiment.table.label
+        if sites < limits.min_sites:
+            reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
+        if limits.labels is not None and label not in limits.labels:
+            reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
+        limit, experiment = limits.max_total_rounds, self.experiment
         needed = experiment.total_rounds
         others = self._ledger.used - self._ledger.used_by(self._folder.name)
         if limit is not None and others + needed > limit:
@@ -216,7 +225,8 @@ class SiteRun:
         judged = next(iter(run.verdict.sites.sites), None)
         if not self._site.limits.scores or min(run.test) < self._site.limits.min_cell:
             judged = None
-        return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
+        return {"methods": labels, "judgement": None if judged is None else
+                round_scores(plain_site(judged), self._site.limits.score_digits)}
 
     def _read_models(self) -> dict[tuple[str, int], tuple[Vector, Vector | None]]:
         """(label, seed) -> the personal and the shared model after the last round."""
@@ -335,9 +345,9 @@ class Site:
         if request.get("version") != library_version():
             raise Refusal(RefusalCode.VERSION, f"the site has version {library_version()} of resolvent, and the server "
                           "another: install the same")
-        text, party = request.get("experiment"), request.get("party")
-        if not isinstance(text, str) or type(party) is not int or party < 0:
-            raise Refusal(RefusalCode.CONFLICT, "the request has no experiment, or no number of the party")
+        text, party, sites = request.get("experiment"), request.get("party"), request.get("sites")
+        if not isinstance(text, str) or type(party) is not int or party < 0 or not isinstance(sites, list):
+            raise Refusal(RefusalCode.CONFLICT, "the request has no experiment, no sites or no number of the party")
         self.close()
         with refusing(RefusalCode.EXPERIMENT):
             experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
@@ -347,7 +357,7 @@ class Site:
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
         self._run_name = run
-        self._run.check_limits()
+        self._run.check_limits(len({*map(str, sites)}))
         return {"table": self._run.report()}
 
     def _log_departure(self, kind: str, reply: bytes) -> None:

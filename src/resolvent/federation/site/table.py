@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import split_order, split_sizes
-from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn, is_missing
+from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn, is_missing, looks_like_identifier
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     Columns,
@@ -32,6 +32,7 @@ from resolvent.data.tables.table_settings import TableSettings
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, shorten
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import NO_LIMITS, WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.site.table_versions import TableRows, TableVersions
@@ -52,7 +53,8 @@ class SiteTable:
     """
 
     def __init__(self, frame: "pd.DataFrame", settings: TableSettings, site: str, party: int,
-                 min_cell: int = 1, held_out: Sequence[str] | None = None, rows: TableRows | None = None) -> None:
+                 limits: Limits = NO_LIMITS, held_out: Sequence[str] | None = None,
+                 rows: TableRows | None = None) -> None:
         """Read the columns of a table.
 
         Args:
@@ -60,7 +62,8 @@ class SiteTable:
             settings: settings of the experiment.
             site: name of the site.
             party: the site's number, on which the split depends that is drawn from the seed of the experiment.
-            min_cell: levels with fewer rows are hidden, whatever the server asks; a class with fewer rows is refused.
+            limits: which columns and levels may take part. Levels with fewer rows than ``min_cell`` are hidden,
+                whatever the server asks; a class with fewer rows is refused.
             held_out: the splits whose rows do not train in a refit, in which all others do, except those with fewer
                 than ``min_cell`` rows; None: it is no refit.
             rows: the rows that the site uses, with its own split and its stored answers; None: all rows, with the split
@@ -74,7 +77,7 @@ class SiteTable:
         names = [str(c) for c in frame.columns]
         if rows is not None:
             frame = frame.iloc[np.concatenate([rows.splits[split] for split in SPLITS])]
-        self.site, self.rows, self._settings, self._min_cell = site, len(frame), settings, min_cell
+        self.site, self.rows, self._settings, self._min_cell = site, len(frame), settings, limits.min_cell
         if not self.rows:
             raise Refusal(RefusalCode.TABLE, f"the table of {site} has no rows")
         self._answer = _answer_anew if rows is None else rows.answer
@@ -86,8 +89,8 @@ class SiteTable:
             self._order, self._lengths = np.arange(self.rows), {split: len(rows.splits[split]) for split in SPLITS}
         self._trained = ["train"]
         if held_out is not None:
-            self._join_splits({*held_out, *(s for s, n in self._lengths.items() if n < min_cell)} - {"train"})
-        chosen = _choose_columns(names, settings)
+            self._join_splits({*held_out, *(s for s, n in self._lengths.items() if n < self._min_cell)} - {"train"})
+        chosen = _choose_columns(names, settings, limits)
         self._names = RowNames(frame.index)
         frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
         with refusing(RefusalCode.VALUES):
@@ -105,8 +108,9 @@ class SiteTable:
                 check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
                               "missing: impute")
         self.version = None if rows is None else rows.version
-        self._hidden = {name: _rare_levels(values, min_cell) for name, values in self._columns.items()
-                        if is_text(values)}
+        self._hidden = {name: _hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
+                        for name, values in self._columns.items() if is_text(values)}
+        self._check_columns(limits)
         self._row_weights = self._read_weights()
 
     def _join_splits(self, held_out: Collection[str]) -> None:
@@ -117,6 +121,28 @@ class SiteTable:
         self._order = np.concatenate([parts[split] for split in (*joined, *others)])
         self._lengths = {split: len(parts[split]) if split in held_out else 0 for split in SPLITS}
         self._lengths["train"] = sum(len(parts[split]) for split in joined)
+
+    def _check_columns(self, limits: Limits) -> None:
+        """Refuse free text and identifiers that the site does not list.
+
+        Raises:
+            Refusal: a column that is not listed has too many levels, or whole numbers that all differ.
+        """
+        label, listed = self._settings.label, {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
+        levels = {name: len({*values[~is_missing(values)]}) for name, values in self._columns.items()
+                  if is_text(values)}
+        most = min(np.inf if limits.max_levels is None else limits.max_levels,
+                   np.inf if limits.max_level_density is None else limits.max_level_density * self.rows)
+        for name, count in {**levels, label: len(self._classes)}.items():
+            if count > most and name not in listed:
+                raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} has {count} different values in "
+                              f"{self.rows} rows, as free text has (limits.max_levels: {WHY['max_levels']}): exclude "
+                              "it, or list it in limits.features or limits.labels", column=name)
+        for name, values in self._columns.items():
+            if not limits.identifiers and name not in listed and not is_text(values) and looks_like_identifier(values):
+                raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} has whole numbers that all differ, as "
+                              f"an identifier has (limits.identifiers: {WHY['identifiers']}): exclude it, or list it "
+                              "in limits.features", column=name)
 
     @property
     def training_rows(self) -> int:
@@ -295,10 +321,11 @@ class SiteTable:
         return columns
 
 
-def _rare_levels(values: NDArray[Any], min_cell: int) -> frozenset[str]:
-    """The levels of a column with fewer rows than ``min_cell``."""
+def _hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | None) -> frozenset[str]:
+    """The levels of a column with fewer rows than ``min_cell``, and those that the site does not list."""
     counts = Counter(values[~is_missing(values)].tolist())
-    return frozenset(level for level, count in counts.items() if count < min_cell)
+    return frozenset(level for level, count in counts.items()
+                     if count < min_cell or (allowed is not None and level not in allowed))
 
 
 def _answer_anew(question: str, compute: Callable[[], Any]) -> Any:
@@ -333,14 +360,14 @@ def read_site_table(site: SiteFile, settings: TableSettings, name: str, party: i
     common_names = frame.rename(columns={local: common for common, local in columns.items()})
     rows = None
     if folder is not None:
-        _choose_columns([str(c) for c in common_names.columns], settings)  # a table of other columns has no version
+        _choose_columns([str(c) for c in common_names.columns], settings, site.limits)  # before there is a version
         versions = TableVersions(folder, site.limits.min_cell)
         rows = (versions.rows(frame, site.table, site.validation, site.test) if version is None
                 else versions.rows_of(frame, version))
-    return SiteTable(common_names, settings, name, party, site.limits.min_cell, held_out, rows)
+    return SiteTable(common_names, settings, name, party, site.limits, held_out, rows)
 
 
-def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:
+def _choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
     """The columns to predict from, in the order of the table or of ``features``."""
     weight = [] if settings.weight is None else [settings.weight]
     for name in [settings.label, *weight, *(settings.features or [])]:
@@ -356,7 +383,12 @@ def _choose_columns(names: Sequence[str], settings: TableSettings) -> list[str]:
         if count > 1:
             raise Refusal(RefusalCode.TWICE, f"two columns are named {shorten(repr(name))}: give each a different "
                           "name, or leave one out of columns", column=name)
+    allowed = names if limits.features is None else limits.features
+    for name in [*weight, *(settings.features or [])]:
+        if name not in allowed:
+            raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} is not in limits.features "
+                          f"({WHY['features']}): ask the lead to leave it out, or list it", column=name)
     if settings.features:
         return list(settings.features)
     left_out = {settings.label, settings.party, *weight, *(settings.exclude or [])}
-    return [name for name in names if name not in left_out]
+    return [name for name in names if name in allowed and name not in left_out]
