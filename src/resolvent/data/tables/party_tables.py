@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import check_encodable
-from resolvent.data.tables.column_encodings import LabelEncoding, Scale, is_missing
+from resolvent.data.tables.column_encodings import LabelEncoding, Scale, is_missing, looks_like_identifier
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     Columns,
