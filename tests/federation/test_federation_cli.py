@@ -44,7 +44,7 @@ from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_chang
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile, read_consortium, read_site
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import ALLOWED_CLASSES
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.requests import check_run_name, read_request, request_bytes, run_of_method
@@ -92,7 +92,8 @@ class Consortium:
         for site in SITES:
             table = folder / f"{site}.csv"
             self.frame[self.frame["site"] == site].drop(columns="site").to_csv(table, index=False)
-            self.files[site] = SiteFile(table=str(table), test=0.3, **{"limits": LIMITS, **(files or {}).get(site, {})})
+            self.files[site] = SiteFile(table=str(table), test=0.3, **{
+                "limits": NO_LIMITS if is_rehearsal else LIMITS, **(files or {}).get(site, {})})
 
     def site(self, name):
         return Site(name, self.folder / name, self.files[name], is_rehearsal=self.is_rehearsal)

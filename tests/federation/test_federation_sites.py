@@ -26,6 +26,7 @@ from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.judgement import read_judgement
+from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.samples import samples_of_run
@@ -38,7 +39,7 @@ METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
 def judged(tmp_path_factory):
     """A run with two seeds in which one of the sites withholds its scores, and the simulation of the same rows."""
     folder = tmp_path_factory.mktemp("judged")
-    consortium = Consortium(folder, {"berlin": {"limits": limits(scores=False)}}, text=EXPERIMENT + METRICS,
+    consortium = Consortium(folder, {"berlin": {"limits": replace(NO_LIMITS, scores=False)}}, text=EXPERIMENT + METRICS,
                             is_rehearsal=True)
     assert consortium.serve() == {"status": "complete"}
     consortium.frame.to_csv(folder / "pooled.csv", index=False)

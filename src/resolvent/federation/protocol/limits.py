@@ -159,7 +159,8 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
         steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
         if steps > limits.max_local_steps:
             reasons["max_local_steps"] = f"{steps} local steps are more than the allowed {limits.max_local_steps}"
-    smallest = min((solver.batch_size for solver in solvers if _is_exact(solver)), default=limits.min_batch)
+    batches = [getattr(solver, "batch_size", None) for solver in solvers if not isinstance(solver, DPSGD)]
+    smallest = min((size for size in batches if size is not None), default=limits.min_batch)
     if smallest < limits.min_batch:
         reasons["min_batch"] = f"minibatches of {smallest} rows are smaller than the allowed {limits.min_batch}"
     if samples < limits.min_rows:
@@ -204,11 +205,6 @@ def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
     if (part := next(_foreign_parts(algorithm), None)) is not None:
         raise InputError(f"the algorithm has {shorten(part)}, which is not a part of the library: only installed code "
                          f"of resolvent runs at a site; {advice}")
-
-
-def _is_exact(solver: LocalSolver) -> bool:
-    """Whether a solver computes gradients of minibatches without noise."""
-    return hasattr(solver, "batch_size") and not isinstance(solver, DPSGD)
 
 
 def _steps_of(solver: LocalSolver, samples: int) -> int:
