@@ -5,7 +5,7 @@ An encoding needs no training data, so that a party can apply it where its own d
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -81,10 +81,6 @@ class Remarks:
     unknown: int = 0
     unseen: tuple[tuple[str, Mapping[str, int]], ...] = ()
     drift: tuple[Drift, ...] = ()
-
-    def with_drift(self, drift: tuple[Drift, ...]) -> "Remarks":
-        """The same remarks with those about drift."""
-        return replace(self, drift=drift)
 
     def messages(self) -> tuple[str, ...]:
         """One sentence for each remark."""

@@ -98,17 +98,14 @@ def weights_of_labels(labels: NDArray[np.integer], classes: tuple[str, ...],
     """
     if not classes:
         raise InputError("class_weight: it is for classes, and the data are for regression: leave it out")
-    if isinstance(weights, Mapping):
-        of_labels: NDArray[np.float64] = _named(weights, classes)[labels]
-        if not (np.isfinite(of_labels).all() and (of_labels >= 0).all() and of_labels.any()):
-            raise InputError(f"class_weight: {quote(weights)} must be finite numbers that are not negative, and the "
-                             "class of at least one row must have a positive one")
-        return of_labels
-    if weights != "balanced":
+    if isinstance(weights, str) and weights != "balanced":
         raise InputError(f"class_weight: {quote(weights)} is not known: use balanced, or a weight for each class")
-    counts = np.bincount(labels, minlength=len(classes))
-    result: NDArray[np.float64] = len(labels) / (np.count_nonzero(counts) * counts[labels])
-    return result
+    ones, group = np.ones(len(labels)), np.zeros(len(labels), np.int64)
+    of_labels: NDArray[np.float64] = class_weights(labels, classes, ones, group, np.arange(len(labels)), weights)
+    if not (np.isfinite(of_labels).all() and (of_labels >= 0).all() and of_labels.any()):
+        raise InputError(f"class_weight: {quote(weights)} must be finite numbers that are not negative, and the class "
+                         "of at least one row must have a positive one")
+    return of_labels
 
 
 def _named(weights: Mapping[str, float], classes: tuple[str, ...]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from resolvent.data.checks.finding import Finding, count_of, examples, excluding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
-from resolvent.data.checks.units import Spread, find_shifts, unit_findings
+from resolvent.data.checks.units import Spread, unit_findings
 from resolvent.data.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
 
 __all__ = ["check_column", "check_units", "is_identifier", "spellings"]
@@ -155,7 +155,7 @@ def check_units(view: TableView) -> Iterator[Finding]:
             continue
         parts = np.split(column.numbers[order], starts)
         columns[name] = {site: _spread(part[~np.isnan(part)]) for site, part in zip(view.sites, parts, strict=True)}
-    yield from unit_findings(find_shifts(columns))
+    yield from unit_findings(columns)
 
 
 def _spread(numbers: np.ndarray) -> Spread:

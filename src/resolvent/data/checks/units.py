@@ -220,9 +220,9 @@ def _misfit(unit: Unit, spread: Spread, reference: Spread) -> float:
                abs(math.log(_width_ratio(spread, reference) / unit.factor)) / width_error)
 
 
-def unit_findings(shifts: Sequence[Shift]) -> list[Finding]:
-    """A warning for each shift, which names the likely factor."""
-    return [_finding(shift) for shift in shifts]
+def unit_findings(columns: Mapping[str, Mapping[str, Spread]]) -> list[Finding]:
+    """A warning for each shift that ``find_shifts`` returns, which names the likely factor."""
+    return [_finding(shift) for shift in find_shifts(columns)]
 
 
 def _finding(shift: Shift) -> Finding:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["ArrayWriter", "Blocks", "PackedArray", "open_until_collected", "read_exactly"]
+__all__ = ["ArrayWriter", "Blocks", "PackedArray", "RowArray", "open_until_collected", "read_exactly"]
 
 _BUFFER_BYTES = 2**20
 
@@ -32,39 +32,17 @@ class Blocks(NamedTuple):
     checksums: NDArray[np.uint32]
 
 
-class PackedArray:
-    """An array [total, ...] in an ``.npy`` file, whose rows are read when they are indexed.
-
-    The file is read, not memory-mapped: the pages of a map count as memory of this process; and if a mapped file is
-    truncated, or the disk is full, an access kills the process, whereas reading raises an error. Every whole block that
-    is read is checked.
+class RowArray:
+    """An array [total, ...] whose rows are not all in memory.
 
     Attributes:
         shape: shape of the array.
-        dtype: dtype of the rows that are read: float32 if stored numbers are scaled, otherwise the stored type.
-        digest: a text that identifies the content.
+        dtype: dtype of the rows that are read.
+        digest: a text that identifies the content of the whole array.
     """
 
-    def __init__(self, path: Path, blocks: Blocks, *, scale: float = 1.0, limits: Sequence[int] = (0, 0),
-                 digest: str = "") -> None:
-        self._path, self._blocks, self._scale, self._limits, self.digest = path, blocks, scale, limits, digest
-        try:
-            with path.open("rb") as file:
-                np.lib.format.read_magic(file)
-                self.shape, _, self._stored = np.lib.format.read_array_header_2_0(file)
-                self._data_offset = file.tell()
-        except (OSError, ValueError, TokenError) as error:  # NumPy parses the header as Python
-            raise InputError(f"{path} cannot be read: {shorten(error)}. Write the data again") from error
-        self._file = open_until_collected(self, path, os.O_RDONLY)
-        self.dtype = np.dtype(np.float32) if scale != 1 else self._stored
-        self._row_bytes = self._stored.itemsize * math.prod(self.shape[1:])
-        size, expected = os.fstat(self._file).st_size, self._data_offset + self.nbytes_stored
-        if not digest.endswith(_description(self._stored, len(self), self.shape[1:])):
-            raise InputError(f"{path} has {len(self)} rows of {self._stored}{list(self.shape[1:])}, which is not what "
-                             "was written: it is damaged, write the data again")
-        if size != expected:
-            raise InputError(f"{path} has {size} bytes, and its {len(self)} rows need {expected}: it is damaged, write "
-                             "the data again")
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], digest: str, limits: Sequence[int]) -> None:
+        self.shape, self.dtype, self.digest, self._limits = shape, dtype, digest, limits
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -79,18 +57,48 @@ class PackedArray:
         """Number of elements of all rows."""
         return math.prod(self.shape)
 
+    def min(self) -> int:
+        """The minimum of the whole array, if it has integers."""
+        return int(self._limits[0])
+
+    def max(self) -> int:
+        """The maximum of the whole array, if it has integers."""
+        return int(self._limits[1])
+
+
+class PackedArray(RowArray):
+    """An array [total, ...] in an ``.npy`` file, whose rows are read when they are indexed.
+
+    The file is read, not memory-mapped: the pages of a map count as memory of this process; and if a mapped file is
+    truncated, or the disk is full, an access kills the process, whereas reading raises an error. Every whole block that
+    is read is checked. Rows are float32 if stored numbers are scaled, and otherwise of the stored type.
+    """
+
+    def __init__(self, path: Path, blocks: Blocks, *, scale: float = 1.0, limits: Sequence[int] = (0, 0),
+                 digest: str = "") -> None:
+        self._path, self._blocks, self._scale = path, blocks, scale
+        try:
+            with path.open("rb") as file:
+                np.lib.format.read_magic(file)
+                shape, _, self._stored = np.lib.format.read_array_header_2_0(file)
+                self._data_offset = file.tell()
+        except (OSError, ValueError, TokenError) as error:  # NumPy parses the header as Python
+            raise InputError(f"{path} cannot be read: {shorten(error)}. Write the data again") from error
+        self._file = open_until_collected(self, path, os.O_RDONLY)
+        super().__init__(shape, np.dtype(np.float32) if scale != 1 else self._stored, digest, limits)
+        self._row_bytes = self._stored.itemsize * math.prod(self.shape[1:])
+        size, expected = os.fstat(self._file).st_size, self._data_offset + self.nbytes_stored
+        if not digest.endswith(_description(self._stored, len(self), self.shape[1:])):
+            raise InputError(f"{path} has {len(self)} rows of {self._stored}{list(self.shape[1:])}, which is not what "
+                             "was written: it is damaged, write the data again")
+        if size != expected:
+            raise InputError(f"{path} has {size} bytes, and its {len(self)} rows need {expected}: it is damaged, write "
+                             "the data again")
+
     @property
     def nbytes_stored(self) -> int:
         """Number of bytes on disk, without the header."""
         return len(self) * self._row_bytes
-
-    def min(self) -> int:
-        """The minimum of an array of integers, recorded when it was written."""
-        return int(self._limits[0])
-
-    def max(self) -> int:
-        """The maximum of an array of integers, recorded when it was written."""
-        return int(self._limits[1])
 
     def __getitem__(self, rows: slice | ArrayLike) -> NDArray[Any]:
         if isinstance(rows, slice):

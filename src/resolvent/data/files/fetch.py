@@ -21,6 +21,7 @@ from typing import IO, Any, Literal
 from typing_extensions import override
 
 from resolvent.data.files import data_files as files
+from resolvent.data.files.digests import file_digest
 from resolvent.data.files.sources import SOURCES, Download, check_address
 from resolvent.data.images_text.readers import read_cifar_batch, read_idx
 from resolvent.errors import InputError, alternatives, shorten
@@ -69,7 +70,7 @@ def _download(download: Download, folder: Path, progress: Progress | None) -> No
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _transfer(download.url, part, progress)
-        digest = _sha256(part)
+        digest = file_digest(part)
         if digest != download.sha256:
             part.unlink()
             raise InputError(f"{download.url} has the SHA-256 {digest}, expected {download.sha256}: it was damaged, or "
@@ -194,7 +195,7 @@ def _check_path(data_set: str, path: str, download: Download) -> FileStatus:
 
 def _check_file(path: Path, download: Download) -> tuple[bool, str]:
     """Whether a file is complete, and the reason, for the reader."""
-    if not download.members and _sha256(path) == download.sha256:
+    if not download.members and file_digest(path) == download.sha256:
         return True, "it has the expected checksum"
     try:
         if download.content_sha256:
@@ -218,8 +219,3 @@ def _check_content(path: Path) -> tuple[bool, str]:
         return is_whole, f"{len(labels):,} images can be read{expected}"
     size = len(files.read(path))
     return size > 0, f"{size:,} bytes can be read; there is no checksum of its content"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,20 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.data.files.array_files import PackedArray
+from resolvent.data.files.array_files import PackedArray, RowArray
 from resolvent.errors import InputError
 
 __all__ = ["OwnRows", "keep_parties"]
 
 
-class OwnRows:
-    """An array [total, ...] that has some blocks of its rows in memory, and no others.
-
-    Attributes:
-        shape: shape of the whole array.
-        dtype: dtype of its numbers.
-        digest: a text that identifies the content of the whole array.
-    """
+class OwnRows(RowArray):
+    """An array [total, ...] that has some blocks of its rows in memory, and no others."""
 
     def __init__(self, array: NDArray[Any], blocks: Sequence[tuple[int, int]], digest: str) -> None:
         """Copy rows of an array.
@@ -31,35 +25,15 @@ class OwnRows:
             blocks: first row and number of rows of each block.
             digest: a text that identifies the content of the array.
         """
-        self.shape, self.dtype, self.digest = array.shape, array.dtype, digest
+        is_integer = array.dtype.kind in "iu" and array.size
+        super().__init__(array.shape, array.dtype, digest,
+                         (int(array.min()), int(array.max())) if is_integer else (0, 0))
         first, count = np.array(sorted(block for block in blocks if block[1]), np.int64).reshape(-1, 2).T
         self._first, self._end = first, first + count
         self._position = np.concatenate([[0], np.cumsum(count)])
         self._rows = np.empty((int(self._position[-1]), *array.shape[1:]), array.dtype)
         for start, stop, position in zip(first, self._end, self._position, strict=False):
             self._rows[position:position + stop - start] = array[start:stop]
-        self._limits = (int(array.min()), int(array.max())) if array.dtype.kind in "iu" and array.size else (0, 0)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes, that of the rows included."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements of the whole array."""
-        return int(np.prod(self.shape))
-
-    def min(self) -> int:
-        """The minimum of the whole array, if it has integers."""
-        return self._limits[0]
-
-    def max(self) -> int:
-        """The maximum of the whole array, if it has integers."""
-        return self._limits[1]
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self))

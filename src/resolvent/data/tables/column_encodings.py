@@ -87,11 +87,6 @@ class NumberColumn:
         if not self.is_boolean and is_boolean(column):
             raise InputError(f"{title} holds true/false, and the encoding was fitted to numbers: convert it to numbers")
 
-    def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[n, 1] imputed and scaled numbers."""
-        scaled: NDArray[np.float64] = (np.where(np.isnan(values), self.imputed, values) - self.mean) / self.deviation
-        return scaled[:, None]
-
     def is_far(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """[n] whether a number is far outside the range of the training rows, see ``is_far``; NaN is not."""
         return is_far(values, self.low, self.high)

@@ -18,11 +18,12 @@ References:
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from resolvent.data.encoded_rows import Drift, EncodedRows, Encoding
 from resolvent.data.federated import FederatedData
@@ -59,14 +60,12 @@ class TrainingRows:
 
     def plain(self) -> dict[str, Any]:
         """Plain values, as they are written."""
-        return {"sites": {site: {name: list(column) for name, column in columns.items()}
-                          for site, columns in self.sites.items()}}
+        return asdict(self)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "TrainingRows":
         """The summaries of plain values."""
-        return cls({site: {name: ColumnCounts(tuple(edges), tuple(counts)) for name, (edges, counts) in columns.items()}
-                    for site, columns in content["sites"].items()})
+        return TypeAdapter(cls).validate_python(content)
 
 
 def summarize(data: FederatedData) -> TrainingRows | None:
@@ -104,7 +103,7 @@ def with_drift(encoded: EncodedRows, encoding: Encoding, training: TrainingRows 
     drifts = (_drift(column, columns[name], inputs, len(columns)) for name, column, inputs in
               _inputs(encoding, encoded.x) if name in columns)
     drift = tuple(d for d in drifts if d is not None)
-    return encoded._replace(remarks=encoded.remarks.with_drift(drift))
+    return encoded._replace(remarks=replace(encoded.remarks, drift=drift))
 
 
 def _drift(column: NumberColumn | CategoryColumn, training: ColumnCounts, inputs: NDArray[Any],

@@ -246,7 +246,6 @@ class TableEncoding(Encoding):
                     "the training rows hardly differ in this column: correct it, or set scale: none")
         return x
 
-
     def _encode_numbers(self, columns: Columns) -> NDArray[np.float64]:
         """[n, numbers] imputed and scaled numbers."""
         imputed, mean, deviation = (np.array([getattr(column, name) for column in self.numbers])

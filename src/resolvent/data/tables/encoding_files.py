@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import DamagedFileError, read_sealed, write_sealed
-from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
-from resolvent.data.tables.dates import DateColumn
+from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.errors import InputError, shorten
 
 __all__ = ["encoding_of", "from_plain", "read_encoding", "to_plain", "write_encoding"]
 
 _VERSION = 1
+_KINDS: dict[str, Any] = {"table": TableEncoding, "array": ArrayEncoding}
 _ADVICE = "write it again, by running the experiment again"
 
 
@@ -39,7 +39,7 @@ def encoding_of(data: FederatedData) -> Encoding:
 def to_plain(encoding: Encoding) -> dict[str, Any]:
     """An encoding as plain values, with its kind and the version of the format."""
     assert isinstance(encoding, TableEncoding | ArrayEncoding)
-    kind = "table" if isinstance(encoding, TableEncoding) else "array"
+    kind = next(name for name, of_kind in _KINDS.items() if type(encoding) is of_kind)
     return {"version": _VERSION, "kind": kind, **asdict(encoding)}
 
 
@@ -59,28 +59,15 @@ def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encod
                          f"{_VERSION}: install the version that wrote it")
     fields = {name: value for name, value in content.items() if name not in ("version", "kind")}
     try:
-        return {"table": _table_encoding, "array": _array_encoding}[content["kind"]](fields)
-    except (KeyError, TypeError) as error:
-        raise DamagedFileError(f"{title} is not an encoding ({shorten(repr(error))}): {_ADVICE}") from error
-
-
-def _table_encoding(fields: dict[str, Any]) -> TableEncoding:
-    label = fields["label"]
-    return TableEncoding(
-        fields["party"], LabelEncoding(**label | {"classes": tuple(label["classes"])}),
-        tuple(NumberColumn(**column) for column in fields["numbers"]),
-        tuple(CategoryColumn(**column | {name: tuple(column.get(name, ())) for name in ("levels", "rare")})
-              for column in fields["categories"]),
-        tuple(fields["marked"]), fields["missing"],
-        tuple(DateColumn(date["name"], tuple(date["parts"])) for date in fields.get("dates", ())),
-        fields.get("unseen", "refuse"))
-
-
-def _array_encoding(fields: dict[str, Any]) -> ArrayEncoding:
-    pixels = fields["pixels"]
-    sequences = {name: tuple(fields[name]) for name in ("shape", "class_names", "names", "tokens")}
-    scaling = None if pixels is None else PixelScaling(tuple(pixels["mean"]), tuple(pixels["deviation"]))
-    return ArrayEncoding(**fields | sequences | {"pixels": scaling})
+        encoding: Encoding = TypeAdapter(_KINDS[content["kind"]]).validate_python(fields)
+    except KeyError as error:
+        raise DamagedFileError(f"{title} is not an encoding (kind: {shorten(repr(content.get('kind')))}): {_ADVICE}"
+                               ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise DamagedFileError(f"{title} is not an encoding ({field}: {first['msg']}): {_ADVICE}") from error
+    return encoding
 
 
 def write_encoding(path: Path, encoding: Encoding) -> None:

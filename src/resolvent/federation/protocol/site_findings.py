@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from resolvent.data.checks.finding import Finding, text_of
-from resolvent.data.checks.units import Spread, find_shifts, normal_spread, unit_findings
+from resolvent.data.checks.units import Spread, normal_spread, unit_findings
 from resolvent.federation.protocol.table_reports import ColumnReport, TableReport
 
 __all__ = ["compare_sites"]
@@ -22,7 +22,7 @@ def compare_sites(reports: Mapping[str, TableReport]) -> Iterator[Finding]:
         for column in report.columns:
             if column.kind == "number" and column.count:
                 columns.setdefault(column.name, {})[site] = _spread(column)
-    yield from unit_findings(find_shifts(columns))
+    yield from unit_findings(columns)
     classes = sorted({name for report in reports.values() for name in report.label.classes})
     for site, report in reports.items():
         for name in classes:

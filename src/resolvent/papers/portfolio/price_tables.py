@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from resolvent.arguments import checked
 from resolvent.data.files import data_files as files
-from resolvent.data.tables.price_checks import check_prices
 from resolvent.data.tables.text_formats import TextFormat, find_separator, iterate_records, to_utf8
 from resolvent.errors import InputError, nearest, shorten
+from resolvent.papers.portfolio.price_checks import check_prices
 
 __all__ = ["Prices", "read_prices"]
 
