@@ -107,13 +107,7 @@ def texts_of(values: Any, name: str) -> tuple[str, ...]:
 
 
 def arrays_of_parties(values: Any, name: str, parties: Sequence[str]) -> list[NDArray[Any]]:
-    """An array for each party, see ``array_of``.
-
-    Args:
-        values: anything that NumPy makes arrays of, one for each party.
-        name: name of the argument, for errors.
-        parties: the parties' names, for errors.
-    """
+    """An array for each party, see ``array_of``; ``name`` is the argument in errors."""
     return [array_of(item, f"from_arrays({name}=...)", parties[k] if k < len(parties) else str(k))
             for k, item in enumerate(list_of(values, name))]
 

@@ -88,10 +88,7 @@ def weights_of_labels(labels: NDArray[np.integer], classes: tuple[str, ...],
                       weights: Literal["balanced"] | Mapping[str, float]) -> NDArray[np.float64]:
     """[n] the weight of each sample by its class.
 
-    Args:
-        labels: [n] class numbers.
-        classes: the classes' names; empty for regression.
-        weights: ``balanced``, with which every class that occurs counts the same, or the weight of each class, by name.
+    With ``balanced``, every class that occurs counts the same.
 
     Raises:
         InputError: there are no classes, a class does not exist or has no weight, or no sample has a positive weight.

@@ -9,13 +9,13 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array
 
-__all__ = ["CALLS", "Rule", "Scan", "bind", "count_uses", "evaluate", "inner_jaxprs", "producers_of", "programs",
-           "trace"]
+__all__ = ["CALLS", "EquationRule", "Scan", "bind", "count_uses", "evaluate", "inner_jaxprs", "producers_of",
+           "programs", "trace"]
 
 Item = TypeVar("Item")
 Rewrite: TypeAlias = Callable[[ClosedJaxpr], ClosedJaxpr]
 # (equation, its operands) -> its results
-Rule: TypeAlias = Callable[[JaxprEqn, list[Any]], Sequence[Any]]
+EquationRule: TypeAlias = Callable[[JaxprEqn, list[Any]], Sequence[Any]]
 
 CALLS = ("jit", "pjit")
 
@@ -29,7 +29,7 @@ def trace(closed: ClosedJaxpr, f: Callable[..., Any]) -> ClosedJaxpr:
     return traced
 
 
-def evaluate(closed: ClosedJaxpr, args: Sequence[Any], rule: Rule) -> list[Any]:
+def evaluate(closed: ClosedJaxpr, args: Sequence[Any], rule: EquationRule) -> list[Any]:
     """The results of a program, each equation of which is evaluated by ``rule``."""
     values: dict[Any, Any] = dict(zip((*closed.jaxpr.constvars, *closed.jaxpr.invars), (*closed.consts, *args),
                                       strict=True))

@@ -18,13 +18,7 @@ class OwnRows(RowArray):
     """An array [total, ...] that has some blocks of its rows in memory, and no others."""
 
     def __init__(self, array: NDArray[Any], blocks: Sequence[tuple[int, int]], digest: str) -> None:
-        """Copy rows of an array.
-
-        Args:
-            array: the whole array.
-            blocks: first row and number of rows of each block.
-            digest: a text that identifies the content of the array.
-        """
+        """Copy blocks of the rows of a whole array: pairs of the first row and the number of rows."""
         is_integer = array.dtype.kind in "iu" and array.size
         super().__init__(array.shape, array.dtype, digest,
                          (int(array.min()), int(array.max())) if is_integer else (0, 0))

@@ -1,5 +1,6 @@
 """The encoding of rows that are not a table: arrays, images of 0 to 255, texts and sequences of tokens."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, count_fa
 from resolvent.data.images_text.tokens import UNKNOWN, split_words
 from resolvent.data.samples import Task
 from resolvent.data.tables.column_encodings import is_far
-from resolvent.data.tables.columns import RowNames
+from resolvent.data.tables.columns import RowNames, check_once
 from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:
@@ -141,11 +142,9 @@ class ArrayEncoding(Encoding):
         if not self.names:
             raise InputError("the rows are a table, and the model was fitted to arrays without names: give an array "
                              f"[n, {', '.join(map(str, self.shape))}]")
+        counts = Counter(columns)
         for name in self.names:
-            if columns.count(name) != 1:
-                count = "no" if name not in columns else "more than one"
-                raise InputError(f"the table has {count} column {shorten(repr(name))}, which the model needs once: its "
-                                 f"columns are {shorten(', '.join(map(repr, columns)))}{nearest(name, columns)}")
+            check_once(name, counts, "which the model needs once")
         positions = [columns.index(name) for name in self.names]
         unused = tuple(c for c in columns if c not in set(self.names))
         return frame.iloc[:, positions].to_numpy(), unused

@@ -199,14 +199,7 @@ class LabelEncoding:
 
 def fit_numbers(columns: Columns, train: NDArray[np.integer], scale: Scale,
                 booleans: frozenset[str]) -> tuple[NumberColumn, ...]:
-    """Fit the columns of numbers to the training rows.
-
-    Args:
-        columns: [n] values of each column; NaN if missing.
-        train: the training rows.
-        scale: ``standard``: mean 0 and deviation 1 over the training rows; ``none``: numbers are not scaled.
-        booleans: the names of the columns that hold true/false.
-    """
+    """Fit the columns of numbers to the training rows; the arguments are those of ``TableEncoding.fit``."""
     if not columns:
         return ()
     values = np.stack([column[train] for column in columns.values()], axis=1)
@@ -241,10 +234,7 @@ def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
 def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int = 0) -> tuple[CategoryColumn, ...]:
     """Fit the columns of text: the imputed level to the training rows, the levels to all rows.
 
-    Args:
-        columns: [n] values of each column; NaN if missing.
-        train: the training rows.
-        min_rows: levels with fewer rows become the level ``other``.
+    Levels with fewer than ``min_rows`` rows become the level ``other``.
 
     Raises:
         InputError: a column has only rare levels, or too many that are not rare.

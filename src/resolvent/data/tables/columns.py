@@ -5,7 +5,7 @@ A column or value that cannot be used is an `InputError` that names the column, 
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.samples import Task
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["MAX_CATEGORIES", "MAX_FLOAT32", "MIN_IDENTIFIER_ROWS", "ColumnError", "Columns", "Label", "LabelKind",
-           "RowNames", "check_magnitudes", "has_dates", "is_boolean", "is_date", "is_empty", "is_text", "label_kind",
-           "plain_numbers", "read_feature", "read_features", "read_label", "read_parties", "read_text"]
+           "RowNames", "check_magnitudes", "check_once", "has_dates", "is_boolean", "is_date", "is_empty", "is_text",
+           "label_kind", "plain_numbers", "read_feature", "read_features", "read_label", "read_parties", "read_text"]
 
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
@@ -58,6 +58,14 @@ class RowNames:
             label = str(self.index[i])
             row = shorten(label if label.isprintable() else repr(label))
             raise InputError(f"{party}row {row}, column {shorten(repr(columns[j]))}: {reason}")
+
+
+def check_once(name: str, counts: Mapping[str, int], purpose: str) -> None:
+    """Raise an error unless a table has one column of this name; it lists the columns, whose numbers are ``counts``."""
+    if counts.get(name, 0) != 1:
+        number = "more than one" if name in counts else "no"
+        raise InputError(f"the table has {number} column {shorten(repr(name))}, {purpose}: its columns are "
+                         f"{shorten(', '.join(map(repr, counts)))}{nearest(name, set(counts) - {name})}")
 
 
 def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:

@@ -26,9 +26,17 @@ from resolvent.data.tables.column_encodings import (
     fit_numbers,
     is_missing,
 )
-from resolvent.data.tables.columns import Columns, RowNames, check_magnitudes, is_text, plain_numbers, read_parties
+from resolvent.data.tables.columns import (
+    Columns,
+    RowNames,
+    check_magnitudes,
+    check_once,
+    is_text,
+    plain_numbers,
+    read_parties,
+)
 from resolvent.data.tables.dates import DateColumn, expand_dates
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,14 +83,10 @@ class TableEncoding(Encoding):
         Args:
             columns: [n] values of each feature, in order: floats, or objects that are text; NaN if missing.
             train: the training rows, from which imputed values, means and deviations are computed.
-            party: the column that names the party.
-            label: the label column.
-            missing: what to do with missing values.
             scale: ``standard``: numbers get mean 0 and deviation 1 over the training rows; ``none``: they do not.
             booleans: the names of the columns that hold true/false.
             rare_count: levels with fewer rows become the level ``other``.
-            dates: the columns of dates from which columns of numbers were made.
-            unseen: what happens to a level that the table does not have.
+            party, label, missing, dates, unseen: the attributes of the encoding.
 
         Raises:
             InputError: a column has missing values and no value in a training row, or only rare or too many levels.
@@ -193,11 +197,7 @@ class TableEncoding(Encoding):
         counts = Counter(names)
         made = {name for date in self.dates for name in date.columns}
         for name in [*(c.name for c in self.columns if c.name not in made), *(date.name for date in self.dates)]:
-            if counts[name] != 1:
-                count = "no" if name not in counts else "more than one"
-                raise InputError(f"the table has {count} column {shorten(repr(name))}, which the encoding needs "
-                                 f"once: its columns are {shorten(', '.join(map(repr, names)))}"
-                                 f"{nearest(name, set(names) - {name})}")
+            check_once(name, counts, "which the encoding needs once")
         frame = rows.set_axis(pd.Index(names, dtype=object), axis=1)
         return expand_dates(frame.drop(columns=[*made.intersection(names)]), self.dates, self._row_names(frame))
 
@@ -218,12 +218,7 @@ class TableEncoding(Encoding):
             if len(labels) != len(frame):
                 raise InputError(f"there are {len(labels)} labels for {len(frame)} rows: give one label per row")
             return self.label.encode(pd.Series(labels, name=self.label.name), self._row_names(frame))
-        names = [str(c) for c in frame.columns]
-        if names.count(self.label.name) != 1:
-            number = "no" if self.label.name not in names else "more than one"
-            raise InputError(f"the table has {number} column {shorten(repr(self.label.name))}, the label: its columns "
-                             f"are {shorten(', '.join(map(repr, names)))}{nearest(self.label.name, names)}: give this "
-                             "name to one column, or pass the labels")
+        check_once(self.label.name, Counter(frame.columns), "the label, which is needed unless the labels are passed")
         return self.label.encode(frame[self.label.name], self._row_names(frame))
 
     @override

@@ -140,11 +140,9 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
 
 
 def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, str]:
-    """The columns in which all values are numbers and some have a comma, each with such a value.
+    """The ``used`` columns in which all values are numbers and some have a comma, each with such a value.
 
-    Args:
-        frame: the table, read with decimal points.
-        used: the columns to search.
+    The table was read with decimal points.
 
     Raises:
         InputError: a column's numbers have separators of thousands or two decimal marks. The message names it.

@@ -26,12 +26,8 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: 
                     is_used: Callable[[str], bool]) -> "pd.DataFrame":
     """Read a text table with a header, gzipped if its name ends in ``.gz``.
 
-    Args:
-        path: path of the file. If its name contains ``.tsv``, tabs are its usual separator, otherwise commas.
-        text: the format of the file, which is recognised where it is ``auto``.
-        wanted: columns that the header must have, from which the separator is recognised.
-        texts: columns that are read as text, so that ``007`` is not ``7``.
-        is_used: whether a column is used. The decimal mark is recognised from these columns.
+    If the name contains ``.tsv``, tabs are the usual separator, otherwise commas. The other arguments are those of
+    ``read_table_file``.
 
     Raises:
         InputError: the format cannot be recognised, or a row has more or fewer values than the header has names.

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr, JaxprEqn, Var
 from jaxtyping import Array
 
-from resolvent.xla.programs import Rule, bind, count_uses, producers_of
+from resolvent.xla.programs import EquationRule, bind, count_uses, producers_of
 from resolvent.xla.rewrites.layouts import ELEMENTWISE
 from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
@@ -32,7 +32,7 @@ def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
             if id(equation) in calls or _is_swapped(equation))
 
 
-def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> Rule:
+def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
     calls = _calls(jaxpr)
 
     def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:

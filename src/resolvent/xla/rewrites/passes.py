@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from resolvent.xla.programs import Rule, evaluate, programs, trace
+from resolvent.xla.programs import EquationRule, evaluate, programs, trace
 from resolvent.xla.rewrites.values import plain
 
 __all__ = ["Find", "Pass", "Replacement", "also_inside"]
@@ -49,7 +49,7 @@ class Pass:
     """
 
     find: Find
-    rule: Callable[[Jaxpr, Sequence[Any]], Rule]
+    rule: Callable[[Jaxpr, Sequence[Any]], EquationRule]
     operation: str = ""
     change: str = ""
 

@@ -14,7 +14,7 @@ from typing import Any
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array
 
-from resolvent.xla.programs import Rule, Scan, bind, count_uses, evaluate, producers_of
+from resolvent.xla.programs import EquationRule, Scan, bind, count_uses, evaluate, producers_of
 from resolvent.xla.rewrites.passes import Pass, also_inside
 
 __all__ = ["recompute_residuals"]
@@ -42,11 +42,7 @@ class _Recomputed:
                 for array in (source.arrays() if isinstance(source, _Recomputed) else [source])]
 
     def at_step(self, values: dict[int, Array]) -> Array:
-        """The result of a step.
-
-        Args:
-            values: id of an array of all steps -> its entry of this step.
-        """
+        """The result of a step, from the entries of this step, by the id of the array of all steps."""
         step: dict[Any, Array] = {variable: source.at_step(values) if isinstance(source, _Recomputed)
                                   else values[id(source)] for variable, source in self.sources.items()}
         for equation in self.equations:
@@ -62,7 +58,7 @@ def _find_results(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
             for number in removed.get(id(equation), ()))
 
 
-def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> Rule:
+def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
     removed = _removed(jaxpr)
 
     def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:

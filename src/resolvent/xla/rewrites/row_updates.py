@@ -78,11 +78,7 @@ class _Combination:
 
 
 def update_rows(step: Callable[[State], State]) -> Callable[[State], State]:
-    """A step that updates rows of tables where that is possible; results are equal up to rounding.
-
-    Args:
-        step: one step of an optimization, state -> state.
-    """
+    """A step of an optimization that updates rows of tables where that is possible; equal up to rounding."""
     def call(state: State) -> State:
         leaves, structure = jax.tree.flatten(state)
         if not supports_rewrites() or not any(_is_large(leaf) for leaf in leaves):
@@ -119,11 +115,7 @@ def _is_large(array: Any) -> bool:
 
 
 class _Rule:
-    """The rule for the equations of a step: arrays of the shapes of tables become linear combinations.
-
-    Args:
-        tables: the shapes of the tables.
-    """
+    """The rule for the equations of a step: arrays of the shapes of tables become linear combinations."""
 
     def __init__(self, tables: set[tuple[int, ...]]) -> None:
         self._tables = tables
@@ -138,12 +130,7 @@ class _Rule:
         return bind(equation, _arrays(operands)) if combination is None else [combination]
 
     def new_state(self, state: Sequence[Array], values: Sequence[Any]) -> list[Array]:
-        """The arrays of the state after a step.
-
-        Args:
-            state: the state before the step.
-            values: the state after it, arrays and combinations.
-        """
+        """The arrays of the state after a step, from the state before it and the new arrays and combinations."""
         rows = [_rows(value) for value in values]
         uses = Counter(gradient for of_value in rows for gradient in of_value)
         is_update = [len(of_value) == 1 and uses[of_value[0]] == 1 and any(base is before for _, base in value.terms)
